@@ -1,0 +1,1 @@
+"""WHAT travels: one file a topic, the records, their versions and codecs."""

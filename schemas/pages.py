@@ -1,0 +1,63 @@
+"""crawl.pages: every final result of a fetch, with its body; keyed by registrable domain.
+
+The value is the body as bytes, content-encoding removed (empty for failures); the metadata is JSON in the header
+`crawlog`. Pages, redirects, HTTP errors and failures are all records here, so that parse sees every result once.
+"""
+
+import msgspec
+
+VERSION = 1
+HEADER = "crawlog"
+"""Name of the record header that holds the metadata."""
+
+
+class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """Everything about a response but its body.
+
+    Attributes:
+        url: Canonical, as queued and as sent.
+        rev: The job revision that it was fetched under; parse holds the page until it knows that revision.
+        depth, hops, seed: As in the found that queued it; `seed` is true for a seed and what a seed redirects to.
+        http: Status code, None when there was no response.
+        error: Why there was no response, else empty.
+        location: Where a redirect points, as sent, joined with `url` by the reader; empty otherwise.
+        content_type: The header, as sent.
+        fetched_at: UTC epoch seconds when the response was complete.
+        took_s: Seconds from the request to then.
+        kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
+    """
+
+    url: str
+    job: str
+    rev: int = 1
+    epoch: int = 0
+    depth: int = 0
+    hops: int = 0
+    seed: bool = False
+    http: int | None = None
+    error: str = ""
+    location: str = ""
+    content_type: str = ""
+    fetched_at: float = 0.0
+    took_s: float = 0.0
+    kept: bool = True
+
+
+_decoder = msgspec.json.Decoder(PageMeta)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(meta: PageMeta) -> bytes:
+    """The metadata as JSON, for the header `crawlog`."""
+    return _encoder.encode(meta)
+
+
+def decode(header: bytes | None) -> PageMeta:
+    """The metadata of a page.
+
+    Raises: ValueError: no such header, not JSON, or of another version.
+    """
+    if header is None:
+        raise ValueError(f"no header {HEADER!r}")
+    meta = _decoder.decode(header)
+    return meta

@@ -1,0 +1,85 @@
+"""crawl.progress: where each worker is, once a second and when it falls idle; compacted by worker and partition.
+
+Key `WORKER/STAGE/PARTITION`. Readers fold the newest report per (stage, partition): a partition has one owner, so a
+report with a later `at` replaces an earlier one whoever wrote it.
+"""
+
+import msgspec
+
+VERSION = 1
+
+
+class JobCounts(msgspec.Struct, omit_defaults=True):
+    """Counts of one job in one partition; all are folds of the log but `in_flight`.
+
+    Attributes:
+        folded: Records of this job folded so far.
+        queued: URLs with a queue row, waiting ones included.
+        in_flight: URLs being fetched, or done and not folded yet.
+        fetched, redirected, failed, refused: Final results folded (not_modified counts as fetched).
+        retried: Failed attempts that will be tried again.
+        seen: Offered URLs that were known.
+        dropped: Offered URLs that a rule refused, by rule.
+        bad: Entries that could not be understood.
+    """
+
+    folded: int = 0
+    queued: int = 0
+    in_flight: int = 0
+    fetched: int = 0
+    redirected: int = 0
+    failed: int = 0
+    refused: int = 0
+    retried: int = 0
+    seen: int = 0
+    bad: int = 0
+    dropped: dict[str, int] = {}
+
+
+class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
+    """One worker's report on one partition of its input.
+
+    Attributes:
+        stage: `fetch` (input crawl.urls), `parse` (crawl.pages), `sink` (crawl.items).
+        offset: Everything before it is folded (fetch) or acknowledged (parse, sink).
+        checkpoint: Offset of the state on disk (fetch), of the last commit elsewhere.
+        jobs: By job name (fetch).
+        pages, bytes: Since the worker started, over all its partitions.
+        hosts: Slowest host queues: (host, queued, seconds until it may be asked), the worst first.
+    """
+
+    worker: str
+    stage: str
+    partition: int
+    at: float
+    offset: int = 0
+    checkpoint: int = 0
+    pid: int = 0
+    jobs: dict[str, JobCounts] = {}
+    pages: int = 0
+    bytes: int = 0
+    hosts: list[tuple[str, int, float]] = []
+
+
+_decoder = msgspec.json.Decoder(Progress)
+_encoder = msgspec.json.Encoder()
+
+
+def key(report: Progress) -> bytes:
+    """The compaction key."""
+    return f"{report.worker}/{report.stage}/{report.partition}".encode()
+
+
+def encode(report: Progress) -> bytes:
+    """The report as JSON."""
+    return _encoder.encode(report)
+
+
+def decode(value: bytes | None) -> Progress | None:
+    """The report; None for a tombstone or what is not one."""
+    if not value:
+        return None
+    try:
+        return _decoder.decode(value)
+    except msgspec.MsgspecError:
+        return None

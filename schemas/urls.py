@@ -1,0 +1,209 @@
+"""crawl.urls: what was found for a domain and what became of it, in one log per domain.
+
+A record is one of three, told apart by the field it has: `urls` (found), `results` (done), `spec` (job).
+A bare `{"url": …}` from any Kafka client is a found of one URL. All are JSON, so that kcat reads the crawl.
+Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
+"""
+
+from typing import Literal
+
+import msgspec
+
+VERSION = 1
+"""Version of every record on this topic; a record of another version goes to crawl.dead."""
+
+MAX_BATCH_URLS = 500
+"""URLs or results in one record, at most."""
+
+MAX_BATCH_BYTES = 256 * 1024
+"""Encoded size at which a batch is closed, bytes."""
+
+MAX_URL_BYTES = 64 * 1024
+"""A longer URL is refused before it is parsed, bytes."""
+
+Source = Literal["seed", "link", "redirect", "sitemap"]
+Status = Literal["fetched", "redirected", "not_modified", "failed", "refused"]
+
+
+class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A URL somebody found.
+
+    Attributes:
+        url: Absolute; canonical when parse wrote it, anything when another producer did.
+        depth: Links between a seed and this URL; a redirect keeps its source's depth.
+        priority: -128..127; higher is fetched first.
+        source: Who found it. A seed (the default) extends the job's scope to itself.
+        parent: URL of the page it was found on; empty for seeds.
+        hops: Redirects in a row that led here.
+        joins: This redirect target was reached from a seed, so its host joins the scope.
+    """
+
+    url: str
+    depth: int = 0
+    priority: int = 0
+    source: Source = "seed"
+    parent: str = ""
+    hops: int = 0
+    joins: bool = False
+
+
+class Result(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What became of one attempt to fetch one URL.
+
+    Attributes:
+        url: Canonical, as queued.
+        row: The queue row's sequence: (offset << 16) + index of the found that queued it.
+        priority: The queue row's priority: with `row` and the URL's host it is the row's key.
+        status: `failed` with `next_at` is tried again; every other result is final.
+        reason: Why it failed or was refused, one word or short phrase.
+        rule: The rule that refused it, e.g. a robots.txt line.
+        http: The response's status code; None when there was no response.
+        attempt: 1 for the first.
+        at: UTC epoch seconds when the attempt ended.
+        took_s: Length of the attempt.
+        next_at: UTC epoch seconds of the next attempt; 0 when final.
+        delay_s: The wait until then, a duration; restored waits never exceed it.
+        host_wait_s: How long the whole host must rest from `at` on (back-off, Retry-After), 0 if only the crawl delay.
+        page: (partition, offset) of the record in crawl.pages; None when there is none (retries and refusals).
+    """
+
+    url: str
+    row: int
+    status: Status
+    priority: int = 0
+    reason: str = ""
+    rule: str = ""
+    http: int | None = None
+    attempt: int = 1
+    at: float = 0.0
+    took_s: float = 0.0
+    next_at: float = 0.0
+    delay_s: float = 0.0
+    host_wait_s: float = 0.0
+    page: tuple[int, int] | None = None
+
+
+class ScopeSpec(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Which URLs a job may fetch.
+
+    Attributes:
+        kind: `domain`: registrable domain or IP of a seed; `host` and `seeds`: host name and port; `any`.
+        names: The seeds' registrable domains (kind domain) or `host:port` names (host, seeds), sorted.
+        include: Regular expressions (RE2); when there are any, a URL must match one.
+        exclude: Regular expressions (RE2); a URL that matches one is out.
+    """
+
+    kind: Literal["domain", "host", "seeds", "any"] = "domain"
+    names: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+class CanonicalRules(msgspec.Struct, omit_defaults=True, frozen=True):
+    """How two spellings become one page.
+
+    Attributes:
+        drop_params: Query parameters dropped by name; a trailing `*` is a prefix.
+    """
+
+    drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
+
+
+class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Every value the fold uses for a job, resolved: the fold reads no worker's settings.
+
+    Attributes:
+        rev: Revision, counted up with each change; a page names the one it was fetched under.
+        spider: `FILE.py:Class`, or empty for the default spider.
+        max_depth: Deepest link taken; None for no limit.
+        max_pages: Pages after which the job stops; None for no limit. Obeyed through `state`, not by counting.
+        max_pages_per_domain: URLs queued for one registrable domain, at most; None for no limit.
+        max_redirects: Redirects in a row that are followed.
+        max_url_length: Longest URL taken, characters.
+        order: Within one host and priority.
+        confirm: Whether a Bloom "seen" is confirmed against exact fingerprints.
+        state: A running job queues and fetches; the other two queue nothing and drop what is queued.
+        links: Sources of links: `a`, `area`, `frame`, `link`.
+    """
+
+    rev: int = 1
+    spider: str = ""
+    scope: ScopeSpec = ScopeSpec()
+    canonical: CanonicalRules = CanonicalRules()
+    max_depth: int | None = None
+    max_pages: int | None = None
+    max_pages_per_domain: int | None = None
+    max_redirects: int = 10
+    max_url_length: int = 2083
+    order: Literal["fifo", "lifo"] = "fifo"
+    confirm: bool = True
+    state: Literal["running", "stopped", "cancelled"] = "running"
+    links: tuple[str, ...] = ("a", "area")
+
+
+class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
+    """A record of crawl.urls, whichever of the three it is.
+
+    Attributes:
+        job: Its job; None is the one active job, else `default`.
+        epoch: Counted up by each rewind.
+        at: UTC epoch seconds when it was made; 0 means the record's own timestamp counts.
+        fwd: Times it was forwarded to the partition it belongs to: 0 or 1.
+        url: A bare found: one URL, the other fields of `FoundUrl` beside it.
+    """
+
+    job: str | None = None
+    epoch: int = 0
+    at: float = 0.0
+    fwd: int = 0
+    urls: list[FoundUrl] | None = None
+    results: list[Result] | None = None
+    spec: JobSpec | None = None
+    url: str | None = None
+    depth: int = 0
+    priority: int = 0
+    source: Source = "seed"
+    parent: str = ""
+    hops: int = 0
+
+
+DEFAULT_JOB = "default"
+"""The job of bare records when not exactly one job is active; scope `host`, built in, never written."""
+
+DEFAULT_SPEC = JobSpec(rev=0, scope=ScopeSpec(kind="host"))
+
+_decoder = msgspec.json.Decoder(UrlsRecord)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(record: UrlsRecord) -> bytes:
+    """The record as JSON."""
+    return _encoder.encode(record)
+
+
+def decode(value: bytes | None) -> UrlsRecord:
+    """The record in a value of crawl.urls.
+
+    Raises: ValueError: not JSON, not a record, of another version, or nothing in it; the message says which.
+    """
+    if not value:
+        raise ValueError("empty value")
+    if value[:1] != b"{":
+        return UrlsRecord(urls=[FoundUrl(_plain_line(value))])
+    record = _decoder.decode(value)
+    parts = (record.urls is not None) + (record.results is not None) + (record.spec is not None) + (record.url is not None)
+    if parts != 1:
+        raise ValueError("a record has exactly one of urls, results, spec, url")
+    if record.job is None and (record.results is not None or record.spec is not None):
+        raise ValueError("a done or job record names its job")
+    if record.url is not None:
+        record.urls = [FoundUrl(record.url, record.depth, record.priority, record.source, record.parent, record.hops)]
+        record.url = None
+    return record
+
+
+def _plain_line(value: bytes) -> str:
+    text = value.decode("utf-8").strip()
+    if not text.startswith(("http://", "https://")) or "\n" in text:
+        raise ValueError("neither a JSON object nor one http(s) URL")
+    return text

@@ -1,0 +1,47 @@
+"""Every error crawlog raises; a class says what the caller does next.
+
+    CrawlError
+    ├── RetryLater       try the same thing again after `retry_after_s`
+    ├── GiveUp           this URL or record ends here, with a reason
+    ├── PoisonRecord     the record goes to crawl.dead; the partition goes on
+    ├── Misconfigured    tell the user and stop: exit code 2
+    └── EngineError      the log cannot be reached or started: exit code 3
+"""
+
+
+class CrawlError(Exception):
+    """Base of all errors that crawlog raises on purpose."""
+
+
+class RetryLater(CrawlError):
+    """The same attempt may succeed later.
+
+    Args:
+        reason: One word or a short phrase, as it will stand in a done record.
+        retry_after_s: Least wait in seconds, when the other side asked for one.
+    """
+
+    def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class GiveUp(CrawlError):
+    """No further attempt helps; `reason` stands in the result."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class PoisonRecord(CrawlError):
+    """A record that cannot be decoded or handled; it belongs into crawl.dead."""
+
+
+class Misconfigured(CrawlError):
+    """A setting, a file or an argument is wrong; the message names it, the likely cause and the next command."""
+
+
+class EngineError(CrawlError):
+    """Kafka cannot be started or reached; the message names what, where, the likely cause and the next command."""
