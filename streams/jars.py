@@ -1,0 +1,183 @@
+"""The jars of the local engine: named in kafka.lock, fetched once into a cache, verified at every start.
+
+`kafka.lock` holds one line a jar, `GROUP:ARTIFACT:VERSION SHA256`; it is made from kafka.pom.xml by Maven. A jar comes
+from a Maven repository or from a folder (flat, or laid out like a repository) and is only ever seen whole: it is
+written beside its place, verified, then renamed. No file without the right SHA-256 reaches the class path.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from .errors import EngineError
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+PARALLEL = 8
+"""Jars fetched at a time: a repository's usual limit of connections to one client."""
+
+TIMEOUT_S = 30.0
+"""Longest silence of the repository."""
+
+ATTEMPTS = 3
+"""Tries at one jar; a jar that arrives broken counts as one."""
+
+Report = Callable[[str], None]
+
+
+class Jar(NamedTuple):
+    """A line of kafka.lock."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The file's name, in the cache and in a flat folder."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def path(self) -> str:
+        """The path in a Maven repository."""
+        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.name}"
+
+
+@cache
+def locked() -> tuple[Jar, ...]:
+    """The jars of kafka.lock."""
+    lines = files(__package__).joinpath("kafka.lock").read_text().split("\n")
+    return tuple(Jar(*coordinates.split(":"), sha256) for coordinates, sha256 in (line.split() for line in lines if line))
+
+
+def kafka_version() -> str:
+    """The version of Kafka that kafka.lock pins."""
+    return next(jar.version for jar in locked() if jar.artifact.startswith("kafka_"))
+
+
+def cache_folder(settings: "Settings") -> Path:
+    """Where the jars are kept: the setting `engine.cache`, else the user's cache folder."""
+    if settings.engine.cache:
+        return settings.engine.cache
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "crawlog" / "kafka" / kafka_version()
+
+
+def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Path]:
+    """All jars, verified, in a folder: what is there stays, what is missing or broken is fetched.
+
+    Args:
+        to: The folder; None for the cache.
+        report: Takes one line for the user.
+    Raises: EngineError: no network, a broken jar, a folder that cannot be written.
+    """
+    folder = to or cache_folder(settings)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EngineError(_unwritable(folder, error)) from None
+    jars = locked()
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        whole = list(pool.map(lambda jar: _is_whole(folder / jar.name, jar), jars))
+        missing = [jar for jar, is_whole in zip(jars, whole, strict=True) if not is_whole]
+        if missing:
+            source = settings.engine.maven_url or _default_repository()
+            report(f"fetching Apache Kafka {kafka_version()}: {len(missing)} of {len(jars)} jars from {source}")
+            waiting = {pool.submit(_fetch, source, jar, folder): jar for jar in missing}
+            try:
+                for done in _with_bar(as_completed(waiting), len(missing)):
+                    done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return [folder / jar.name for jar in jars]
+
+
+def _is_whole(path: Path, jar: Jar) -> bool:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
+    except OSError:
+        return False
+
+
+def _default_repository() -> str:
+    try:
+        from jgo.constants import MAVEN_CENTRAL_URL
+    except ImportError:
+        raise EngineError(
+            "No address to fetch Apache Kafka's jars from: the package jgo, which names the Maven repository, is not installed.\n"
+            "Install it with `pip install 'crawlog[local]'`, or set engine.maven_url to a repository or a folder of jars."
+        ) from None
+    return str(MAVEN_CENTRAL_URL)
+
+
+def _fetch(source: str, jar: Jar, folder: Path) -> None:
+    """Brings one jar into the folder; a broken one is fetched again before it is an error."""
+    failures: list[str] = []
+    temporary = folder / f".{jar.name}.{os.getpid()}"
+    try:
+        for _ in range(ATTEMPTS):
+            try:
+                where = _copy(source, jar, temporary)
+            except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+                failures.append(str(getattr(error, "reason", error)))
+                continue
+            if _is_whole(temporary, jar):
+                temporary.replace(folder / jar.name)
+                return
+            failures.append(f"{where} is broken: its SHA-256 is not {jar.sha256}")
+    except FileNotFoundError as error:
+        raise EngineError(f"{error}. Make the folder with `crawlog engine fetch --to DIR` on a machine with a network.") from None
+    except OSError as error:
+        raise EngineError(_unwritable(folder, error)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    raise EngineError(
+        f"Cannot fetch {jar.name} from {source}: {failures[-1]} ({ATTEMPTS} attempts).\n"
+        "Without a network: run `crawlog engine fetch --to DIR` on a machine that has one, copy DIR here, and pass "
+        "`-s engine.maven_url=DIR`. Behind a proxy: set HTTPS_PROXY. A mirror: set engine.maven_url."
+    )
+
+
+def _copy(source: str, jar: Jar, to: Path) -> str:
+    """Copies a jar from a repository or a folder; says where it came from."""
+    if "://" not in source:
+        candidates = [Path(source) / jar.name, Path(source) / jar.path]
+        found = next((path for path in candidates if path.is_file()), None)
+        if found is None:
+            raise FileNotFoundError(f"{jar.name} is not in the folder {source} (engine.maven_url)")
+        shutil.copyfile(found, to)
+        return str(found)
+    url = f"{source.rstrip('/')}/{jar.path}"
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, to.open("wb") as file:
+        shutil.copyfileobj(response, file, 1 << 20)
+    return url
+
+
+def _with_bar(steps: Iterable[Future[None]], total: int) -> Iterable[Future[None]]:
+    """The same steps, with a bar on standard error where that is a terminal."""
+    if not sys.stderr.isatty():
+        return steps
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(steps, "Apache Kafka", total=total, console=Console(stderr=True), transient=True)
+
+
+def _unwritable(folder: Path, error: OSError) -> str:
+    return (
+        f"Cannot write Apache Kafka's jars to {folder}: {error.strerror or error}.\n"
+        "Free some space (50 MB), or name another folder with `-s engine.cache=DIR`."
+    )
