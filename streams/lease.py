@@ -1,0 +1,51 @@
+"""The lease on a worker's partitions: until when the broker cannot have given them to somebody else.
+
+The broker moves a member's partitions once it has heard nothing for the session timeout, counted from when it received
+the last heartbeat. We count from when that heartbeat was *sent*, which is earlier, and stop a margin before: so while
+the lease is held nobody else can own the partitions. The clock counts suspended time, and a response says nothing about
+now, only about its request:
+    1 heartbeat sent → 2 process stopped (SIGSTOP, laptop lid) → 3 broker gives the partitions away → 4 process
+    continued, reads the response to 1 → the lease runs from 1 and has run out.
+"""
+
+import time
+
+MARGIN_S = 0.5
+"""The lease ends this long before the session: time for what was checked a moment ago to end."""
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS: CLOCK_MONOTONIC counts sleep, BOOTTIME is not there
+
+
+def boottime() -> float:
+    """Seconds on the clock of leases; suspended time counts."""
+    return time.clock_gettime(_CLOCK)
+
+
+class Lease:
+    """Whether the partitions are still ours; written by the consumer's thread, read by any.
+
+    One float is all the state, so a read is atomic.
+
+    Args:
+        session_timeout_s: The group's session timeout.
+    """
+
+    def __init__(self, session_timeout_s: float) -> None:
+        self._length_s = session_timeout_s - MARGIN_S
+        self._until = 0.0
+
+    def held(self, now: float) -> bool:
+        """True while nobody else can own our partitions; `now` is `boottime()`."""
+        return now < self._until
+
+    def left_s(self, now: float) -> float:
+        """Seconds until the lease runs out, 0 when it has."""
+        return max(0.0, self._until - now)
+
+    def renew(self, sent_at: float) -> None:
+        """The request sent at `sent_at` was answered: the broker still counted us as a member."""
+        self._until = max(self._until, sent_at + self._length_s)
+
+    def drop(self) -> None:
+        """The broker said that we are no member, or we are leaving."""
+        self._until = 0.0
