@@ -31,6 +31,8 @@ class Section(BaseModel, frozen=True, extra="forbid", use_attribute_docstrings=T
 
 
 class Engine(Section):
+    """The local broker: one Apache Kafka node as a child process."""
+
     maven_url: str = ""
     """Maven repository of the engine's jars; empty for the default of the `jgo` package. May be a folder."""
     java: str = ""
@@ -44,6 +46,8 @@ class Engine(Section):
 
 
 class Kafka(Section):
+    """The cluster, its topics and how to reach it."""
+
     bootstrap: str = ""
     """HOST:PORT list of the user's cluster; empty for the local engine."""
     prefix: str = "crawl."
@@ -73,6 +77,8 @@ class Kafka(Section):
 
 
 class Politeness(Section):
+    """What a host is spared."""
+
     delay_s: NotNegative = 1.0
     """Least rest between two requests to one host, seconds; robots.txt and Retry-After raise it."""
     per_host: Count = 1
@@ -84,6 +90,8 @@ class Politeness(Section):
 
 
 class Fetch(Section):
+    """One request, and how many at a time."""
+
     concurrency: Count = 256
     """URLs in flight in one worker, from dispatch to the acknowledged done; a kill repeats at most these."""
     timeout_s: Positive = 30.0
@@ -105,14 +113,18 @@ class Fetch(Section):
 
 
 class Network(Section):
+    """Which addresses may be reached."""
+
     allow_private: bool = False
     """Whether private, loopback and link-local addresses may be fetched. Metadata addresses never are."""
 
 
 class Robots(Section):
+    """robots.txt (RFC 9309)."""
+
     obey: bool = True
     """Whether robots.txt is fetched and obeyed."""
-    token: str = "crawlog"
+    token: str = "crawlog"  # noqa: S105  # a robots.txt product token
     """Product token that robots.txt groups are matched with."""
     attempts: Count = 3
     """Tries at an unreachable robots.txt before the host's URLs fail."""
@@ -123,6 +135,8 @@ class Robots(Section):
 
 
 class Scope(Section):
+    """Which URLs belong to a job."""
+
     kind: Literal["domain", "host", "seeds", "any"] = "domain"
     """Which URLs belong to a job; `scope` alone is this setting. `domain`: registrable domain or IP of a seed."""
     include: tuple[str, ...] = ()
@@ -141,7 +155,7 @@ class Scope(Section):
     def patterns_compile(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         """RE2 matches in linear time, so it knows no look-around and no back-reference."""
         if value:
-            import re2  # noqa: PLC0415  # 20 ms that only a user of patterns pays
+            import re2  # 20 ms that only a user of patterns pays
 
             quiet = re2.Options()
             quiet.log_errors = False  # it would write to standard error by itself
@@ -160,31 +174,43 @@ def _text(error: Exception) -> str:
 
 
 class Canonical(Section):
+    """How two spellings become one URL."""
+
     drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
     """Query parameters dropped from every URL; a trailing `*` is a prefix."""
 
 
 class Links(Section):
+    """What counts as a link."""
+
     sources: tuple[Literal["a", "area", "frame", "link"], ...] = ("a", "area")
     """Elements that links are taken from."""
 
 
 class Sitemaps(Section):
+    """Sitemaps as a source of URLs."""
+
     follow: bool = False
     """Whether sitemaps named in robots.txt are read."""
 
 
 class Dedup(Section):
+    """How a URL is known to be known."""
+
     confirm: bool = True
     """Whether a Bloom "seen" is confirmed against exact fingerprints; fixed per job."""
 
 
 class Frontier(Section):
+    """In which order URLs are fetched."""
+
     order: Literal["fifo", "lifo"] = "fifo"
     """Order within one host and priority."""
 
 
 class State(Section):
+    """What a worker keeps on disk and in memory."""
+
     checkpoint_s: Positive = 1.0
     """Time between two checkpoints of a partition, seconds."""
     checkpoint_changes: Count = 10_000
@@ -196,6 +222,8 @@ class State(Section):
 
 
 class Log(Section):
+    """What workers say, and what the topics hold."""
+
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severity that workers log."""
     pages_keep_days: Positive = 7.0
@@ -205,6 +233,8 @@ class Log(Section):
 
 
 class Run(Section):
+    """What `crawlog run` and `crawlog up` start."""
+
     data: Path = Path(".crawlog")
     """Folder of the engine's data, the state, logs and PID files."""
     depth: Annotated[int, Field(ge=0)] | None = None

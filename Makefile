@@ -1,0 +1,83 @@
+# `make crawl` needs nothing but Python 3.11–3.13 and a network: it makes .venv from the locks, then crawls.
+#
+#   make crawl                                  the demo site in examples/
+#   make crawl URLS="https://example.com/"      your own; ARGS="--depth 2 -s politeness.delay_s=2 -o pages.csv" goes to `crawlog run`
+#   make test | check | bench                   the suite | what CI checks | the measurements of bench/
+#   make lock | kafka-lock                      new versions of the Python packages | of the engine's jars
+
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+URLS   ?=
+ARGS   ?=
+OUT    ?= pages.jsonl
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help crawl test check format bench lock kafka-lock setup setup-dev clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+crawl: setup
+ifeq ($(strip $(URLS)),)
+	@$(BIN)/python examples/demo.py -o $(OUT) $(ARGS)
+else
+	@$(BIN)/crawlog run $(URLS) -o $(OUT) $(ARGS)
+endif
+
+test: setup-dev
+	$(BIN)/pytest $(ARGS)
+
+check: setup-dev build/typing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p crawlog
+	$(BIN)/mypy tests bench examples
+
+format: setup-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup-dev
+	$(BIN)/python -m bench $(ARGS)
+
+# The installed layout, for checkers, which follow no import hooks. The files of crawlog/ and the three folders.
+build/typing: $(wildcard crawlog/*.py)
+	@rm -rf $@ && mkdir -p $@/crawlog
+	@ln -s $(addprefix ../../../,$(wildcard crawlog/*.py) crawlog/py.typed schemas streams agents) $@/crawlog/
+
+# Installed exactly as locked: every file by its hash; then crawlog itself, built with the locked setuptools.
+setup: $(VENV)/.locked
+setup-dev: $(VENV)/.locked-dev
+
+$(VENV)/.locked: requirements.lock pyproject.toml | $(VENV)/bin/python
+	@echo "installing into $(VENV) (the first time takes a minute)"
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.locked-dev: requirements-dev.lock $(VENV)/.locked
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "crawlog needs Python 3.11, 3.12 or 3.13 with venv (Debian: apt install python3-venv);" \
+		"name yours with make PYTHON=/path/to/python" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+
+# No index address is written: whoever installs uses the index of the machine.
+COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --extra local --upgrade \
+	--generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+lock: setup-dev
+	$(COMPILE) -o requirements.lock
+	$(COMPILE) --group dev --constraint requirements.lock -o requirements-dev.lock
+	@! grep -n '://' requirements.lock requirements-dev.lock
+
+kafka-lock: setup-dev
+	$(BIN)/python bench/kafka_lock.py
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache
