@@ -1,4 +1,4 @@
-"""Makes streams/kafka.lock from streams/kafka.pom.xml by Maven, or with --check tells whether it still is what Maven says.
+"""Makes streams/kafka.lock from streams/kafka.pom.xml by Maven, or with --check compares the two.
 
 One line a jar: `GROUP:ARTIFACT:VERSION SHA256`. Needs `mvn` on the PATH.
 """
@@ -32,7 +32,11 @@ def main() -> int:
     text = resolve(POM)
     if "--check" in sys.argv[1:]:
         same = LOCK.read_text() == text
-        print("kafka.lock is what Maven resolves" if same else "kafka.lock differs from what Maven resolves: run `make kafka-lock`")
+        print(
+            "kafka.lock is what Maven resolves"
+            if same
+            else "kafka.lock differs from what Maven resolves: run `make kafka-lock`"
+        )
         return 0 if same else 1
     LOCK.write_text(text)
     print(f"kafka.lock: {text.count(chr(10))} jars")

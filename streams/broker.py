@@ -1,0 +1,310 @@
+# ruff: noqa: TID251  # this is where the process is
+"""The broker's process: what it is told, how it is started, when it is ready, and what its death meant.
+
+All it needs is the folder `<data>/kafka`; who may start or adopt it is decided in engine.py.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from .errors import EngineError
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+HOST = "127.0.0.1"
+
+POLL_S = 0.02
+"""Between two looks at a starting or ending process; a start takes 0.8 s, a stop 0.3 s."""
+
+KILL_TIMEOUT_S = 5.0
+"""How long a process may take to vanish after SIGKILL."""
+
+SESSION_MS = 9000
+"""Kafka's default for the broker's session with its controller."""
+
+SESSION_AFTER_DEATH_MS = 1500
+"""The same after a kill: until it has passed, the controller takes the new broker for a double of the dead one."""
+
+MAX_LOG_BYTES = 10 << 20
+"""A longer broker.log becomes broker.log.1 at the next start."""
+
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs={log}
+
+# One node.
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+broker.heartbeat.interval.ms=200
+broker.session.timeout.ms={session_ms}
+
+# The log is the truth: nothing expires by itself, group offsets neither; topics are made on purpose.
+auto.create.topics.enable=false
+log.retention.ms=-1
+log.retention.bytes=-1
+offsets.retention.minutes=2147483647
+log.message.timestamp.type=LogAppendTime
+message.max.bytes={max_bytes}
+replica.fetch.max.bytes={max_bytes}
+fetch.max.bytes={fetch_bytes}
+
+# Groups: no wait for more members, sessions as short as kafka.session_timeout_s may be.
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+
+# Small: the cleaner's default buffer alone is half the heap; indexes are preallocated, twice per partition.
+log.segment.bytes=134217728
+log.index.size.max.bytes=1048576
+log.cleaner.dedupe.buffer.size=8388608
+log.cleaner.threads=1
+num.network.threads=2
+num.io.threads=4
+num.recovery.threads.per.data.dir=2
+background.threads=2
+"""
+
+LOGGING = """\
+status=error
+rootLogger.level=warn
+rootLogger.appenderRef.out.ref=out
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
+"""
+
+CAUSES = (
+    ("No space left on device", "The disk is full: free some space, or use another folder with `--data DIR`."),
+    ("Address already in use", "Another program took its port meanwhile: run the command again, it takes a free one."),
+    ("Failed to acquire lock", "Another broker runs on this folder: end it, or use another folder with `--data DIR`."),
+    ("Permission denied", "The folder belongs to another user: use one of yours with `--data DIR`."),
+    ("Read-only file system", "The folder is read-only: use another with `--data DIR`."),
+    ("OutOfMemoryError", "Its heap is too small: raise it with `-s engine.heap_mb=512`."),
+    ("Could not reserve enough space", "Too little memory for its heap: free some, or try `-s engine.heap_mb=128`."),
+    ("Invalid cluster.id", "Its data belong to another cluster: use another folder with `--data DIR`."),
+    ("ClassNotFoundException", "A jar is missing or broken: run `crawlog engine fetch`."),
+    ("NoClassDefFoundError", "A jar is missing or broken: run `crawlog engine fetch`."),
+)
+"""What a dying broker says, and what the user can do."""
+
+
+class Identity(NamedTuple):
+    """What stays of a local cluster: its id and its ports."""
+
+    cluster_id: str
+    port: int
+    controller_port: int
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT for clients."""
+        return f"{HOST}:{self.port}"
+
+
+# --- what it is told ------------------------------------------------------------------------------------------------
+
+
+def configure(settings: "Settings", folder: Path, identity: Identity) -> Path:
+    """Writes the broker's configuration anew; says where."""
+    max_bytes = settings.kafka.max_record_bytes
+    text = PROPERTIES.format(
+        host=HOST,
+        port=identity.port,
+        controller_port=identity.controller_port,
+        log=str(folder / "log").replace("\\", "\\\\"),
+        max_bytes=max_bytes,
+        fetch_bytes=max(55 << 20, max_bytes),  # 55 MiB is Kafka's default
+        session_ms=SESSION_AFTER_DEATH_MS if (folder / "broker.json").exists() else SESSION_MS,
+    )
+    write(folder / "server.properties", text)
+    write(folder / "log4j2.properties", LOGGING)
+    return folder / "server.properties"
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a small file that is only ever seen whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def free_ports() -> tuple[int, int]:
+    """Two ports that nobody uses now."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind((HOST, 0))
+        other.bind((HOST, 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def is_free(port: int) -> bool:
+    """Whether a broker could listen on a port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Kafka does: TIME_WAIT does not count
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return bool(port)
+
+
+# --- its life -------------------------------------------------------------------------------------------------------
+
+
+def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str) -> None:
+    """Formats the folder for KRaft, once.
+
+    Raises: EngineError: Kafka's tool refused.
+    """
+    if (folder / "log" / "meta.properties").exists():
+        return
+    tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
+    answer = subprocess.run([*java, *tool, f"--cluster-id={cluster_id}"], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise EngineError(died(folder, "Apache Kafka could not format its folder", answer.stderr + answer.stdout))
+
+
+def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
+    """Starts the broker in a session of its own, and notes it in broker.json."""
+    log = folder / "broker.log"
+    if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+    with log.open("ab") as out:
+        child = psutil.Popen(
+            [*java, "kafka.Kafka", str(properties)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    write(folder / "broker.json", json.dumps({"pid": child.pid, "started": child.create_time()}))
+    return child
+
+
+def noted(folder: Path) -> psutil.Process | None:
+    """The live process that broker.json names; a pid that now belongs to another process does not count."""
+    try:
+        note = json.loads((folder / "broker.json").read_text())
+        process = psutil.Process(note["pid"])
+        is_same = abs(process.create_time() - note["started"]) < 1
+    except (OSError, ValueError, LookupError, psutil.Error):
+        return None
+    return process if is_same and is_alive(process) else None
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs; reaps it when it was our child."""
+    if isinstance(process, psutil.Popen):
+        return process.poll() is None
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def end(process: psutil.Process, timeout_s: float) -> bool:
+    """Ends a process: SIGTERM, and SIGKILL after the time; True when it ended by itself."""
+    for number, wait_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, KILL_TIMEOUT_S)):
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            process.send_signal(number)
+        deadline = time.monotonic() + wait_s
+        while is_alive(process) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        if not is_alive(process):
+            return number == signal.SIGTERM
+    return False
+
+
+class Readiness(NamedTuple):
+    """The wait for a broker that starts."""
+
+    folder: Path
+    identity: Identity
+    process: psutil.Process
+    timeout_s: float
+
+    def wait(self) -> None:
+        """Returns when the broker answers a metadata request: an open port alone does not take records yet.
+
+        Raises: EngineError: it died, it is late, or another cluster answers.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        self._until(deadline, self._is_open)
+        admin = AdminClient({"bootstrap.servers": self.identity.bootstrap, "log_level": 0, "reconnect.backoff.ms": 20})
+        self._until(deadline, lambda: self._answers(admin))
+
+    def _until(self, deadline: float, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            if not is_alive(self.process):
+                raise EngineError(died(self.folder, "Apache Kafka ended while it started"))
+            if time.monotonic() > deadline:
+                raise EngineError(self._late())
+            time.sleep(POLL_S)
+
+    def _is_open(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self.identity.port), timeout=1.0):
+            return True
+        return False
+
+    def _answers(self, admin: AdminClient) -> bool:
+        try:
+            answer = admin.list_topics(timeout=1.0)
+        except KafkaException:
+            return False
+        if answer.cluster_id not in (None, self.identity.cluster_id):
+            raise EngineError(
+                f"{self.identity.bootstrap} answers as the cluster {answer.cluster_id}, but {self.folder} belongs to "
+                f"{self.identity.cluster_id}: another Kafka has this port.\n"
+                "Run `crawlog down`, then the command again: it takes another port."
+            )
+        return bool(answer.brokers)
+
+    def _late(self) -> str:
+        return (
+            f"Apache Kafka (pid {self.process.pid}) does not answer at {self.identity.bootstrap} after "
+            f"{self.timeout_s:g} s.\n"
+            f"The machine may be busy: raise `-s engine.start_timeout_s={self.timeout_s * 2:g}`; what the broker says is in {self.folder / 'broker.log'}."
+        )
+
+
+def died(folder: Path, what: str, said: str | None = None) -> str:
+    """The message for a broker that ended: its own last words, and what to do where the cause is known."""
+    log = folder / "broker.log"
+    if said is None:
+        with contextlib.suppress(OSError):
+            said = log.read_bytes()[-16_384:].decode(errors="replace")
+    said = said or ""
+    words = [
+        line.strip() for line in said.splitlines() if any(sign in line for sign in ("ERROR", "Error", "Exception"))
+    ]
+    last = words[-1][:300] if words else "it said nothing"
+    advice = next((advice for sign, advice in CAUSES if sign in said), f"All it said is in {log}.")
+    return f"{what} ({folder}): {last}.\n{advice}"
