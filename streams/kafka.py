@@ -1,9 +1,13 @@
 """How every Kafka client reaches the cluster: one place for address, credentials and the rules all readers share."""
 
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .errors import Misconfigured
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from .errors import EngineError, Misconfigured
 
 if TYPE_CHECKING:
     from .settings import Kafka, Settings
@@ -15,6 +19,13 @@ QUEUED_BYTES = 32 << 20
 """What a plain consumer reads ahead, bytes; above the largest record, far below librdkafka's 64 MiB per partition."""
 
 
+TIMEOUT_S = 30.0
+"""How long an answer of the cluster may take, seconds; a broker that has just started needs some."""
+
+READ_RECORDS = 1_000
+"""Records taken from librdkafka at once."""
+
+
 def kafka_config(settings: "Settings") -> dict[str, object]:
     """Address and credentials, for producers, consumers and admin clients of confluent-kafka.
 
@@ -22,7 +33,9 @@ def kafka_config(settings: "Settings") -> dict[str, object]:
     """
     kafka = settings.kafka
     if not kafka.bootstrap:
-        raise Misconfigured("kafka.bootstrap is empty: name a cluster with --bootstrap HOST:PORT, or start one with crawlog up")
+        raise Misconfigured(
+            "kafka.bootstrap is empty: name a cluster with --bootstrap HOST:PORT, or start one with crawlog up"
+        )
     config: dict[str, object] = {
         "bootstrap.servers": kafka.bootstrap,
         "security.protocol": kafka.security_protocol,
@@ -51,9 +64,9 @@ def consumer_config(settings: "Settings", group: str | None = None) -> dict[str,
     }
 
 
-def aiokafka_credentials(settings: "Settings") -> Any:  # noqa: ANN401  # Faust's types are not typed
+def aiokafka_credentials(settings: "Settings") -> Any:
     """The same credentials as Faust's `broker_credentials`; None for PLAINTEXT."""
-    from faust import SASLCredentials, SSLCredentials  # noqa: PLC0415  # a second of imports that readers do not need
+    from faust import SASLCredentials, SSLCredentials  # a second of imports that readers do not need
 
     kafka = settings.kafka
     if kafka.security_protocol == "PLAINTEXT":
@@ -67,6 +80,71 @@ def aiokafka_credentials(settings: "Settings") -> Any:  # noqa: ANN401  # Faust'
         mechanism=kafka.sasl_mechanism,
         ssl_context=context,
     )
+
+
+class LogIdentity(NamedTuple):
+    """Which log a state is a fold of: a topic created again, or another cluster, is another log."""
+
+    cluster: str
+    topic: str
+
+
+def identity(settings: "Settings", topic: str) -> LogIdentity:
+    """Cluster id and topic id (base64, as Kafka prints it) of `topic`.
+
+    Raises: EngineError: the cluster does not answer, or has no such topic.
+    """
+    admin = AdminClient(kafka_config(settings))
+    try:
+        cluster = admin.describe_cluster(request_timeout=TIMEOUT_S).result()
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error) from error
+    return LogIdentity(str(cluster.cluster_id), str(described.topic_id))
+
+
+def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
+    """Offset of the first record and the one after the last, of each partition.
+
+    Raises: EngineError: the cluster does not answer, or has no such partition.
+    """
+    consumer = Consumer(consumer_config(settings))
+    try:
+        return {at: consumer.get_watermark_offsets(TopicPartition(topic, at), TIMEOUT_S) for at in partitions}
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error) from error
+    finally:
+        consumer.close()
+
+
+def read(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
+    """The records at offsets [start, end) of one partition, as far as they exist; ends by position, not by silence.
+
+    Raises: EngineError: the cluster does not answer, or `start` is no longer in the log.
+    """
+    consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while start < end:
+            records = consumer.consume(READ_RECORDS, TIMEOUT_S)
+            if not records:
+                raise EngineError(f"{topic}[{partition}] gave nothing for {TIMEOUT_S:.0f} s at offset {start} of {end}")
+            for record in records:
+                error = record.error()
+                if error is None and record.offset() < end:
+                    yield record
+                elif error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # public, so named
+                    raise _unanswered(settings, topic, KafkaException(error))
+                start = record.offset() + (error is None)
+                if error is not None and start < end:
+                    return  # the log is shorter than `end`
+    finally:
+        consumer.close()
+
+
+def _unanswered(settings: "Settings", topic: str, error: KafkaException) -> EngineError:
+    why = error.args[0]
+    return EngineError(f"{settings.kafka.bootstrap} gives no answer about {topic}: {why}; see crawlog doctor")
 
 
 def _sasl(kafka: "Kafka") -> dict[str, object]:

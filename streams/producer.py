@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-ENVELOPE_BYTES = 16 * 1024
-"""Room left in the largest record for batch header, key and headers: the broker's limit counts them."""
+ENVELOPE_BYTES = 1024
+"""Room left in the largest record for the batch's header and the fields' lengths: the broker's limit counts them."""
 
 QUEUE_BYTES = 128 << 20
 """Records waiting in memory, bytes; beyond it `send` waits. About 4,000 pages of 30 kB: a second of a slow broker."""
@@ -115,7 +115,10 @@ class Producer:
 
         Raises: GiveUp("too_large"): over the largest record; nothing was sent.
         """
-        if value is not None and len(value) > self._limit:
+        size_bytes = (0 if value is None else len(value)) + (0 if key is None else len(key))
+        for name, content in headers or ():
+            size_bytes += len(name) + len(content)
+        if size_bytes > self._limit:
             raise GiveUp("too_large")
         called = self._uncalled if on_delivery is None else partial(self._delivered, on_delivery)
         at = -1 if partition is None else partition
@@ -151,7 +154,7 @@ class Producer:
         return True
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve acknowledgements until `stop` is set; costs nothing while idle. What is then outstanding needs `flush`."""
+        """Serve acknowledgements until `stop` is set, idle at no cost; what is then outstanding needs `flush`."""
         self._wake = wake = asyncio.Event()
         stopping = asyncio.ensure_future(stop.wait())
         stopping.add_done_callback(lambda _: wake.set())
@@ -188,7 +191,7 @@ class Producer:
     def _error(self, error: KafkaError) -> None:
         if error.fatal():
             self._on_fatal(str(error))
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  # librdkafka's local codes have this form
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  # public: librdkafka's own codes are named so
             log.warning("kafka_unreachable", error=error.str())
         else:
             log.debug("kafka_error", error=error.str())

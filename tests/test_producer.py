@@ -1,0 +1,239 @@
+"""The producer, on librdkafka's own mock cluster: what arrives, what is said, what it costs."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from crawlog.streams import producer as producing
+from crawlog.streams.errors import GiveUp, Misconfigured
+from crawlog.streams.kafka import aiokafka_credentials, consumer_config, kafka_config
+from crawlog.streams.producer import Producer
+from crawlog.streams.sections import Kafka
+from crawlog.streams.settings import Settings
+
+MOCK: dict[str, object] = {"test.mock.num.brokers": 1}
+SETTINGS = Settings(kafka=Kafka(bootstrap="mock:9092"))
+
+
+def mocked(linger_ms: int = 0, on_fatal: Callable[[str], None] | None = None, **extra: object) -> Producer:
+    """A producer with a cluster of its own; topics have four partitions."""
+    dotted = {name.replace("_", "."): value for name, value in extra.items()}
+    return Producer(SETTINGS, "test", linger_ms=linger_ms, on_fatal=on_fatal, extra=MOCK | dotted)
+
+
+def address(producer: Producer) -> str:
+    """Where the mock cluster of this producer listens."""
+    return str(next(iter(producer._librdkafka.list_topics().brokers.values()))).split("/")[0]
+
+
+def read_one(producer: Producer, topic: str, partition: int) -> Message:
+    """The first record of a partition."""
+    settings = Settings(kafka=Kafka(bootstrap=address(producer)))
+    consumer = Consumer(consumer_config(settings))
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    record = consumer.poll(10)
+    consumer.close()
+    assert record is not None
+    assert record.error() is None
+    return record
+
+
+def test_a_callback_gets_partition_and_offset() -> None:
+    """An acknowledged record says where it is."""
+    producer = mocked()
+    at: list[tuple[int, int]] = []
+    for _ in range(3):
+        producer.send("t", b"x", partition=2, on_delivery=lambda *where: at.append(where))
+    assert producer.flush(10)
+    assert at == [(2, 0), (2, 1), (2, 2)]
+
+
+def test_value_key_and_headers_arrive_as_they_were_sent() -> None:
+    """Nothing is added to a record."""
+    producer = mocked()
+    producer.send("t", b"body", key=b"k", partition=1, headers=[("crawlog", b"{}")])
+    producer.flush(10)
+    record = read_one(producer, "t", 1)
+    assert (record.value(), record.key(), record.headers()) == (b"body", b"k", [("crawlog", b"{}")])
+
+
+def test_a_tombstone_has_no_value() -> None:
+    """None is not the empty value."""
+    producer = mocked()
+    producer.send("t", None, key=b"k", partition=0)
+    producer.flush(10)
+    assert read_one(producer, "t", 0).value() is None
+
+
+def test_a_key_decides_the_partition_as_in_the_java_client() -> None:
+    """`foobar` has murmur2 -790332482, which is partition 2 of 4."""
+    producer = mocked()
+    at: list[int] = []
+    producer.send("t", b"x", key=b"foobar", on_delivery=lambda partition, _: at.append(partition))
+    producer.flush(10)
+    assert at == [(-790332482 & 0x7FFFFFFF) % 4]
+
+
+@pytest.mark.parametrize("part", ["value", "key", "header"])
+def test_a_record_over_the_limit_is_refused_before_it_is_sent(part: str) -> None:
+    """Too large is the caller's to handle, whatever part of the record is."""
+    producer = mocked()
+    large = b"x" * SETTINGS.kafka.max_record_bytes
+    send = {
+        "value": partial(producer.send, "t", large),
+        "key": partial(producer.send, "t", b"", key=large),
+        "header": partial(producer.send, "t", b"", headers=[("crawlog", large)]),
+    }[part]
+    with pytest.raises(GiveUp, match="too_large"):
+        send()
+    assert producer.outstanding == 0
+
+
+def test_the_largest_record_is_delivered() -> None:
+    """What `send` takes, the broker takes: the batch's own header has its room."""
+    producer = mocked()
+    producer.send("t", b"x" * (SETTINGS.kafka.max_record_bytes - producing.ENVELOPE_BYTES), partition=0)
+    assert producer.flush(30)
+
+
+def test_a_full_queue_makes_send_wait() -> None:
+    """More than the queue holds goes through, in order."""
+    producer = mocked(queue_buffering_max_messages=10)
+    offsets: list[int] = []
+    for _ in range(500):
+        producer.send("t", b"x", partition=0, on_delivery=lambda _, offset: offsets.append(offset))
+    assert producer.flush(10)
+    assert offsets == list(range(500))
+
+
+def test_outstanding_counts_what_is_not_acknowledged() -> None:
+    """The count falls with the callbacks."""
+    producer = mocked()
+    producer.send("t", b"x", partition=0)
+    assert producer.outstanding == 1
+    producer.flush(10)
+    assert producer.outstanding == 0
+
+
+def test_flush_says_when_the_broker_is_silent() -> None:
+    """An unreachable broker is a False in time, not an exception and not a lost record."""
+    producer = Producer(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "test")
+    producer.send("t", b"x")
+    assert not producer.flush(0.2)
+    assert producer.outstanding == 1
+
+
+def test_a_record_given_up_is_fatal() -> None:
+    """There is no timeout, so a failed delivery means that the producer is broken."""
+    reasons: list[str] = []
+    producer = Producer(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "test", on_fatal=reasons.append)
+    producer.send("t", b"x", on_delivery=lambda *_: reasons.append("delivered"))
+    producer._librdkafka.purge()
+    producer.flush(5)
+    assert len(reasons) == 1
+    assert "given up" in reasons[0]
+
+
+def test_a_fatal_error_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default nobody has to handle it: exit code 70."""
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    mocked()._error(KafkaError(KafkaError._FATAL, "test", True))
+    assert codes == [70]
+
+
+def test_an_error_that_passes_is_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client tries again by itself."""
+    monkeypatch.setattr("os._exit", pytest.fail)
+    producer = mocked()
+    producer._error(KafkaError(KafkaError._TRANSPORT, "connection refused"))
+    producer._error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+
+
+async def test_run_serves_acknowledgements() -> None:
+    """With `run` beside it an agent only awaits."""
+    producer, stop = mocked(), asyncio.Event()
+    serving = asyncio.create_task(producer.run(stop))
+    acknowledged: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    producer.send("t", b"x", partition=0, on_delivery=lambda _, offset: acknowledged.set_result(offset))
+    assert await asyncio.wait_for(acknowledged, 10) == 0
+    stop.set()
+    await asyncio.wait_for(serving, 1)
+
+
+async def test_run_costs_nothing_while_idle() -> None:
+    """Without anything outstanding it polls at most once a second."""
+    producer, stop, polls = mocked(), asyncio.Event(), 0
+
+    def counted(_: float) -> int:
+        nonlocal polls
+        polls += 1
+        return 0
+
+    producer._poll = counted
+    serving = asyncio.create_task(producer.run(stop))
+    await asyncio.sleep(0.3)
+    assert polls == 0
+    stop.set()
+    await serving
+
+
+async def test_an_acknowledgement_is_heard_within_milliseconds() -> None:
+    """Polling adds at most its own period to the median."""
+    producer, stop, waits = mocked(linger_ms=5), asyncio.Event(), list[float]()
+    serving = asyncio.create_task(producer.run(stop))
+    producer.send("t", b"warm", partition=0)
+    await asyncio.sleep(0.5)
+    for _ in range(50):
+        sent_at = time.perf_counter()
+        producer.send(
+            "t", b"x", partition=0, on_delivery=lambda _p, _o, s=sent_at: waits.append(time.perf_counter() - s)
+        )
+        await asyncio.sleep(0.01)
+    stop.set()
+    await serving
+    assert sorted(waits)[len(waits) // 2] < 0.005 + 0.010
+
+
+def test_a_send_costs_microseconds() -> None:
+    """On top of librdkafka at most 3 µs; with it, at most 10 even on a busy machine."""
+    producer = mocked(linger_ms=5)
+    producer.send("t", b"warm", partition=0)
+    producer.flush(10)
+    started_at = time.thread_time()
+    for _ in range(20_000):
+        producer.send("t", b"x" * 200, partition=0, on_delivery=lambda *_: None)
+    producer.flush(30)
+    assert (time.thread_time() - started_at) / 20_000 < 10e-6
+
+
+def test_no_cluster_is_a_clear_error() -> None:
+    """The message says what to do."""
+    with pytest.raises(Misconfigured, match="crawlog up"):
+        kafka_config(Settings())
+
+
+def test_credentials_reach_both_clients() -> None:
+    """SASL is written once, in the settings."""
+    sasl = Kafka(
+        bootstrap="k:9092",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="me",
+        sasl_password="secret",
+    )
+    confluent = kafka_config(Settings(kafka=sasl))
+    faust = aiokafka_credentials(Settings(kafka=sasl))
+    assert (confluent["sasl.username"], confluent["sasl.mechanism"]) == ("me", "SCRAM-SHA-512")
+    assert (faust.username, faust.password, faust.mechanism.value) == ("me", "secret", "SCRAM-SHA-512")
+
+
+def test_a_bad_certificate_is_a_clear_error(tmp_path: object) -> None:
+    """The file is named before any connection is tried."""
+    kafka = Kafka(bootstrap="k:9092", security_protocol="SSL", ssl_ca="/nonexistent.pem")  # type: ignore[arg-type]  # pydantic makes it a Path
+    with pytest.raises(Misconfigured, match="ssl_ca"):
+        aiokafka_credentials(Settings(kafka=kafka))
