@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, get_type_hints
 
 from pydantic import BaseModel, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -35,6 +35,32 @@ from .sections import (
     Sitemaps,
     State,
 )
+
+__all__ = [
+    "Canonical",
+    "Dedup",
+    "Engine",
+    "Fetch",
+    "Frontier",
+    "Kafka",
+    "Links",
+    "Log",
+    "Network",
+    "Origin",
+    "Politeness",
+    "Robots",
+    "Run",
+    "Scope",
+    "Settings",
+    "Sitemaps",
+    "Sources",
+    "State",
+    "load",
+    "origins",
+    "parse_pairs",
+    "resolve",
+    "to_environ",
+]
 
 CONFIG = Path("crawlog.toml")
 """Read from the working folder when no other file is named."""
@@ -222,8 +248,9 @@ def values(settings: Settings) -> dict[str, object]:
 @cache
 def known_keys() -> dict[str, type[BaseModel]]:
     """Every dotted key and its section's model."""
-    sections = {name: field.annotation for name, field in Settings.model_fields.items()}
-    return {f"{name}.{field}": model for name, model in sections.items() if model for field in model.model_fields}
+    sections: dict[str, type[BaseModel]] = get_type_hints(Settings)
+    names = Settings.model_fields
+    return {f"{name}.{field}": sections[name] for name in names for field in sections[name].model_fields}
 
 
 def is_secret(key: str) -> bool:

@@ -220,7 +220,7 @@ def test_every_setting_is_described(key: str) -> None:
     assert "__" not in key
 
 
-TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=12)
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 
 
 def _any_value(annotation: Any, bounds: dict[str, Any]) -> st.SearchStrategy[Any]:
