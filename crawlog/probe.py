@@ -1,0 +1,139 @@
+"""`crawlog probe KIND`: the pure core asked from outside, one JSON line in, one JSON line out, in order.
+
+No broker, no Faust. What is wrong with one line answers that line as `{"error": …}`; absent and null are the same.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+from functools import lru_cache
+from typing import IO, Any
+
+import msgspec
+
+from .streams import charset, egress
+from .streams.canonical import Canonicaliser, InvalidUrl, serialise
+from .streams.domain import Places, registrable_domain
+from .streams.links import Links, extract
+from .streams.robots import RobotsRules
+from .schemas.urls import CanonicalRules
+
+_USAGE = 2
+_LINK_SOURCES = ("a", "area")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class BadQuestion(ValueError):
+    """The line is not what its kind wants; the message says what is missing."""
+
+
+def _text(asked: dict[str, Any], name: str, default: str | None = None) -> str:
+    value = asked.get(name)
+    if value is None:
+        value = default
+    if not isinstance(value, str):
+        raise BadQuestion(f"{name!r} must be a string")
+    return value
+
+
+def _body(asked: dict[str, Any]) -> bytes:
+    try:
+        return base64.b64decode(_text(asked, "body"), validate=True)
+    except binascii.Error as error:
+        raise BadQuestion(f"'body' is not base64: {error}") from None
+
+
+def _normalize(asked: dict[str, Any]) -> dict[str, Any]:
+    base = asked.get("base")
+    return {"url": serialise(_text(asked, "url"), None if base is None else _text(asked, "base"))}
+
+
+@lru_cache(256)
+def _rules(body: bytes) -> RobotsRules:
+    return RobotsRules.parse(body)
+
+
+def _robots(asked: dict[str, Any]) -> dict[str, Any]:
+    rules = _rules(_body(asked))
+    token = _text(asked, "user_agent")
+    return {"allowed": rules.allowed(_text(asked, "url"), token)[0], "crawl_delay": rules.crawl_delay_s(token)}
+
+
+_links_as_written = Links(Canonicaliser(CanonicalRules(drop_params=())), Places(1), cached=2)
+
+
+def _links(asked: dict[str, Any]) -> dict[str, Any]:
+    url = serialise(_text(asked, "url"))
+    page = extract(_body(asked), _text(asked, "content_type", ""), url, _LINK_SOURCES)
+    return {"links": [link.url for link in _links_as_written.resolve(page.base, page.hrefs)]}
+
+
+def _domain(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"domain": registrable_domain(_text(asked, "host"))}
+
+
+def _decoded(asked: dict[str, Any]) -> dict[str, Any]:
+    encoding, text = charset.decode(_body(asked), _text(asked, "content_type", ""))
+    return {"encoding": encoding, "text": text}
+
+
+def _egress(asked: dict[str, Any]) -> dict[str, Any]:
+    if asked.get("address") is not None:
+        reason = egress.address_refusal(_text(asked, "address"), allow_private=False)
+    else:
+        reason = _url_refusal(_text(asked, "url"))
+    return {"allowed": reason is None, "reason": reason}
+
+
+def _url_refusal(url: str) -> str | None:
+    try:
+        href = serialise(url)
+    except InvalidUrl as error:
+        return str(error)
+    authority = href.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    name, colon, _ = authority.rpartition(":")
+    host = name if colon and not authority.endswith("]") else authority
+    return egress.literal_refusal(host, allow_private=False)
+
+
+def _not_yet(asked: dict[str, Any]) -> dict[str, Any]:
+    raise BadQuestion("this version of crawlog does not read sitemaps")
+
+
+KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "normalize": _normalize,
+    "robots": _robots,
+    "links": _links,
+    "sitemap": _not_yet,
+    "domain": _domain,
+    "egress": _egress,
+    "decode": _decoded,
+}
+
+
+def answer(kind: str, line: bytes) -> bytes:
+    """The answer to one line, JSON without a line end.
+
+    Raises: KeyError: there is no such kind.
+    """
+    handler = KINDS[kind]
+    try:
+        return _encode(handler(_decode(line)))
+    except (ValueError, RecursionError) as error:  # every error here is the line's: bad JSON, a bad URL, a bad field
+        return _encode({"error": str(error) or type(error).__name__})
+
+
+def run(kind: str, stdin: IO[bytes], stdout: IO[bytes]) -> int:
+    """Answers every line of standard input; returns the exit code.
+
+    Each answer is flushed when no more input is waiting in the buffer is unknown, so after every line.
+    """
+    if kind not in KINDS:
+        stdout.write(_encode({"error": f"no probe kind {kind!r}; there are: {', '.join(KINDS)}"}) + b"\n")
+        return _USAGE
+    for line in stdin:
+        if line.strip():
+            stdout.write(answer(kind, line) + b"\n")
+            stdout.flush()
+    return 0

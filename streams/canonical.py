@@ -1,0 +1,94 @@
+"""One spelling per page: WHATWG serialisation, then the job's canonical rules, then the fingerprint.
+
+The canonical URL is what the frontier stores, what is fetched and what the fingerprint is taken of, so a change here
+changes what counts as the same page: the fold's version must change with it.
+"""
+
+import re
+
+import ada_url
+import can_ada
+import xxhash
+
+from ..schemas.urls import CanonicalRules
+
+_SCHEMES = ("http://", "https://")
+
+
+class InvalidUrl(ValueError):
+    """Not a URL, or not one of http or https; the message is for people."""
+
+
+def fingerprint(url: str) -> int:
+    """Unsigned 64-bit fingerprint of a canonical URL: xxh3_64 of its UTF-8 bytes."""
+    return xxhash.xxh3_64_intdigest(url.encode())
+
+
+def serialise(url: str, base: str | None = None) -> str:
+    """The URL as WHATWG serialises it, joined with `base`, without its fragment.
+
+    Raises: InvalidUrl: it cannot be parsed, or its scheme is neither http nor https.
+    """
+    href = _absolute(url) if base is None else _joined(base, url)
+    if not href.startswith(_SCHEMES):
+        raise InvalidUrl(f"neither http nor https: {url[:200]!r}")
+    return href[: href.index("#")] if "#" in href else href
+
+
+def _absolute(url: str) -> str:
+    """The fast way. can_ada's IDNA is of an older standard, so names with it, and errors, are ada_url's to judge."""
+    try:
+        href = can_ada.parse(url).href
+    except (ValueError, TypeError):
+        return _joined(None, url)
+    return _joined(None, url) if "xn--" in href else href
+
+
+def _joined(base: str | None, url: str) -> str:
+    try:
+        if base is None:
+            return ada_url.normalize_url(_scalars(url))
+        return ada_url.join_url(_scalars(base), _scalars(url))
+    except ValueError:
+        raise InvalidUrl(f"not a URL: {url[:200]!r}") from None
+
+
+def _scalars(text: str) -> str:
+    """The text as WHATWG reads it: a lone surrogate is U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+class Canonicaliser:
+    """Turns spellings into canonical URLs by one job's rules."""
+
+    def __init__(self, rules: CanonicalRules) -> None:
+        self._dropped = _dropped_pattern(rules.drop_params)
+
+    def canonical(self, url: str, base: str | None = None) -> str:
+        """The canonical URL.
+
+        Raises: InvalidUrl: as `serialise`.
+        """
+        href = serialise(url, base)
+        if "?" in href and self._dropped is not None:
+            return self._drop(href)
+        return href
+
+    def _drop(self, href: str) -> str:
+        assert self._dropped is not None
+        path, _, query = href.partition("?")
+        if self._dropped.search("&" + query) is None:
+            return href
+        kept = [param for param in query.split("&") if self._dropped.match("&" + param) is None]
+        rest = "&".join(kept)
+        return f"{path}?{rest}" if rest else path
+
+
+def _dropped_pattern(names: tuple[str, ...]) -> re.Pattern[str] | None:
+    """Matches `&` and a dropped parameter's name; None when nothing is dropped."""
+    if not names:
+        return None
+    forms = [re.escape(name[:-1]) + "[^&=]*" if name.endswith("*") else re.escape(name) for name in names]
+    return re.compile(f"&(?:{'|'.join(forms)})(?=[=&]|$)")

@@ -1,0 +1,213 @@
+"""Which encoding a page is in: byte order mark, then the header, then its `meta`, then its bytes (WHATWG HTML 13.2.3).
+
+Names are WHATWG's, in lower case. Bytes decide last: valid UTF-8 is UTF-8, everything else is asked of chardetng.
+"""
+
+import codecs
+import re
+from functools import cache
+
+import webencodings
+from chardetng_py import EncodingDetector
+
+PRESCAN_BYTES = 1024
+"""How far a `meta` is looked for byte by byte (WHATWG HTML, "prescan a byte stream")."""
+
+LATE_BYTES = 64 * 1024
+"""How far a later `meta` is looked for: browsers change the encoding when the parser meets one."""
+
+DETECT_BYTES = 64 * 1024
+"""How much is shown to the detector: it costs 0.5 ms per 30 kB."""
+
+FALLBACK = "windows-1252"
+
+_REPLACEMENT = frozenset({"replacement", "csiso2022kr", "hz-gb-2312", "iso-2022-cn", "iso-2022-cn-ext", "iso-2022-kr"})
+"""Labels of encodings that attacks hide in: WHATWG decodes them to one U+FFFD."""
+
+_SPACE = b"\t\n\x0c\r "
+_HEADER_CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    rb"""[\t\n\x0c\r /]*([^\t\n\x0c\r />=]?[^\t\n\x0c\r />=]*)[\t\n\x0c\r ]*(?:=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r >]*))?"""
+)
+_LATE = re.compile(
+    rb"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp|noframes)(?=[\t\n\x0c\r />]).*?(?:</\1|\Z)|(<meta)[\t\n\x0c\r /]",
+    re.IGNORECASE | re.DOTALL,
+)
+_CONTENT_CHARSET = re.compile(rb"""charset[\t\n\x0c\r ]*=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r ;"'][^\t\n\x0c\r ;]*)""", re.IGNORECASE)
+
+
+def decide(body: bytes, content_type: str) -> str:
+    """The encoding of a page.
+
+    Args:
+        content_type: The response's header, as sent; may be empty.
+    """
+    return _from_mark(body) or _from_header(content_type) or _from_meta(body[:PRESCAN_BYTES]) or _from_late_meta(body) or _from_bytes(body)
+
+
+def decode(body: bytes, content_type: str) -> tuple[str, str]:
+    """The encoding of a page and its text, without byte order mark; wrong bytes are U+FFFD."""
+    encoding = decide(body, content_type)
+    return encoding, text_in(body, encoding)
+
+
+def text_in(body: bytes, encoding: str) -> str:
+    """The text of bytes in an encoding that `decide` named."""
+    if encoding == "utf-8":
+        return body.decode("utf-8", "replace").removeprefix("\ufeff")
+    if encoding == "replacement":
+        return "\ufffd" if body else ""
+    if encoding.startswith("utf-16"):
+        return body.decode(encoding, "replace").removeprefix("\ufeff")
+    table = _table(encoding)
+    if table is not None:
+        return codecs.charmap_decode(body, "replace", table)[0]
+    found = webencodings.lookup(encoding)
+    assert found is not None
+    return str(found.codec_info.decode(body, "replace")[0])
+
+
+def _from_mark(body: bytes) -> str | None:
+    if body.startswith(codecs.BOM_UTF8):
+        return "utf-8"
+    if body.startswith(codecs.BOM_UTF16_BE):
+        return "utf-16be"
+    if body.startswith(codecs.BOM_UTF16_LE):
+        return "utf-16le"
+    return None
+
+
+@cache
+def _named(label: str) -> str | None:
+    """The encoding a label means, or None."""
+    label = label.strip("\t\n\x0c\r ").lower()
+    if label in _REPLACEMENT:
+        return "replacement"
+    found = webencodings.lookup(label)
+    return str(found.name) if found else None
+
+
+def _from_header(content_type: str) -> str | None:
+    if len(content_type) > PRESCAN_BYTES:
+        return None
+    return _header_charset(content_type)
+
+
+@cache
+def _header_charset(content_type: str) -> str | None:
+    found = _HEADER_CHARSET.search(content_type)
+    return _named(next(group for group in found.groups() if group is not None)) if found else None
+
+
+def _from_meta(head: bytes) -> str | None:
+    """The encoding that a `meta` in the first bytes of a page declares (WHATWG HTML 13.2.3.2)."""
+    at = 0
+    while (at := head.find(b"<", at)) >= 0:
+        if head.startswith(b"<!--", at):
+            end = head.find(b"-->", at + 2)
+            if end < 0:
+                return None
+            at = end + 3
+            continue
+        following = head[at + 1 : at + 7].lower()
+        if following[:4] == b"meta" and following[4:5] in (b"\t", b"\n", b"\x0c", b"\r", b" ", b"/"):
+            attributes, at = _attributes(head, at + 5)
+            encoding = _declared(attributes)
+            if encoding:
+                return encoding
+        elif following[:1].isalpha() or following[:1] == b"/" and following[1:2].isalpha():
+            at = _skip_name(head, at + 1)
+            _, at = _attributes(head, at)
+        elif following[:1] in (b"!", b"/", b"?"):
+            end = head.find(b">", at)
+            if end < 0:
+                return None
+            at = end
+        else:
+            at += 1
+    return None
+
+
+def _from_late_meta(body: bytes) -> str | None:
+    """The encoding that a `meta` behind the prescan declares, comments and texts left out."""
+    head = body[:LATE_BYTES]
+    if len(head) <= PRESCAN_BYTES or b"charset" not in head.lower():
+        return None
+    for found in _LATE.finditer(head):
+        if found[2]:
+            encoding = _declared(_attributes(head, found.end(2))[0])
+            if encoding:
+                return encoding
+    return None
+
+
+def _skip_name(head: bytes, at: int) -> int:
+    while at < len(head) and head[at] not in b"\t\n\x0c\r >":
+        at += 1
+    return at
+
+
+def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
+    """A tag's attributes, the first of each name, and where it ends."""
+    attributes: dict[bytes, bytes] = {}
+    while at < len(head):
+        found = _ATTRIBUTE.match(head, at)
+        assert found is not None
+        if found.end() == at or not found[1] and found[2] is None:
+            return attributes, max(found.end(), at)
+        value = found[2] or b""
+        if value[:1] in (b'"', b"'"):
+            value = value[1:-1]
+        attributes.setdefault(found[1].lower(), value)
+        at = found.end()
+    return {}, at
+
+
+def _declared(attributes: dict[bytes, bytes]) -> str | None:
+    """The encoding in a `meta` element's attributes."""
+    label = attributes.get(b"charset")
+    if label is None:
+        if attributes.get(b"http-equiv", b"").lower() != b"content-type":
+            return None
+        found = _CONTENT_CHARSET.search(attributes.get(b"content", b""))
+        if found is None:
+            return None
+        label = found[1].strip(b"\"'")
+    encoding = _named(label.decode("latin-1"))
+    if encoding in ("utf-16be", "utf-16le"):
+        return "utf-8"  # the meta was read as ASCII, so it cannot be UTF-16
+    return FALLBACK if encoding == "x-user-defined" else encoding
+
+
+def _from_bytes(body: bytes) -> str:
+    if body.isascii() and b"\x1b" not in body:  # an escape may open ISO-2022-JP
+        return FALLBACK
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        pass
+    else:
+        if b"\x1b" not in body:
+            return "utf-8"
+    detector = EncodingDetector()
+    detector.feed(body[:DETECT_BYTES], last=len(body) <= DETECT_BYTES)
+    return str(detector.guess(tld=None, allow_utf8=True)).lower()
+
+
+@cache
+def _table(encoding: str) -> str | None:
+    """WHATWG's index of a one-byte encoding, or None for one of several bytes.
+
+    Python's tables leave out what WHATWG maps to C1 controls, and differ in the few characters named here.
+    """
+    found = webencodings.lookup(encoding)
+    if found is None or encoding.startswith(("gb", "big5", "euc", "iso-2022", "shift", "utf", "x-user")):
+        return None
+    differing = {"windows-1255": {0xCA: "\u05ba"}, "koi8-u": {0xAE: "\u045e", 0xBE: "\u040e"}}.get(encoding, {})
+    chars = []
+    for byte in range(256):
+        char = found.codec_info.decode(bytes([byte]), "replace")[0]
+        if char == "\ufffd" and byte < 0xA0:
+            char = chr(byte)
+        chars.append(differing.get(byte, char))
+    return "".join(chars)

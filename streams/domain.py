@@ -1,0 +1,123 @@
+"""Whose URL it is: registrable domain (partition key, scope), host key (politeness, queues) and partition.
+
+Every producer of crawl.urls must agree on these, so the partitioner is Kafka's own and the suffix list is one package's.
+Changing either changes which worker owns a domain: the fold's version must change with it.
+"""
+
+import ipaddress
+from functools import cache
+from typing import NamedTuple
+
+from publicsuffixlist import PublicSuffixList
+
+_MASK = 0xFFFFFFFF
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+_ORIGIN_FROM = len("https://")
+"""Where to look for the slash that ends an origin; also right for http://, whose host has at least one character."""
+
+
+class Place(NamedTuple):
+    """Where a URL belongs.
+
+    Attributes:
+        domain: Registrable domain; an IP address, a bare suffix and a single label are their own.
+        host: `scheme://name:port`, the port always written.
+        partition: Of every topic keyed by domain.
+    """
+
+    domain: str
+    host: str
+    partition: int
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    return PublicSuffixList()
+
+
+def registrable_domain(host: str) -> str:
+    """The registrable domain of a host name, private suffixes included.
+
+    Args:
+        host: As WHATWG serialises it, so an IPv6 address has brackets. A final dot (the DNS root) is no part of it.
+    """
+    name = host.lower().removesuffix(".")
+    if not name or name[0] == "[" or name[-1].isdigit() and _is_ipv4(name):
+        return name
+    if name.isascii():
+        return _suffixes().privatesuffix(name) or name
+    return _unicode_domain(name)
+
+
+def _is_ipv4(name: str) -> bool:
+    try:
+        ipaddress.IPv4Address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _unicode_domain(name: str) -> str:
+    """As many labels of a name that is not ASCII as its ASCII form's registrable domain has."""
+    try:
+        ascii_name = name.encode("idna").decode()
+    except UnicodeError:
+        return name
+    domain = _suffixes().privatesuffix(ascii_name)
+    return ".".join(name.split(".")[-domain.count(".") - 1 :]) if domain else name
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's 32-bit murmur2 of a key, unsigned."""
+    m = 0x5BD1E995
+    length = len(key)
+    h = 0x9747B28C ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(key[at : at + 4], "little") * m & _MASK
+        k = (k ^ k >> 24) * m & _MASK
+        h = h * m & _MASK ^ k
+    if whole != length:
+        h = (h ^ int.from_bytes(key[whole:], "little")) * m & _MASK
+    h = (h ^ h >> 13) * m & _MASK
+    return h ^ h >> 15
+
+
+def partition_of(domain: str, partitions: int) -> int:
+    """The partition that Kafka's Java client gives a record with this key."""
+    return (murmur2(domain.encode()) & 0x7FFFFFFF) % partitions
+
+
+class Places:
+    """The place of each URL, remembered by origin.
+
+    Args:
+        partitions: Of the topics keyed by domain.
+        cached: Origins remembered; when there are more, all are forgotten at once, which costs 10 µs an origin.
+    """
+
+    def __init__(self, partitions: int, cached: int = 65_536) -> None:
+        self._partitions = partitions
+        self._cached = cached
+        self._by_origin: dict[str, Place] = {}
+
+    def of(self, url: str) -> Place:
+        """The place of a WHATWG-serialised http(s) URL."""
+        origin = url[: url.find("/", _ORIGIN_FROM)]
+        place = self._by_origin.get(origin)
+        if place is None:
+            place = self._remember(origin)
+        return place
+
+    def _remember(self, origin: str) -> Place:
+        scheme, _, authority = origin.partition("://")
+        authority = authority.rpartition("@")[2]
+        name, colon, port = authority.rpartition(":")
+        if not colon or authority.endswith("]"):
+            name, port = authority, _DEFAULT_PORTS[scheme]
+        domain = registrable_domain(name)
+        place = Place(domain, f"{scheme}://{name}:{port}", partition_of(domain, self._partitions))
+        if len(self._by_origin) >= self._cached:
+            self._by_origin.clear()
+        self._by_origin[origin] = place
+        return place

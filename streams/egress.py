@@ -1,0 +1,115 @@
+"""Which addresses may be connected to: the public internet, and private networks only where the user says so.
+
+Asked three times, because each can be got round alone: of a URL's host (an IP literal never meets a resolver), of
+every address a name resolves to, and of the address of the connected peer. Cloud metadata addresses are never allowed.
+"""
+
+import ipaddress
+from functools import lru_cache
+
+import can_ada
+
+IPv4 = ipaddress.IPv4Address
+IPv6 = ipaddress.IPv6Address
+
+_METADATA = frozenset(
+    ipaddress.ip_address(text) for text in ("169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254")
+)
+_METADATA_NAMES = frozenset({"metadata", "metadata.goog", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"})
+_PRIVATE_NAMES = ("localhost", "internal")
+
+_V4_REFUSED = tuple(
+    ipaddress.IPv4Network(text)
+    for text in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+        "224.0.0.0/4", "240.0.0.0/4",
+    )
+)  # fmt: skip
+_V6_PUBLIC = ipaddress.IPv6Network("2000::/3")
+"""All global unicast space there is; every IPv6 address outside is refused unless it holds an IPv4 address."""
+_V6_REFUSED = tuple(ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
+_MAPPED = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
+_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
+_TEREDO = ipaddress.IPv6Network("2001::/32")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+
+
+def literal_refusal(host: str, allow_private: bool) -> str | None:
+    """Why a URL's host may not be asked, judged without DNS; None when it may, as far as its spelling tells.
+
+    Args:
+        host: A host name or IP literal in any spelling that a URL may have; IPv6 with or without brackets.
+    """
+    name = _whatwg(host)
+    if name is None:
+        return f"not a host: {host[:100]!r}"
+    address = name.strip("[]")
+    if _parsed(address) is not None:
+        return address_refusal(address, allow_private)
+    name = name.removesuffix(".")
+    if name in _METADATA_NAMES:
+        return f"metadata name {name}"
+    if not allow_private and name.rpartition(".")[2] in _PRIVATE_NAMES:
+        return f"private name {name}"
+    return None
+
+
+def address_refusal(address: str, allow_private: bool) -> str | None:
+    """Why an address may not be connected to; None when it may.
+
+    Args:
+        address: As a resolver or a socket gives it; an IPv6 zone (`%eth0`) does not count.
+    """
+    ip = _parsed(address.partition("%")[0])
+    if ip is None:
+        return f"not an address: {address[:100]!r}"
+    inside = _inside(ip) if isinstance(ip, IPv6) else None
+    if ip in _METADATA or inside in _METADATA:
+        return f"metadata address {ip}"
+    if allow_private:
+        return None
+    return None if _is_public(ip, inside) else f"private address {ip}"
+
+
+def _is_public(ip: IPv4 | IPv6, inside: IPv4 | None) -> bool:
+    if isinstance(ip, IPv4):
+        return not any(ip in network for network in _V4_REFUSED)
+    if inside is not None and (any(ip in network for network in _MAPPED) or ip in _LOCAL_NAT64):
+        return _is_public(inside, None)
+    return ip in _V6_PUBLIC and not any(ip in network for network in _V6_REFUSED)
+
+
+def _inside(ip: IPv6) -> IPv4 | None:
+    """The IPv4 address that an IPv6 address stands for, None when for none."""
+    packed = ip.packed
+    if ip in _LOCAL_NAT64:  # RFC 6052 2.2, prefix of 48 bits; any other layout there is unknowable
+        return IPv4(packed[6:8] + packed[9:11]) if not packed[8] and not any(packed[11:]) else None
+    if ip in _SIX_TO_FOUR:
+        return IPv4(packed[2:6])
+    if ip in _TEREDO:
+        return IPv4(bytes(byte ^ 0xFF for byte in packed[12:]))
+    if ip in _COMPATIBLE or any(ip in network for network in _MAPPED):
+        return IPv4(packed[12:])
+    return None
+
+
+def _parsed(address: str) -> IPv4 | IPv6 | None:
+    try:
+        return ipaddress.ip_address(address)
+    except ValueError:
+        return None
+
+
+@lru_cache(4096)
+def _whatwg(host: str) -> str | None:
+    """A host as a URL parser understands it: `0x7f.1` is 127.0.0.1; None when no URL may have it."""
+    if ":" in host and not host.startswith("["):
+        host = f"[{host.partition('%')[0]}]"
+    if any(char in host for char in "/?#@\\"):
+        return None
+    try:
+        return can_ada.parse(f"http://{host}/").hostname or None
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,158 @@
+"""The hot path of parse: a page's bytes in, its title and outlinks out.
+
+`extract` gives hrefs as the page wrote them; `Links` resolves them, and remembers what it resolved, because a site's
+pages repeat their links: a remembered link costs a look-up, a new one a URL parse, a fingerprint and a place.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from . import charset
+from .canonical import Canonicaliser, InvalidUrl, fingerprint, serialise
+from .domain import Place, Places
+
+_SELECTORS = {"a": "a[href]", "area": "area[href]", "frame": "frame[src],iframe[src]", "link": "link[href]"}
+_SPACE = re.compile(r"[\t\n\x0c\r ]+")
+_ASCII_COMPATIBLE = frozenset({"utf-8", "windows-1252"})
+_NEEDS_WHOLE_BASE = re.compile(r"[\x00-\x20]*(?:https?:(?![/\\])|[?#]|$|[\x00-\x20])", re.IGNORECASE)
+"""An href that resolves against more of its base than the directory."""
+
+_HTTP = ("http://", "https://")
+
+
+class Extracted(NamedTuple):
+    """What a page says, before any rule.
+
+    Attributes:
+        title: White space collapsed; None when there is none, or nothing in it.
+        base: The URL that hrefs resolve against.
+        hrefs: As written, in document order, each once.
+    """
+
+    title: str | None
+    base: str
+    hrefs: list[str]
+
+
+class Outlink(NamedTuple):
+    """A link with all that is asked of it later."""
+
+    url: str
+    fingerprint: int
+    place: Place
+
+
+def extract(body: bytes, content_type: str, url: str, sources: Sequence[str]) -> Extracted:
+    """The title and links of an HTML page.
+
+    Args:
+        url: The page's own, WHATWG-serialised.
+        sources: Elements to take links from: `a`, `area`, `frame` (and `iframe`), `link`.
+    Raises: ValueError: larger than the parser takes.
+    """
+    page = _parsed(body, content_type)
+    selector = ",".join(_SELECTORS[source] for source in sources)
+    nodes = page.css(selector) if selector else []
+    if "frame" in sources:
+        hrefs = [_target(node) for node in nodes]
+    else:
+        hrefs = [node.attributes.get("href") or "" for node in nodes]
+    return Extracted(_title(page), _base(page, url), list(dict.fromkeys(hrefs)))
+
+
+def _parsed(body: bytes, content_type: str) -> LexborHTMLParser:
+    encoding = charset.decide(body, content_type)
+    if encoding in _ASCII_COMPATIBLE and body.isascii():
+        return LexborHTMLParser(body)
+    return LexborHTMLParser(charset.text_in(body, encoding))
+
+
+def _target(node: LexborNode) -> str:
+    attributes = node.attributes
+    return attributes.get("src" if node.tag in ("frame", "iframe") else "href") or ""
+
+
+def _title(page: LexborHTMLParser) -> str | None:
+    for node in page.tags("title"):
+        parent = node.parent
+        if parent is None or parent.tag != "svg":
+            return _SPACE.sub(" ", node.text()).strip() or None
+    return None
+
+
+def _base(page: LexborHTMLParser, url: str) -> str:
+    """The first `base` with an href, when that is an http(s) URL; else the page's URL."""
+    for node in page.tags("base"):
+        href = node.attributes.get("href")
+        if href is not None:
+            try:
+                return serialise(href, url)
+            except InvalidUrl:
+                return url
+    return url
+
+
+class Links:
+    """Resolves hrefs to outlinks by one job's rules.
+
+    Args:
+        cached: Links remembered, in two generations: the older one goes when the newer one is full.
+    """
+
+    def __init__(self, canonicaliser: Canonicaliser, places: Places, cached: int = 100_000) -> None:
+        self._canonical = canonicaliser.canonical
+        self._place = places.of
+        self._half = max(1, cached // 2)
+        self._new: dict[str | tuple[str, str], Outlink | None] = {}
+        self._old: dict[str | tuple[str, str], Outlink | None] = {}
+
+    def resolve(self, base: str, hrefs: list[str]) -> list[Outlink]:
+        """The http(s) links among the hrefs of one page, in order, each canonical URL once."""
+        directory = base[: base.rfind("/", 0, _path_end(base)) + 1]
+        origin = base[: base.find("/", 8)]
+        new = self._new
+        outlinks: dict[str, Outlink] = {}
+        for href in hrefs:
+            key: str | tuple[str, str]
+            if href.startswith(_HTTP):
+                key = href
+            elif href.startswith("/"):
+                key = (origin, href)
+            else:
+                key = (directory, href)
+            try:
+                outlink = new[key]
+            except KeyError:
+                outlink = self._resolve(key, base, href)
+                new = self._new
+            if outlink is not None:
+                outlinks[outlink.url] = outlink
+        return list(outlinks.values())
+
+    def _resolve(self, key: str | tuple[str, str], base: str, href: str) -> Outlink | None:
+        """The link of an href that is not in the newer generation; remembered unless it needs the base's last part."""
+        if key in self._old:
+            outlink = self._old[key]
+        else:
+            outlink = self._outlink(base, href)
+            if _NEEDS_WHOLE_BASE.match(href):
+                return outlink
+        if len(self._new) >= self._half:
+            self._old, self._new = self._new, {}
+        self._new[key] = outlink
+        return outlink
+
+    def _outlink(self, base: str, href: str) -> Outlink | None:
+        try:
+            url = self._canonical(href) if href.startswith(_HTTP) else self._canonical(href, base)
+        except InvalidUrl:
+            return None
+        return Outlink(url, fingerprint(url), self._place(url))
+
+
+def _path_end(base: str) -> int:
+    question = base.find("?")
+    return question if question >= 0 else len(base)

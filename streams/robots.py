@@ -1,0 +1,270 @@
+"""What a robots.txt allows, read as Google's open-source parser reads it (RFC 9309 and its documented leniencies).
+
+Own code instead of a library: libraries differ from Google in byte order marks, in which lines end a group, and in
+percent-encoding, and an answer must cost microseconds because every dispatch asks.
+"""
+
+import math
+import re
+from functools import lru_cache
+from typing import NamedTuple, Self
+
+MAX_BYTES = 500 * 1024
+"""RFC 9309 2.5: at least 500 KiB must be parsed; the rest is cut, not an error."""
+
+MAX_LINE_BYTES = 2083 * 8
+"""A longer line is cut: Google's own limit, eight times the longest URL of the old browsers."""
+
+_LINE = re.compile(rb"\r\n|\r|\n")
+_TOKEN = re.compile(r"[A-Za-z_-]*")
+_ESCAPES = re.compile(rb"%[0-9a-fA-F]{2}|[\x80-\xff]")
+_MARKS = (b"\xef\xbb\xbf", b"\xef\xbb", b"\xef")
+_DISALLOW = ("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw")
+_USER_AGENT = ("user-agent", "useragent", "user agent")
+_SITEMAP = ("sitemap", "site-map")
+
+
+class Rule(NamedTuple):
+    """One line: its escaped pattern, its verdict, and how to name it to people."""
+
+    pattern: str
+    allows: bool
+    text: str
+
+
+class _Group:
+    """User agents and the rules they share."""
+
+    __slots__ = ("agents", "closed", "delays_s", "is_for_all", "rules")
+
+    def __init__(self) -> None:
+        self.agents: set[str] = set()
+        self.is_for_all = False
+        self.closed = False
+        self.rules: list[Rule] = []
+        self.delays_s: list[float] = []
+
+
+class _Matcher:
+    """The rules of one user agent, ready to be asked: the longest pattern wins, Allow wins a tie.
+
+    Patterns without wildcards are looked up by prefix, one look-up per distinct length.
+    """
+
+    def __init__(self, rules: list[Rule], delays_s: list[float]) -> None:
+        self.delay_s = max(delays_s) if delays_s else None
+        best: dict[str, Rule] = {}
+        for rule in rules:
+            if rule.pattern and (rule.allows or rule.pattern not in best):
+                best[rule.pattern] = rule
+        self._plain = {pattern: rule for pattern, rule in best.items() if not _has_wildcard(pattern)}
+        self._lengths = sorted({len(pattern) for pattern in self._plain}, reverse=True)
+        wild = [rule for pattern, rule in best.items() if _has_wildcard(pattern)]
+        wild.sort(key=lambda rule: (-len(rule.pattern), not rule.allows))
+        self._wild = [(len(rule.pattern), _pieces(rule.pattern), rule) for rule in wild]
+
+    def deciding(self, path: str) -> Rule | None:
+        """The rule that decides about a path, None when none matches."""
+        plain = self._plain_match(path)
+        at_least = len(plain.pattern) if plain else 0
+        for length, pieces, rule in self._wild:
+            if length < at_least:
+                break
+            if _matches(path, pieces):
+                if plain is not None and length == at_least and plain.allows:
+                    return plain
+                return rule
+        return plain
+
+    def _plain_match(self, path: str) -> Rule | None:
+        plain = self._plain
+        for length in self._lengths:
+            rule = plain.get(path[:length])
+            if rule is not None:
+                return rule
+        return None
+
+
+class RobotsRules:
+    """A parsed robots.txt."""
+
+    def __init__(self, groups: list[_Group], sitemaps: list[str]) -> None:
+        self._groups = groups
+        self._matchers: dict[str, _Matcher] = {}
+        self.sitemaps = sitemaps
+
+    @classmethod
+    def parse(cls, body: bytes) -> Self:
+        """The rules in a file; never raises, whatever the bytes."""
+        groups: list[_Group] = []
+        sitemaps: list[str] = []
+        for key, value in _lines(body):
+            if key.startswith(_USER_AGENT):
+                if not groups or groups[-1].closed:
+                    groups.append(_Group())
+                _add_agent(groups[-1], value)
+            elif key.startswith(_SITEMAP):
+                sitemaps.append(value)
+            elif groups:
+                _add_line(groups[-1], key, value)
+        return cls(groups, sitemaps)
+
+    @classmethod
+    def allow_all(cls) -> Self:
+        """The rules of a host without a robots.txt (RFC 9309 2.3.1.3)."""
+        return cls([], [])
+
+    @classmethod
+    def disallow_all(cls) -> Self:
+        """The rules while a robots.txt cannot be reached (RFC 9309 2.3.1.4)."""
+        return cls.parse(b"User-agent: *\nDisallow: /")
+
+    def allowed(self, url: str, token: str) -> tuple[bool, str]:
+        """Whether a URL may be fetched, and the rule that says so, empty when none does.
+
+        Args:
+            url: WHATWG-serialised, so that it is percent-encoded.
+            token: Our product token; what follows its letters (`/2.1`) does not count.
+        """
+        path = _path(url)
+        if path == "/robots.txt":  # RFC 9309 2.2.2: implicitly allowed
+            return True, ""
+        rule = self._matcher(token).deciding(path)
+        return (True, "") if rule is None else (rule.allows, rule.text)
+
+    def crawl_delay_s(self, token: str) -> float | None:
+        """The Crawl-delay that our groups ask for, the longest of several; None when none does."""
+        return self._matcher(token).delay_s
+
+    def _matcher(self, token: str) -> _Matcher:
+        matcher = self._matchers.get(token)
+        if matcher is None:
+            matcher = self._matchers[token] = self._compiled(token)
+        return matcher
+
+    def _compiled(self, token: str) -> _Matcher:
+        name = product_token(token)
+        groups = [group for group in self._groups if name and name in group.agents]
+        if not groups:
+            groups = [group for group in self._groups if group.is_for_all]
+        rules = [rule for group in groups for rule in group.rules]
+        return _Matcher(rules, [delay_s for group in groups for delay_s in group.delays_s])
+
+
+@lru_cache(1024)
+def product_token(user_agent: str) -> str:
+    """The part of a user agent that groups are matched with, in lower case."""
+    found = _TOKEN.match(user_agent.strip())
+    return found[0].lower() if found else ""
+
+
+def _lines(body: bytes) -> list[tuple[str, str]]:
+    """Key (lower case) and value of each line that has both."""
+    body = body[:MAX_BYTES]
+    mark = next((mark for mark in _MARKS if body.startswith(mark)), b"")
+    pairs = (_pair(line[:MAX_LINE_BYTES]) for line in _LINE.split(body[len(mark) :]))
+    return [pair for pair in pairs if pair is not None]
+
+
+def _pair(line: bytes) -> tuple[str, str] | None:
+    text = line.partition(b"#")[0].strip(b" \t\x0b\x0c\x00")
+    key, colon, value = text.partition(b":")
+    if not colon:
+        words = text.replace(b"\t", b" ").split()
+        if len(words) != 2:  # "Disallow /path" is read as if it had its colon; a sentence is not
+            return None
+        key, value = words
+    key = key.strip()
+    return (key.decode("latin-1").lower(), value.strip().decode("utf-8", "surrogateescape")) if key else None
+
+
+def _add_agent(group: _Group, value: str) -> None:
+    if value == "*" or value[:1] == "*" and value[1:2].isspace():
+        group.is_for_all = True
+    else:
+        group.agents.add(product_token(value))
+
+
+def _add_line(group: _Group, key: str, value: str) -> None:
+    if key.startswith("allow"):
+        group.closed = True
+        _add_rule(group, value, allows=True)
+    elif key.startswith(_DISALLOW):
+        group.closed = True
+        _add_rule(group, value, allows=False)
+    elif key.startswith("crawl-delay"):
+        delay_s = _seconds(value)
+        if delay_s is not None:
+            group.delays_s.append(delay_s)
+
+
+def _add_rule(group: _Group, value: str, *, allows: bool) -> None:
+    text = f"{'Allow' if allows else 'Disallow'}: {value}".encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    pattern = _escaped(value)
+    group.rules.append(Rule(pattern, allows, text))
+    head, slash, last = pattern.rpartition("/")
+    if allows and slash and last.startswith("index.htm"):  # Google: allowing a folder's index allows the folder
+        group.rules.append(Rule(f"{head}/$", allows, text))
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _escaped(value: str) -> str:
+    """A pattern in the spelling that URLs have: bytes over 0x7F escaped, escapes in upper case."""
+    if value.isascii() and "%" not in value:
+        return value
+    raw = value.encode("utf-8", "surrogateescape")
+    return _ESCAPES.sub(lambda m: m[0].upper() if m[0][0] == 0x25 else b"%%%02X" % m[0][0], raw).decode("ascii")
+
+
+def _path(url: str) -> str:
+    """Path, parameters and query of a URL."""
+    start = url.find("//")
+    start = start + 2 if start >= 0 else 0
+    end = url.find("#", start)
+    rest = url[start:end] if end >= 0 else url[start:]
+    found = _PATH_START.search(rest)
+    if found is None:
+        return "/"
+    path = rest[found.start() :]
+    return path if path[0] == "/" else "/" + path
+
+
+_PATH_START = re.compile(r"[/?;]")
+
+
+def _has_wildcard(pattern: str) -> bool:
+    return "*" in pattern or pattern.endswith("$")
+
+
+def _pieces(pattern: str) -> tuple[str, list[str], str | None]:
+    """The literal that a path begins with, those that follow in order, and the one that it ends with, if it must."""
+    ends = pattern.endswith("$")
+    parts = (pattern[:-1] if ends else pattern).split("*")
+    if not ends:
+        return parts[0], [part for part in parts[1:] if part], None
+    if len(parts) == 1:
+        return parts[0], [], None if parts[0] is None else "$" + parts[0]
+    return parts[0], [part for part in parts[1:-1] if part], parts[-1]
+
+
+def _matches(path: str, pieces: tuple[str, list[str], str | None]) -> bool:
+    """Whether a path matches, in linear time: each literal is taken where it stands first."""
+    head, middle, tail = pieces
+    if tail is not None and tail[:1] == "$":
+        return path == head
+    if not path.startswith(head):
+        return False
+    at = len(head)
+    for literal in middle:
+        at = path.find(literal, at)
+        if at < 0:
+            return False
+        at += len(literal)
+    return tail is None or len(path) - at >= len(tail) and path.endswith(tail)

@@ -1,0 +1,112 @@
+"""Which URLs a job takes. Parse asks before it sends a link, the fold asks again at the owner: the answers are equal.
+
+A rule's name is what `crawlog why` shows and what counters are kept by.
+"""
+
+from collections import Counter
+from collections.abc import Container
+
+import re2
+
+from ..schemas.urls import JobSpec
+from .domain import Place
+from .errors import Misconfigured
+
+MAX_SEGMENTS = 40
+"""Path segments of a URL that is no trap, at most."""
+
+MAX_REPEATS = 3
+"""Times one path segment may stand in a URL that is no trap (Heritrix PathologicalPath draws the line here too)."""
+
+MAX_PARAMS = 40
+"""Query parameters of a URL that is no trap, at most."""
+
+_NAMES_CACHED = 65_536
+_SLASHES_BEFORE_PATH = 2
+
+
+def scope_name(kind: str, place: Place) -> str:
+    """The name a place has in a scope: its domain, or its host name and port.
+
+    http's and https's default ports are written as no port, so that both schemes of a host are one name.
+    """
+    if kind in ("domain", "any"):
+        return place.domain
+    name, _, port = place.host.partition("://")[2].rpartition(":")
+    return name if port in ("80", "443") else f"{name}:{port}"
+
+
+class Scope:
+    """The rules of one revision of a job.
+
+    Raises: Misconfigured: an expression in `include` or `exclude` is not RE2 syntax.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._kind = spec.scope.kind
+        self._names = frozenset(spec.scope.names)
+        self._include = _any_of("scope.include", spec.scope.include)
+        self._exclude = _any_of("scope.exclude", spec.scope.exclude)
+        self._name_by_host: dict[str, str] = {}
+
+    def refusal(self, url: str, place: Place, depth: int, hops: int, joined: Container[str]) -> str | None:
+        """The rule that refuses a canonical URL, or None when it is accepted.
+
+        Args:
+            joined: Scope names that joined the job while it ran.
+        """
+        spec = self._spec
+        if len(url) > spec.max_url_length:
+            return "url_length"
+        if spec.max_depth is not None and depth > spec.max_depth:
+            return "depth"
+        if hops > spec.max_redirects:
+            return "redirects"
+        if self._kind != "any":
+            name = place.domain if self._kind == "domain" else self._host_name(place)
+            if name not in self._names and name not in joined:
+                return "scope"
+        if self._exclude is not None and self._exclude.search(url):
+            return "exclude"
+        if self._include is not None and not self._include.search(url):
+            return "include"
+        return trap(url)
+
+    def _host_name(self, place: Place) -> str:
+        name = self._name_by_host.get(place.host)
+        if name is None:
+            if len(self._name_by_host) >= _NAMES_CACHED:
+                self._name_by_host.clear()
+            name = self._name_by_host[place.host] = scope_name(self._kind, place)
+        return name
+
+
+def trap(url: str) -> str | None:
+    """The trap rule that a URL looks like, or None."""
+    path, _, query = url.partition("?")
+    if query and query.count("&") >= MAX_PARAMS:
+        return "trap_params"
+    segments = path.count("/") - _SLASHES_BEFORE_PATH
+    if segments <= MAX_REPEATS:
+        return None
+    if segments > MAX_SEGMENTS:
+        return "trap_path"
+    parts = path.split("/")[_SLASHES_BEFORE_PATH + 1 :]
+    if max(Counter(parts).values()) > MAX_REPEATS:
+        return "trap_path"
+    return None
+
+
+def _any_of(setting: str, expressions: tuple[str, ...]) -> "re2._Regexp[str] | None":
+    """One expression that matches what any of them matches; None for none."""
+    if not expressions:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    for expression in expressions:
+        try:
+            re2.compile(expression, options)
+        except re2.error as error:
+            raise Misconfigured(f"{setting}: {expression!r} is not an RE2 expression: {error}") from None
+    return re2.compile("|".join(f"(?:{expression})" for expression in expressions), options)
