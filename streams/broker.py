@@ -291,7 +291,8 @@ class Readiness(NamedTuple):
         return (
             f"Apache Kafka (pid {self.process.pid}) does not answer at {self.identity.bootstrap} after "
             f"{self.timeout_s:g} s.\n"
-            f"The machine may be busy: raise `-s engine.start_timeout_s={self.timeout_s * 2:g}`; what the broker says is in {self.folder / 'broker.log'}."
+            f"The machine may be busy: raise `-s engine.start_timeout_s={self.timeout_s * 2:g}`. "
+            f"What the broker says is in {self.folder / 'broker.log'}."
         )
 
 

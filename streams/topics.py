@@ -1,0 +1,356 @@
+"""The six topics: one table, made and verified by an admin client before anything reads or writes them.
+
+The number of partitions is fixed when the topics are created and equal for all topics keyed by domain or URL, since
+`partition_of` and the state depend on it. Nothing expires by itself: crawl.pages is trimmed by crawlog, by offset.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not re-export them
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from .errors import EngineError
+from .kafka import kafka_config
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
+
+    from .settings import Settings
+
+ANSWER_TIMEOUT_S = 15.0
+"""Longest wait for one answer of the cluster."""
+
+REFUSED_TIMEOUT_S = 3.0
+"""Longest wait where nobody listens at the address, or there is no such name."""
+
+POLL_S = 0.02
+"""Between two looks at topics that are being created."""
+
+FIRST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LAST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class Kind(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        name: After the prefix.
+        key: What its records are keyed by.
+        split: Whether it has `kafka.partitions` partitions, or one.
+        cleanup: Kafka's `cleanup.policy`.
+        kept: How long, in words.
+        stage: The stage that reads it as a consumer group, if one does.
+    """
+
+    name: str
+    key: str
+    split: bool
+    cleanup: str
+    kept: str
+    stage: str = ""
+
+
+TABLE = (
+    Kind("urls", "domain", split=True, cleanup="delete", kept="for the crawl's life", stage="fetch"),
+    Kind(
+        "pages", "domain", split=True, cleanup="delete", kept="until parsed and log.pages_keep_days old", stage="parse"
+    ),
+    Kind("items", "job, URL", split=True, cleanup="delete", kept="for the crawl's life", stage="sink"),
+    Kind("dead", "as it was", split=False, cleanup="delete", kept="for the crawl's life"),
+    Kind("control", "name", split=False, cleanup="compact", kept="the newest per key"),
+    Kind("progress", "worker, partition", split=False, cleanup="compact", kept="the newest per key"),
+)
+
+
+class Topics:
+    """Full names of the topics."""
+
+    def __init__(self, prefix: str) -> None:
+        self.urls = f"{prefix}urls"
+        self.pages = f"{prefix}pages"
+        self.items = f"{prefix}items"
+        self.dead = f"{prefix}dead"
+        self.control = f"{prefix}control"
+        self.progress = f"{prefix}progress"
+
+
+class TopicRow(NamedTuple):
+    """What `crawlog topics` shows of one topic.
+
+    Attributes:
+        records: Between the first and the last offset; of a compacted topic some are gone.
+        size_bytes: On disk; None where the log is not on this machine.
+        lag: Records not yet committed, by consumer group.
+    """
+
+    name: str
+    partitions: int
+    key: str
+    kept: str
+    records: int
+    size_bytes: int | None
+    lag: dict[str, int]
+
+
+class Identity(NamedTuple):
+    """What the state belongs to: a log of the same names elsewhere, or made anew, is another log."""
+
+    cluster_id: str
+    topic_ids: dict[str, str]
+
+
+def group(stage: str) -> str:
+    """The consumer group of a stage."""
+    return f"crawlog-{stage}"
+
+
+def ensure(settings: "Settings") -> None:
+    """Creates the topics that are missing and verifies those that exist.
+
+    Raises: EngineError: no answer, no permission, or a topic that does not fit; all misfits at once.
+    """
+    admin = _Admin(settings)
+    known = admin.metadata().topics
+    missing = [kind for kind in TABLE if settings.kafka.prefix + kind.name not in known]
+    if missing:
+        admin.create([_new(kind, settings) for kind in missing])
+    if len(missing) < len(TABLE):
+        _verify(admin, settings)
+
+
+def partitions(settings: "Settings") -> int:
+    """Partitions of crawl.urls as they are in the cluster.
+
+    Raises: EngineError: no answer, or no such topic.
+    """
+    name = Topics(settings.kafka.prefix).urls
+    topic = _Admin(settings).metadata(name).topics.get(name)
+    if topic is None or not topic.partitions:
+        raise EngineError(
+            f"The cluster {settings.kafka.bootstrap} has no topic {name}. `crawlog run` and `crawlog up` create it."
+        )
+    return len(topic.partitions)
+
+
+def identity(settings: "Settings") -> Identity:
+    """The ids of the cluster and of its topics, by full name.
+
+    Raises: EngineError: no answer, or a topic is missing.
+    """
+    admin = _Admin(settings)
+    names = [settings.kafka.prefix + kind.name for kind in TABLE]
+    described = admin.client.describe_topics(TopicCollection(names), request_timeout=ANSWER_TIMEOUT_S)
+    ids = {name: str(admin.result(future).topic_id) for name, future in described.items()}
+    return Identity(admin.metadata().cluster_id or "", ids)
+
+
+def describe(settings: "Settings") -> list[TopicRow]:
+    """The topics with their counts, sizes and lag, in the table's order."""
+    admin = _Admin(settings)
+    known = admin.metadata().topics
+    kinds = [kind for kind in TABLE if settings.kafka.prefix + kind.name in known]
+    full = {kind: settings.kafka.prefix + kind.name for kind in kinds}
+    places = [TopicPartition(name, number) for name in full.values() for number in known[name].partitions]
+    first, last = admin.offsets(places, FIRST), admin.offsets(places, LAST)
+    rows = []
+    for kind, name in full.items():
+        mine = [(name, number) for number in known[name].partitions]
+        lag = {}
+        if kind.stage:
+            committed = admin.committed(group(kind.stage), name)
+            lag[group(kind.stage)] = sum(last[at] - max(committed.get(at, 0), first[at]) for at in mine)
+        records = sum(last[at] - first[at] for at in mine)
+        rows.append(TopicRow(name, len(mine), kind.key, kind.kept, records, _size_bytes(settings, name), lag))
+    return rows
+
+
+def _size_bytes(settings: "Settings", name: str) -> int | None:
+    """Bytes of a topic's segments where the local engine keeps them."""
+    log = settings.run.data / "kafka" / "log"
+    folders = [folder for folder in log.glob(f"{name}-*") if folder.name.removeprefix(f"{name}-").isdigit()]
+    return sum(_file_bytes(segment) for folder in folders for segment in folder.glob("*.log")) if folders else None
+
+
+def _file_bytes(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):  # a segment that was deleted meanwhile
+        return path.stat().st_size
+    return 0
+
+
+# --- what a topic must be like --------------------------------------------------------------------------------------
+
+
+def _config(kind: Kind, settings: "Settings") -> dict[str, str]:
+    config = {
+        "cleanup.policy": kind.cleanup,
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "max.message.bytes": str(settings.kafka.max_record_bytes),
+        "message.timestamp.type": "LogAppendTime",
+        "min.insync.replicas": "2" if settings.kafka.replication >= 3 else "1",
+        "unclean.leader.election.enable": "false",
+    }
+    if kind.name == "pages":
+        config["segment.bytes"] = str(128 << 20)  # trimming frees whole segments
+    if kind.cleanup == "compact":
+        config["segment.ms"] = str(3_600_000)  # only closed segments are compacted
+    return config
+
+
+def _new(kind: Kind, settings: "Settings") -> NewTopic:
+    count = settings.kafka.partitions if kind.split else 1
+    name = settings.kafka.prefix + kind.name
+    return NewTopic(name, count, settings.kafka.replication, config=_config(kind, settings))
+
+
+MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+"""Settings without which the log loses records or time; the others of a user's cluster are the user's."""
+
+
+def _verify(admin: "_Admin", settings: "Settings") -> None:
+    prefix = settings.kafka.prefix
+    known = admin.metadata().topics
+    actual = admin.configs([prefix + kind.name for kind in TABLE])
+    problems: list[str] = []
+    too_small: list[str] = []
+    for kind in TABLE:
+        name, wanted, has = prefix + kind.name, _config(kind, settings), actual[prefix + kind.name]
+        count = settings.kafka.partitions if kind.split else 1
+        if len(known[name].partitions) != count:
+            problems.append(_miscounted(kind, name, len(known[name].partitions), count))
+        problems += [
+            f"{name} has {key}={has[key]}, but must have {wanted[key]}" for key in MUST_EQUAL if has[key] != wanted[key]
+        ]
+        if int(has["max.message.bytes"]) < settings.kafka.max_record_bytes:
+            too_small.append(name)
+    if problems:
+        raise EngineError(
+            f"The topics of {settings.kafka.bootstrap} do not fit:\n  " + "\n  ".join(problems) + "\n"
+            "Change them, or crawl with topics of another prefix (`-s kafka.prefix=NAME.`), "
+            "or on the local engine into another folder (`--data DIR`)."
+        )
+    if too_small:
+        admin.raise_limit(too_small, settings.kafka.max_record_bytes)
+
+
+def _miscounted(kind: Kind, name: str, has: int, wanted: int) -> str:
+    hint = (
+        f": pass `-s kafka.partitions={has}`, as the number is fixed when the topics are created" if kind.split else ""
+    )
+    return f"{name} has {has} partitions, not {wanted}{hint}"
+
+
+# --- the admin client -----------------------------------------------------------------------------------------------
+
+
+class _Admin:
+    """An admin client whose failures are EngineErrors that name the cluster."""
+
+    def __init__(self, settings: "Settings") -> None:
+        self.settings = settings
+        self._last = ""
+        config: dict[str, Any] = kafka_config(settings) | {"error_cb": self._noted}
+        self.client = AdminClient(config)
+
+    def _noted(self, error: KafkaError) -> None:
+        self._last = error.str()
+
+    def metadata(self, topic: str | None = None) -> "ClusterMetadata":
+        """What the cluster consists of; tried for as long as a broker may take that is not refusing connections."""
+        for wait_s in (REFUSED_TIMEOUT_S, ANSWER_TIMEOUT_S - REFUSED_TIMEOUT_S):
+            try:
+                return self.client.list_topics(topic, timeout=wait_s)
+            except KafkaException as error:
+                failure = error
+            self.client.poll(0)  # librdkafka tells the cause by a callback
+            if "refused" in self._last or "resolve" in self._last:
+                break
+        raise self._failed(failure) from None
+
+    def result(self, future: "Future[Any]") -> Any:
+        try:
+            return future.result(ANSWER_TIMEOUT_S + 1)
+        except KafkaException as error:
+            raise self._failed(error) from None
+
+    def create(self, new: list[NewTopic]) -> None:
+        """Creates topics and returns when all of them have leaders."""
+        futures = self.client.create_topics(new, operation_timeout=ANSWER_TIMEOUT_S, request_timeout=ANSWER_TIMEOUT_S)
+        for future in futures.values():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another command was faster
+                    raise self._failed(error) from None
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while not self._have_leaders({topic.topic for topic in new}):
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"The topics created on {self.settings.kafka.bootstrap} have no leaders yet. Run it again."
+                )
+            time.sleep(POLL_S)
+
+    def _have_leaders(self, names: set[str]) -> bool:
+        known = self.metadata().topics
+        return all(
+            name in known and known[name].partitions and all(p.leader >= 0 for p in known[name].partitions.values())
+            for name in names
+        )
+
+    def configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """The settings of topics, by name."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        answers = self.client.describe_configs(resources, request_timeout=ANSWER_TIMEOUT_S)
+        return {
+            resource.name: {key: entry.value for key, entry in self.result(future).items()}
+            for resource, future in answers.items()
+        }
+
+    def raise_limit(self, names: list[str], max_bytes: int) -> None:
+        """Lets topics take records as large as the setting says: the setting was raised since they were created."""
+        entry = ConfigEntry("max.message.bytes", str(max_bytes), incremental_operation=AlterConfigOpType.SET)
+        resources = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in names]
+        for future in self.client.incremental_alter_configs(resources, request_timeout=ANSWER_TIMEOUT_S).values():
+            self.result(future)
+
+    def offsets(self, places: Iterable[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        """First or next offsets, by (topic, partition)."""
+        asked = self.client.list_offsets(dict.fromkeys(places, spec), request_timeout=ANSWER_TIMEOUT_S)
+        return {(place.topic, place.partition): self.result(future).offset for place, future in asked.items()}
+
+    def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
+        """What a group has committed on a topic; empty for a group that never was."""
+        asked = self.client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group_id)], request_timeout=ANSWER_TIMEOUT_S
+        )
+        places = self.result(asked[group_id]).topic_partitions
+        return {(at.topic, at.partition): at.offset for at in places if at.topic == topic and at.offset >= 0}
+
+    def _failed(self, error: KafkaException) -> EngineError:
+        kafka = self.settings.kafka
+        said = error.args[0].str() + (f" ({self._last})" if self._last else "")
+        return EngineError(
+            f"The Kafka cluster at {kafka.bootstrap} ({kafka.security_protocol}) does not do what was asked: {said}.\n"
+            "Check that it runs and that the address (`--bootstrap`), the kafka.security_protocol, the credentials and "
+            "the permissions are right; `crawlog doctor` tells more."
+        )
