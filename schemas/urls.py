@@ -59,6 +59,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
         rule: The rule that refused it, e.g. a robots.txt line.
         http: The response's status code; None when there was no response.
         attempt: 1 for the first.
+        depth: The depth it was fetched at; a row whose depth was lowered meanwhile is fetched again.
         at: UTC epoch seconds when the attempt ended.
         took_s: Length of the attempt.
         next_at: UTC epoch seconds of the next attempt; 0 when final.
@@ -75,6 +76,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     rule: str = ""
     http: int | None = None
     attempt: int = 1
+    depth: int = 0
     at: float = 0.0
     took_s: float = 0.0
     next_at: float = 0.0

@@ -1,0 +1,451 @@
+"""The fold: how one record of crawl.urls changes the state of its partition.
+
+`state' = fold(state, record)`, pure and total: it reads the record and the job records before it, never the clock, a
+worker's settings or the network, and a bad entry is counted or becomes a dead letter, never an exception. So one log
+gives the same rows, byte for byte, whatever the workers did.
+
+Whatever changes a result here for a record already in a log needs a new `FOLD_VERSION`.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from ..schemas import urls as u
+from ..schemas.progress import JobCounts
+from . import rows as r
+from .canonical import Canonicaliser, InvalidUrl, fingerprint
+from .domain import Place, Places
+from .scope import Scope, scope_name
+from .seen import SeenTable
+
+FOLD_VERSION = 1
+
+_depth_row = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
+_parked = msgspec.msgpack.Decoder(u.FoundUrl).decode
+
+
+class Effects(msgspec.Struct):
+    """What a record asks of the outside, in live reading and in restore alike; doing it twice is harmless.
+
+    Attributes:
+        forward: URLs that belong to another partition, with that partition, one record each, `fwd` counted up.
+        dead: Why the record, or a part of it, goes to crawl.dead.
+    """
+
+    forward: dict[int, u.UrlsRecord] = {}
+    dead: list[str] = []
+
+
+NO_EFFECTS = Effects()
+
+
+class Listener(Protocol):
+    """Who dispatches hears of each change as it is folded."""
+
+    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
+        """A URL may be fetched."""
+
+    def removed(self, job: int, host: str, key: bytes) -> None:
+        """A URL has been done, or waits; `key` is the one it was dispatched under."""
+
+    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
+        """A URL waits `row.wait_s` seconds for its next attempt."""
+
+    def job_changed(self, job: int) -> None:
+        """A job's record was folded."""
+
+
+class Job:
+    """A job as one partition knows it; `number` is local to the partition."""
+
+    def __init__(self, number: int, row: r.JobRow, counts: JobCounts) -> None:
+        self.number = number
+        self.name = row.name
+        self.counts = counts
+        self.dirty = False
+        self.set(row.epoch, row.spec)
+
+    def set(self, epoch: int, spec: u.JobSpec) -> None:
+        """Take a revision of the job's record."""
+        self.epoch = epoch
+        self.spec = spec
+        self.scope = Scope(spec)
+        self.canonical = Canonicaliser(spec.canonical).canonical
+        self.lifo = spec.order == "lifo"
+
+    @property
+    def running(self) -> bool:
+        """Whether its URLs are fetched."""
+        return self.spec.state == "running"
+
+
+class _HostQueue:
+    __slots__ = ("dirty", "domain", "host", "queued")
+
+    def __init__(self, host: str, domain: str, queued: int) -> None:
+        self.host = host
+        self.domain = domain
+        self.queued = queued
+        self.dirty = False
+
+
+class _Joined:
+    """The names that joined a job's scope, as a container."""
+
+    def __init__(self, rows: r.Rows, job: int) -> None:
+        self._rows = rows
+        self._job = job
+
+    def __contains__(self, name: object) -> bool:
+        return self._rows.get(r.joined_key(self._job, str(name))) is not None
+
+
+class Fold:
+    """The state of one partition and how records change it.
+
+    Args:
+        partition: The partition of crawl.urls that is folded.
+        places: Where URLs belong; its partition count is that of crawl.urls.
+        rows: The state; `flush` completes it before a checkpoint.
+        cached_pages: Bloom pages held in memory.
+    """
+
+    def __init__(self, partition: int, places: Places, rows: r.Rows, cached_pages: int = 4096) -> None:
+        self.partition = partition
+        self.rows = rows
+        self.listener: Listener | None = None
+        self.jobs: dict[str, Job] = {}
+        self.numbers: dict[int, Job] = {}
+        self.seen = SeenTable(rows, cached_pages)
+        self._places = places
+        self._hosts: dict[bytes, _HostQueue] = {}
+        self._parked = 0
+        self._load()
+
+    # ------------------------------------------------------------------ reading
+
+    def take(self, value: bytes | None, offset: int, timestamp_s: float) -> Effects:
+        """Fold the record at `offset`.
+
+        Args:
+            timestamp_s: The record's own timestamp, UTC epoch seconds: used where the record names no time.
+        """
+        try:
+            record = u.decode(value)
+        except (ValueError, RecursionError) as error:
+            return Effects(dead=[f"does not decode: {error}"])
+        if record.spec is not None:
+            self._take_job(record)
+            return NO_EFFECTS
+        job = self._job_of(record)
+        if record.urls is not None:
+            return self._take_found(job, record, offset)
+        if job is not None and record.results is not None:
+            self._count_record(job)
+            if record.epoch == job.epoch:
+                for result in record.results:
+                    self._take_result(job, result, timestamp_s)
+        return NO_EFFECTS
+
+    def flush(self) -> None:
+        """Write into the rows what is held beside them: before each checkpoint and each digest."""
+        self.seen.flush()
+        for key, queue in self._hosts.items():
+            if queue.dirty:
+                self.rows.put(key, r.pack(r.HostQueueRow(queue.host, queue.domain, queue.queued)))
+                queue.dirty = False
+        if len(self._hosts) > self.seen.cached:
+            self._hosts.clear()
+        for job in self.numbers.values():
+            if job.dirty:
+                self.rows.put(r.counts_key(job.number), r.pack(job.counts))
+                job.dirty = False
+
+    # ------------------------------------------------------------------ jobs
+
+    def _load(self) -> None:
+        for key, value in list(self.rows.scan(b"j")):
+            number = int.from_bytes(key[1:], "big")
+            counts = self.rows.get(r.counts_key(number))
+            self._add(Job(number, r.read_job(value), r.read_counts(counts) if counts else JobCounts()))
+        self._parked = sum(1 for _ in self.rows.scan(b"p"))
+
+    def _add(self, job: Job) -> None:
+        self.jobs[job.name] = job
+        self.numbers[job.number] = job
+
+    def _job_of(self, record: u.UrlsRecord) -> Job | None:
+        if record.job is not None:
+            return self.jobs.get(record.job)
+        active = [job for job in self.jobs.values() if job.running and job.name != u.DEFAULT_JOB]
+        if len(active) == 1:
+            return active[0]
+        return self.jobs.get(u.DEFAULT_JOB) or self._create(u.DEFAULT_JOB, 0, u.DEFAULT_SPEC)
+
+    def _create(self, name: str, epoch: int, spec: u.JobSpec) -> Job:
+        job = Job(len(self.numbers) + 1, r.JobRow(name, epoch, spec), JobCounts())
+        self._add(job)
+        self._put_job(job)
+        return job
+
+    def _put_job(self, job: Job) -> None:
+        job.dirty = True
+        self.rows.put(r.job_key(job.number), r.pack(r.JobRow(job.name, job.epoch, job.spec)))
+
+    def _take_job(self, record: u.UrlsRecord) -> None:
+        assert record.job is not None
+        assert record.spec is not None
+        job = self.jobs.get(record.job)
+        if job is None:
+            job = self._create(record.job, record.epoch, record.spec)
+            self._count_record(job)
+            self._unpark(job)
+        else:
+            self._count_record(job)
+            if record.spec.rev > job.spec.rev:
+                job.set(max(record.epoch, job.epoch), record.spec)
+                self._put_job(job)
+        if self.listener is not None:
+            self.listener.job_changed(job.number)
+
+    def _unpark(self, job: Job) -> None:
+        if not self._parked:
+            return
+        for key, value in list(self.rows.scan(b"p")):
+            if key[9:] == job.name.encode():
+                self.rows.delete(key)
+                self._parked -= 1
+                found = _parked(value)
+                self._offer(job, found, self._place(job, found), int.from_bytes(key[1:9], "big"))
+
+    @staticmethod
+    def _count_record(job: Job) -> None:
+        job.counts.folded += 1
+        job.dirty = True
+
+    # ------------------------------------------------------------------ found
+
+    def _take_found(self, job: Job | None, record: u.UrlsRecord, offset: int) -> Effects:
+        assert record.urls is not None
+        effects = NO_EFFECTS
+        if job is not None:
+            self._count_record(job)
+        for index, found in enumerate(record.urls):
+            sequence = (offset << r.SEQUENCE_INDEX_BITS) + index
+            if index >> r.SEQUENCE_INDEX_BITS or len(found.url) > u.MAX_URL_BYTES:
+                self._bad(job)
+                continue
+            place = self._place(job, found)
+            if place is None:
+                self._bad(job)
+            elif place[1].partition != self.partition:
+                effects = self._misplaced(effects, record, found, place[1].partition)
+            elif job is None:
+                assert record.job is not None
+                self.rows.put(r.parked_key(sequence, record.job), r.pack(found))
+                self._parked += 1
+            else:
+                self._offer(job, found, place, sequence)
+        return effects
+
+    @staticmethod
+    def _bad(job: Job | None) -> None:
+        if job is not None:
+            job.counts.bad += 1
+
+    def _place(self, job: Job | None, found: u.FoundUrl) -> tuple[str, Place] | None:
+        """The canonical URL and where it belongs; None when it is no http(s) URL."""
+        try:
+            url = (job.canonical if job is not None else _default_canonical)(found.url)
+            return url, self._places.of(url)
+        except InvalidUrl:
+            return None
+
+    @staticmethod
+    def _misplaced(effects: Effects, record: u.UrlsRecord, found: u.FoundUrl, partition: int) -> Effects:
+        if effects is NO_EFFECTS:
+            effects = Effects()
+        if record.fwd:
+            effects.dead.append(f"forwarded already, and {found.url} belongs to partition {partition}")
+            return effects
+        forward = effects.forward.get(partition)
+        if forward is None:
+            forward = effects.forward[partition] = u.UrlsRecord(
+                job=record.job, epoch=record.epoch, at=record.at, fwd=record.fwd + 1, urls=[]
+            )
+        assert forward.urls is not None
+        forward.urls.append(found)
+        return effects
+
+    def _offer(self, job: Job, found: u.FoundUrl, placed: tuple[str, Place] | None, sequence: int) -> None:
+        """Queue a URL unless a rule refuses it or the job knows it; only a queued one is marked seen."""
+        if placed is None:
+            self._bad(job)
+            return
+        url, place = placed
+        if found.source == "seed" or found.joins:
+            self._join(job, place)
+        rule = job.scope.refusal(url, place, found.depth, found.hops, _Joined(self.rows, job.number))
+        if rule is not None:
+            self._drop(job, rule)
+            return
+        spec = job.spec
+        mark = fingerprint(url)
+        domain = r.hashed(place.domain)
+        known = self.seen.knows(job.number, job.epoch, domain, mark, spec.confirm)
+        if known is not None:
+            if known and self._found_nearer(job, found, url, place, mark, known, sequence):
+                return
+            job.counts.seen += 1
+            return
+        budget = spec.max_pages_per_domain
+        if budget is not None and self.seen.domain(job.number, job.epoch, domain).queued >= budget:
+            self._drop(job, "domain_budget")
+            return
+        value = r.pack((found.depth, found.priority, sequence)) if spec.max_depth is not None else b""
+        self.seen.insert(job.number, job.epoch, domain, mark, spec.confirm, value)
+        self._queue(job, found, url, place, sequence)
+
+    def _join(self, job: Job, place: Place) -> None:
+        kind = job.spec.scope.kind
+        if kind == "any":
+            return
+        name = scope_name(kind, place)
+        if name not in job.spec.scope.names:
+            key = r.joined_key(job.number, name)
+            if self.rows.get(key) is None:
+                self.rows.put(key, b"")
+
+    @staticmethod
+    def _drop(job: Job, rule: str) -> None:
+        dropped = job.counts.dropped
+        dropped[rule] = dropped.get(rule, 0) + 1
+
+    def _found_nearer(
+        self, job: Job, found: u.FoundUrl, url: str, place: Place, mark: int, known: bytes, sequence: int
+    ) -> bool:
+        """Whether a known URL of a depth-limited job was found at a lesser depth, and so is fetched (again) from there.
+
+        A row still queued is lowered in place; a fetch in flight then ends with a greater depth than its row, which
+        keeps the row. A URL already done is queued anew.
+        """
+        depth, priority, old_sequence = _depth_row(known)
+        if found.depth >= depth:
+            return False
+        host = r.hashed(place.host)
+        for key in (
+            r.queue_key(job.number, host, priority, old_sequence, job.lifo),
+            r.wait_key(job.number, host, old_sequence),
+        ):
+            stored = self.rows.get(key)
+            if stored is not None:
+                row = msgspec.structs.replace(r.read_queued(stored), depth=found.depth)
+                self.rows.put(key, r.pack(row))
+                self.seen.update(job.number, job.epoch, mark, r.pack((found.depth, priority, old_sequence)))
+                return True
+        self.seen.update(job.number, job.epoch, mark, r.pack((found.depth, found.priority, sequence)))
+        self._queue(job, found, url, place, sequence)
+        return True
+
+    def _queue(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
+        host = r.hashed(place.host)
+        priority = min(max(found.priority, -128), 127)
+        key = r.queue_key(job.number, host, priority, sequence, job.lifo)
+        seed = found.source == "seed" or found.joins
+        row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority)
+        self.rows.put_ordered(key, r.pack(row))
+        self._count_queued(job, host, place, 1)
+        if self.listener is not None:
+            self.listener.queued(job.number, place.host, place.domain, key, row)
+
+    def _count_queued(self, job: Job, host: int, place: Place, change: int) -> None:
+        key = r.host_queue_key(job.number, host)
+        queue = self._hosts.get(key)
+        if queue is None:
+            stored = self.rows.get(key)
+            row = r.read_host_queue(stored) if stored else r.HostQueueRow(place.host, place.domain, 0)
+            queue = self._hosts[key] = _HostQueue(row.host, row.domain, row.queued)
+        queue.queued += change
+        queue.dirty = True
+        job.counts.queued += change
+        job.dirty = True
+
+    # ------------------------------------------------------------------ done
+
+    def _take_result(self, job: Job, result: u.Result, timestamp_s: float) -> None:
+        """Fold what became of one attempt; it counts only if its URL has a row, so a late or doubled one is harmless."""
+        try:
+            place = self._places.of(result.url)
+        except InvalidUrl:
+            job.counts.bad += 1
+            return
+        host = r.hashed(place.host)
+        queue_key = r.queue_key(job.number, host, min(max(result.priority, -128), 127), result.row, job.lifo)
+        waited = r.wait_key(job.number, host, result.row)
+        key = queue_key
+        stored = self.rows.get(queue_key)
+        if stored is None:
+            key = waited
+            stored = self.rows.get(waited)
+        if stored is None:
+            return
+        row = r.read_queued(stored)
+        if row.url != result.url or (result.status == "failed" and result.attempt != row.attempt + 1):
+            return
+        self.rows.delete(key)
+        if row.due_ms:
+            self.rows.delete(r.due_key(row.due_ms, job.number, host, result.row))
+        self._note_host(host, result, timestamp_s)
+        if self.listener is not None:
+            self.listener.removed(job.number, place.host, key)
+        if result.status == "failed" and result.next_at > 0:
+            self._wait(job, place, host, row, result)
+        elif result.depth > row.depth:
+            self._again(job, place, row, queue_key)
+        else:
+            self._count_final(job, result)
+            self._count_queued(job, host, place, -1)
+
+    def _wait(self, job: Job, place: Place, host: int, row: r.QueueRow, result: u.Result) -> None:
+        due_ms = min(max(int(result.next_at * 1000), 1), (1 << 63) - 1)
+        later = msgspec.structs.replace(row, attempt=result.attempt, due_ms=due_ms, wait_s=max(result.delay_s, 0.0))
+        key = r.wait_key(job.number, host, result.row)
+        self.rows.put(key, r.pack(later))
+        self.rows.put(r.due_key(due_ms, job.number, host, result.row), b"")
+        job.counts.retried += 1
+        job.dirty = True
+        if self.listener is not None:
+            self.listener.waiting(job.number, place.host, place.domain, key, later)
+
+    def _again(self, job: Job, place: Place, row: r.QueueRow, key: bytes) -> None:
+        """Keep the row of a URL that was found nearer while it was being fetched."""
+        fresh = msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0)
+        self.rows.put_ordered(key, r.pack(fresh))
+        if self.listener is not None:
+            self.listener.queued(job.number, place.host, place.domain, key, fresh)
+
+    def _note_host(self, host: int, result: u.Result, timestamp_s: float) -> None:
+        if result.status == "refused":
+            return
+        key = r.host_key(host)
+        failures = 0
+        if result.host_wait_s > 0:
+            stored = self.rows.get(key)
+            failures = (r.read_host(stored).failures if stored else 0) + 1
+        self.rows.put(key, r.pack(r.HostRow(result.at or timestamp_s, max(result.host_wait_s, 0.0), failures)))
+
+    @staticmethod
+    def _count_final(job: Job, result: u.Result) -> None:
+        counts = job.counts
+        if result.status == "redirected":
+            counts.redirected += 1
+        elif result.status == "failed":
+            counts.failed += 1
+        elif result.status == "refused":
+            counts.refused += 1
+        else:
+            counts.fetched += 1
+
+
+_default_canonical = Canonicaliser(u.CanonicalRules()).canonical

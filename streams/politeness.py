@@ -1,0 +1,50 @@
+"""How long a host rests: our floor, robots.txt's wish, and what the server asks for. Pure: time is `now`."""
+
+from email.utils import parsedate_to_datetime
+
+RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 522, 524})
+"""Answers that may change soon: tried again, and only the last one is a result."""
+
+TURNED_AWAY = frozenset({429, 503})
+"""Answers that speak for the whole host: it rests, not only the URL."""
+
+
+def crawl_delay_s(floor_s: float, wish_s: float | None, most_s: float) -> float:
+    """Seconds between two requests to a host.
+
+    Args:
+        floor_s: Our own politeness.
+        wish_s: robots.txt's Crawl-delay; raises the floor, never lowers it.
+        most_s: The longest wish that is granted.
+    """
+    if wish_s is None or wish_s <= floor_s:
+        return floor_s
+    return max(floor_s, min(wish_s, most_s))
+
+
+def backoff_s(failures: int, base_s: float, most_s: float, jitter: float) -> float:
+    """Wait after `failures` failures in a row: `base_s` doubled with each further one, spread by ±25 %.
+
+    Args:
+        failures: >= 1.
+        jitter: In [0, 1), drawn by the caller.
+    """
+    wait: float = min(base_s * 2.0 ** min(failures - 1, 30), most_s)
+    return wait * (0.75 + 0.5 * jitter)
+
+
+def retry_after_s(header: str | None, now: float) -> float | None:
+    """What a Retry-After header asks for (RFC 9110 10.2.3): seconds or a date; None when absent or no sense in it.
+
+    Args:
+        now: UTC epoch seconds.
+    """
+    if not header:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:10])
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - now, 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return None

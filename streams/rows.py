@@ -1,0 +1,327 @@
+"""The state's rows: their keys, their values, and the overlay of what changed since the last checkpoint.
+
+The fold reads and writes rows here; nothing reaches the disk before a checkpoint, which takes every dirty row at once.
+So the state on disk is always exactly the fold of the log up to the offset in the meta row.
+
+Numbers in keys are big-endian, so key order is fetch order. A job has a number local to its partition (order of
+appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key and of the registrable domain.
+
+    b"m"                                                   meta: where in which log this state is
+    b"j" job:2                                             job: name, epoch, spec
+    b"c" job:2                                             counts of the job
+    b"n" job:2 epoch:2 domain:8                            domain: Bloom levels, URLs queued
+    b"b" job:2 epoch:2 domain:8 level:1 page:4             Bloom page: count:4, filter
+    b"f" job:2 epoch:2 fingerprint:8                       seen: empty, or depth and queue row of a depth-limited job
+    b"g" job:2 host:8                                      host queue: host key, URLs queued
+    b"q" job:2 host:8 priority:1 sequence:8                URL to fetch
+    b"w" job:2 host:8 sequence:8                           URL that waits for its next attempt
+    b"d" due_ms:8 job:2 host:8 sequence:8                  due-time index of the waiting ones: empty
+    b"h" host:8                                            host: what politeness must know after a restart
+    b"s" job:2 name                                        name that joined the job's scope: empty
+    b"p" sequence:8 job name                               URL found for a job that is not known yet
+
+Changing a layout changes `FORMAT`: an older crawlog then refuses the state, and a newer one rebuilds it from the log.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from struct import Struct as Layout
+from typing import Protocol
+
+import msgspec
+import xxhash
+
+from ..schemas.progress import JobCounts
+from ..schemas.urls import JobSpec
+
+FORMAT = 1
+"""Version of the keys and values in a state database."""
+
+META = b"m"
+SEQUENCE_INDEX_BITS = 16
+"""A sequence is (offset << 16) + index: 65,536 URLs in one found record, 2^47 records in a partition."""
+
+_queue = Layout(">cHQBQ")
+_wait = Layout(">cHQQ")
+_due = Layout(">cQHQQ")
+_host_queue = Layout(">cHQ")
+_host = Layout(">cQ")
+_job = Layout(">cH")
+_domain = Layout(">cHHQ")
+_seen = Layout(">cHHQ")
+_page = Layout(">cHHQBI")
+
+QUEUE_PREFIX_BYTES = 11
+_LAST_SEQUENCE = (1 << 64) - 1
+
+
+class Meta(msgspec.Struct, frozen=True, array_like=True):
+    """Which log this state is the fold of, and up to where.
+
+    Attributes:
+        format: `FORMAT` when it was written.
+        fold: The fold's version: code, suffix list, URL library.
+        offset: The next record to fold.
+        cluster, topic: Identities of the Kafka cluster and of crawl.urls.
+        last_hash: xxh3_64 of the value of the record at `offset - 1`; 0 at offset 0.
+    """
+
+    format: int
+    fold: str
+    partition: int
+    offset: int
+    cluster: str
+    topic: str
+    last_hash: int
+
+
+class JobRow(msgspec.Struct, frozen=True, array_like=True):
+    """A job as this partition knows it."""
+
+    name: str
+    epoch: int
+    spec: JobSpec
+
+
+class DomainRow(msgspec.Struct, frozen=True, array_like=True):
+    """A registrable domain in a job: the top Bloom level and the URLs ever queued (the budget's count)."""
+
+    top: int
+    queued: int
+
+
+class HostQueueRow(msgspec.Struct, frozen=True, array_like=True):
+    """A host queue: its host key, registrable domain and the URLs in it, waiting ones included."""
+
+    host: str
+    domain: str
+    queued: int
+
+
+class HostRow(msgspec.Struct, frozen=True, array_like=True):
+    """What politeness must know of a host after a restart; times are the log's.
+
+    Attributes:
+        last_at: UTC epoch seconds when the last attempt ended.
+        wait_s: How long the host must rest from then on, beside the crawl delay.
+        failures: Attempts in a row that failed or were turned away.
+    """
+
+    last_at: float
+    wait_s: float
+    failures: int
+
+
+class QueueRow(msgspec.Struct, frozen=True, array_like=True):
+    """A URL not yet done.
+
+    Attributes:
+        attempt: Attempts made so far.
+        due_ms, wait_s: When the next attempt is due (UTC epoch milliseconds) and how long that wait was; 0 if at once.
+    """
+
+    url: str
+    depth: int = 0
+    hops: int = 0
+    seed: bool = False
+    attempt: int = 0
+    priority: int = 0
+    due_ms: int = 0
+    wait_s: float = 0.0
+
+
+pack = msgspec.msgpack.Encoder().encode
+"""Any row as bytes."""
+
+read_meta = msgspec.msgpack.Decoder(Meta).decode
+read_job = msgspec.msgpack.Decoder(JobRow).decode
+read_counts = msgspec.msgpack.Decoder(JobCounts).decode
+read_domain = msgspec.msgpack.Decoder(DomainRow).decode
+read_host_queue = msgspec.msgpack.Decoder(HostQueueRow).decode
+read_host = msgspec.msgpack.Decoder(HostRow).decode
+read_queued = msgspec.msgpack.Decoder(QueueRow).decode
+
+
+def hashed(name: str) -> int:
+    """xxh3_64 of a host key or a registrable domain, as it stands in keys."""
+    return xxhash.xxh3_64_intdigest(name.encode())
+
+
+def queue_key(job: int, host: int, priority: int, sequence: int, lifo: bool) -> bytes:
+    """Key of a URL to fetch: the higher priority first, then the older (FIFO) or the newer (LIFO) sequence."""
+    return _queue.pack(b"q", job, host, 127 - priority, _LAST_SEQUENCE - sequence if lifo else sequence)
+
+
+def wait_key(job: int, host: int, sequence: int) -> bytes:
+    """Key of a URL that waits for its next attempt."""
+    return _wait.pack(b"w", job, host, sequence)
+
+
+def due_key(due_ms: int, job: int, host: int, sequence: int) -> bytes:
+    """Key in the due-time index."""
+    return _due.pack(b"d", due_ms, job, host, sequence)
+
+
+def unpack_due(key: bytes) -> tuple[int, int, int, int]:
+    """(due_ms, job, host, sequence) of a key in the due-time index."""
+    _, due_ms, job, host, sequence = _due.unpack(key)
+    return due_ms, job, host, sequence
+
+
+def unpack_queue(key: bytes, lifo: bool) -> tuple[int, int, int, int]:
+    """(job, host, priority, sequence) of a queue key."""
+    _, job, host, priority, sequence = _queue.unpack(key)
+    return job, host, 127 - priority, _LAST_SEQUENCE - sequence if lifo else sequence
+
+
+def host_queue_key(job: int, host: int) -> bytes:
+    """Key of a host queue's row."""
+    return _host_queue.pack(b"g", job, host)
+
+
+def unpack_host_queue(key: bytes) -> tuple[int, int]:
+    """(job, host) of a host queue's key."""
+    _, job, host = _host_queue.unpack(key)
+    return job, host
+
+
+def host_key(host: int) -> bytes:
+    """Key of a host's row."""
+    return _host.pack(b"h", host)
+
+
+def job_key(job: int) -> bytes:
+    """Key of a job's row."""
+    return _job.pack(b"j", job)
+
+
+def counts_key(job: int) -> bytes:
+    """Key of a job's counts."""
+    return _job.pack(b"c", job)
+
+
+def domain_key(job: int, epoch: int, domain: int) -> bytes:
+    """Key of a domain's row."""
+    return _domain.pack(b"n", job, epoch, domain)
+
+
+def page_key(job: int, epoch: int, domain: int, level: int, page: int) -> bytes:
+    """Key of a Bloom page."""
+    return _page.pack(b"b", job, epoch, domain, level, page)
+
+
+def seen_key(job: int, epoch: int, fingerprint: int) -> bytes:
+    """Key of an exact fingerprint."""
+    return _seen.pack(b"f", job, epoch, fingerprint)
+
+
+def joined_key(job: int, name: str) -> bytes:
+    """Key of a name that joined a job's scope."""
+    return _job.pack(b"s", job) + name.encode()
+
+
+def parked_key(sequence: int, job: str) -> bytes:
+    """Key of a URL found for an unknown job."""
+    return b"p" + sequence.to_bytes(8, "big") + job.encode()
+
+
+class Base(Protocol):
+    """What lies under the overlay: the database as of the last checkpoint."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row, or None."""
+
+    def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` on, in key order."""
+
+
+class Rows:
+    """The state as the fold sees it: the rows on disk under the changes since the last checkpoint.
+
+    Invariant: `dirty` holds every change since the last checkpoint and nothing else.
+    """
+
+    def __init__(self, base: Base) -> None:
+        self.base = base
+        self.dirty: dict[bytes, bytes | None] = {}
+        self._fresh: dict[bytes, list[bytes]] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row, or None."""
+        dirty = self.dirty
+        if key in dirty:
+            return dirty[key]
+        return self.base.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a row that is never scanned between checkpoints."""
+        self.dirty[key] = value
+
+    def put_ordered(self, key: bytes, value: bytes) -> None:
+        """Set a row of a host queue, so that `scan` finds it before the next checkpoint."""
+        self.dirty[key] = value
+        self._fresh.setdefault(key[:QUEUE_PREFIX_BYTES], []).append(key)
+
+    def delete(self, key: bytes) -> None:
+        """Forget a row."""
+        self.dirty[key] = None
+
+    def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` rows of one host queue from `start` on, in key order, changes included."""
+        dirty = self.dirty
+        fresh = ((key, dirty[key]) for key in sorted(set(self._fresh.get(prefix, ()))) if key >= start)
+        found: list[tuple[bytes, bytes]] = []
+        for key, value in merge(self._stored(prefix, start), fresh):
+            if value is not None:
+                found.append((key, value))
+                if len(found) == limit:
+                    break
+        return found
+
+    def _stored(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+        for key, value in self.base.scan(start):
+            if not key.startswith(prefix):
+                return
+            if key not in self.dirty:
+                yield key, value
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """All rows with a prefix, in key order, changes included. Slow where much is dirty: for opening and repair."""
+        fresh = ((key, self.dirty[key]) for key in sorted(self.dirty) if key.startswith(prefix))
+        return ((key, value) for key, value in merge(self._stored(prefix, prefix), fresh) if value is not None)
+
+    def taken(self) -> dict[bytes, bytes | None]:
+        """The changes, handed over to a checkpoint; the overlay is empty afterwards."""
+        dirty, self.dirty, self._fresh = self.dirty, {}, {}
+        return dirty
+
+
+class Memory:
+    """A base in memory, sorted when scanned: for tests and scratch folds."""
+
+    def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.rows = dict(rows)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row, or None."""
+        return self.rows.get(key)
+
+    def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` on, in key order."""
+        return ((key, self.rows[key]) for key in sorted(self.rows) if key >= start)
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        """Apply the changes of a checkpoint."""
+        for key, value in changes.items():
+            if value is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = value
+
+
+def digest(rows: Iterable[tuple[bytes, bytes]]) -> str:
+    """xxh3_128 over all rows in key order, lengths included: equal states have equal digests."""
+    state = xxhash.xxh3_128()
+    for key, value in rows:
+        state.update(len(key).to_bytes(4, "big") + key + len(value).to_bytes(4, "big") + value)
+    return state.hexdigest()

@@ -1,0 +1,246 @@
+"""The state on disk: one RocksDB per partition of crawl.urls, in `<data>/state/<partition>`.
+
+A checkpoint is one WriteBatch of every dirty row plus the meta row with the offset; nothing else is written. So what
+lies on disk is always exactly the fold of the log up to that offset, whenever the process ends. Robots rules are kept
+in a column family of their own, `cache`: losing them costs a request, so they are no part of the fold.
+"""
+
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import structlog
+import xxhash
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteBufferManager,
+)
+
+from . import rows as r
+from .domain import Places
+from .errors import CrawlError, Misconfigured
+from .fold import FOLD_VERSION, Effects, Fold
+
+log = structlog.get_logger()
+
+CACHE_COLUMN = "cache"
+
+WRITE_BUFFER_SHARE = 0.4
+"""Part of the memory budget that unflushed writes may take; the rest is block cache."""
+
+
+def fold_version() -> str:
+    """What the fold's results depend on: our code, the suffix list and the URL library."""
+    return f"{FOLD_VERSION} psl-{version('publicsuffixlist')} ada-{version('can-ada')}"
+
+
+class StateLocked(CrawlError):
+    """Another process holds the database."""
+
+
+class Memory:
+    """One memory budget for all databases of a worker.
+
+    Args:
+        budget_mb: Block cache and write buffers together, MiB.
+    """
+
+    def __init__(self, budget_mb: int) -> None:
+        total = budget_mb << 20
+        self.writes = WriteBufferManager(int(total * WRITE_BUFFER_SHARE), False)
+        self.cache = Cache(int(total * (1 - WRITE_BUFFER_SHARE)))
+
+    def options(self) -> Options:
+        """Options of one column family."""
+        table = BlockBasedOptions()
+        table.set_block_cache(self.cache)
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_block_size(8 << 10)
+        table.set_format_version(5)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_manager(self.writes)
+        options.set_write_buffer_size(4 << 20)
+        options.set_max_write_buffer_number(2)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_bottommost_compression_type(DBCompressionType.zstd())
+        options.set_max_open_files(256)
+        options.set_max_total_wal_size(16 << 20)
+        options.set_keep_log_file_num(2)
+        options.increase_parallelism(2)
+        return options
+
+
+class Database:
+    """The rows of one partition as of its last checkpoint.
+
+    Raises: StateLocked: another process, or another object of this one, has it open.
+    """
+
+    def __init__(self, path: Path, memory: Memory) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        try:
+            self._db = Rdict(str(path), memory.options(), column_families={CACHE_COLUMN: memory.options()})
+        except Exception as error:
+            if "lock" in str(error).lower():
+                raise StateLocked(f"{path}: {error}") from error
+            raise
+        self.get = self._db.get
+        self._cache = self._db.get_column_family(CACHE_COLUMN)
+
+    def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` on, in key order."""
+        rows: Iterator[tuple[bytes, bytes]] = self._db.items(from_key=start)
+        return rows
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        """Apply all changes, or none."""
+        batch = WriteBatch(raw_mode=True)
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        self._db.write(batch)
+
+    def cached(self, key: bytes) -> bytes | None:
+        """A value of the cache column, or None."""
+        value: bytes | None = self._cache.get(key)
+        return value
+
+    def cache(self, key: bytes, value: bytes) -> None:
+        """Remember a value that may be lost."""
+        self._cache[key] = value
+
+    def close(self) -> None:
+        """Release the database and its lock."""
+        del self.get
+        self._cache.close()
+        self._db.close()
+
+
+class Identity:
+    """Which log a state belongs to."""
+
+    def __init__(self, cluster: str, topic: str) -> None:
+        self.cluster = cluster
+        self.topic = topic
+
+
+class Partition:
+    """The state of one owned partition: the fold, its database, and the offset of the next record.
+
+    Args:
+        path: The database's folder.
+        identity: The log to be folded; a state of another one is thrown away and rebuilt.
+
+    Raises:
+        Misconfigured: The state was written by another version of crawlog.
+        StateLocked: Another process holds it.
+    """
+
+    def __init__(
+        self, path: Path, number: int, places: Places, identity: Identity, memory: Memory, cached_pages: int
+    ) -> None:
+        self.number = number
+        self.identity = identity
+        self._path = path
+        self._places = places
+        self._memory = memory
+        self._cached_pages = cached_pages
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self.db = Database(self._path, self._memory)
+        except StateLocked:
+            raise
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exception for a damaged database
+            log.warning("state_damaged", path=str(self._path), error=str(error), then="rebuilt from the log")
+            shutil.rmtree(self._path, ignore_errors=True)
+            self.db = Database(self._path, self._memory)
+        stored = self.db.get(r.META)
+        meta = self._checked(r.read_meta(stored)) if stored else None
+        if stored and meta is None:
+            self.rebuild("it belongs to another log")
+            return
+        self._start(meta)
+
+    def _start(self, meta: r.Meta | None) -> None:
+        self.rows = r.Rows(self.db)
+        self.fold = Fold(self.number, self._places, self.rows, self._cached_pages)
+        self.offset = self.checkpointed = meta.offset if meta else 0
+        self.last_hash = meta.last_hash if meta else 0
+        self._last_value: bytes | None = None
+
+    def _checked(self, meta: r.Meta) -> r.Meta | None:
+        if meta.format != r.FORMAT or meta.fold != fold_version():
+            raise Misconfigured(
+                f"{self._path} holds state of format {meta.format}, fold {meta.fold!r}; this crawlog writes format "
+                f"{r.FORMAT}, fold {fold_version()!r}. Run the crawlog that wrote it, or delete the folder: it is "
+                "rebuilt from the log."
+            )
+        same = (meta.cluster, meta.topic, meta.partition) == (self.identity.cluster, self.identity.topic, self.number)
+        return meta if same else None
+
+    def rebuild(self, why: str) -> None:
+        """Throw the state away, to be folded again from offset 0."""
+        log.warning("state_rebuilt", partition=self.number, why=why)
+        self.db.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+        self.db = Database(self._path, self._memory)
+        self._start(None)
+
+    def take(self, value: bytes | None, offset: int, timestamp_s: float) -> Effects:
+        """Fold the record at exactly the state's offset."""
+        assert offset == self.offset
+        effects = self.fold.take(value, offset, timestamp_s)
+        self.offset = offset + 1
+        self._last_value = value or b""
+        return effects
+
+    def skip_to(self, offset: int) -> None:
+        """Go on at a later offset: the log holds no record between."""
+        assert offset >= self.offset
+        self.offset = offset
+
+    @property
+    def changes(self) -> int:
+        """Rows changed since the last checkpoint."""
+        return len(self.rows.dirty)
+
+    def checkpoint(self) -> int:
+        """Write every change and the offset as one batch.
+
+        Returns: The offset that the state on disk now reflects.
+        """
+        if self.offset == self.checkpointed:
+            return self.offset
+        self.fold.flush()
+        if self._last_value is not None:
+            self.last_hash = xxhash.xxh3_64_intdigest(self._last_value)
+            self._last_value = None
+        meta = r.Meta(
+            r.FORMAT, fold_version(), self.number, self.offset, self.identity.cluster, self.identity.topic, self.last_hash
+        )
+        self.db.write({**self.rows.dirty, r.META: r.pack(meta)})
+        self.rows.taken()
+        self.checkpointed = self.offset
+        return self.offset
+
+    def digest(self) -> str:
+        """Digest of the state on disk, the meta row included."""
+        return r.digest(self.db.scan(b""))
+
+    def close(self) -> None:
+        """Release the database without a checkpoint."""
+        self.db.close()
