@@ -1,0 +1,454 @@
+"""Faust's Kafka consumer with our rules: what is committed, where reading starts, how a rebalance ends, when we leave.
+
+Faust keeps its consumer in a thread of its own (heartbeats go on while the app's loop is busy) and calls the app over a
+queue. What is changed here, and why, method by method:
+
+    commits            `Positions` decides; Faust's acknowledged offsets (#606, #316) decide nothing
+    perform_seek       start hook, else committed, else the log's start; never a silent reset
+    on_partitions_revoked   hooks and waits have limits; Faust waits for events without any
+    _drain_messages    no task per record (30 of 59 µs), no sleep of a second when buffers are full
+    leave              a static member leaves at once when it stops on purpose
+    _send_req          each answered heartbeat renews the lease from when it was sent
+
+A rebalance, seen from the app's loop:
+    1 `rebalance_started` (hooks, at once) → 2 flow stopped, buffers cleared, events in flight end (≤ EVENTS_S) →
+    3 `revoking` (hooks, ≤ HOOKS_S) → 4 commit → 5 the group joins anew → 6 positions → 7 `owned` (hooks) → 8 flow.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import structlog
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, for_code
+from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from faust.transport.conductor import Conductor
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+from mode import Service
+
+from .lease import Lease, boottime
+from .positions import Range, first_offset
+
+if TYPE_CHECKING:
+    from .app import CrawlApp
+    from .topics import Topics
+
+log = structlog.get_logger()
+LIBRARY = logging.getLogger("mode.crawlog")
+"""Where mode logs the life of our services; ours would be at level info."""
+T = TypeVar("T")
+
+EVENTS_S = 0.5
+"""How long a rebalance or a stop waits for events in flight; an event lives milliseconds."""
+
+HOOKS_S = 3.0
+"""How long it then waits for the hooks of `on_revoking`, all together; the group's rebalance timeout is 20 s."""
+
+COMMIT_S = 1.0
+"""How long it then waits for the commit; what is not committed is read again."""
+
+LEAVE_S = 0.5
+"""How long a stop waits for the broker to take the good-bye."""
+
+BOUNDS_S = 10.0
+"""How long the log may take to say what it holds, before it is asked again."""
+
+FETCH_WAIT_MS = 100
+"""A fetch with nothing to return ends after this: so long does a new position wait behind it at most."""
+
+NEVER_MS = 24 * 3600 * 1000
+"""aiokafka leaves the group when records are not taken for this long. Back-pressure may hold for hours; the watchdog
+tells a stuck worker from a waiting one."""
+
+YIELD_EVERY = 50
+"""Records handed over between two turns of the event loop."""
+
+_REBALANCE_IN_PROGRESS = 27
+_NOT_A_MEMBER = frozenset({22, 25, 82})  # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+
+
+class RebalanceListener(driver.ConsumerRebalanceListener):
+    """Called by aiokafka in the consumer's thread."""
+
+    _thread: "ConsumerThread"
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> Awaitable[None]:
+        """Tell the app at once: this runs before anything is waited for."""
+        self._thread.rebalances += 1
+        self._thread.tell(self._thread.crawl.rebalance_started)
+        return super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        """Hold the partitions until `place`: aiokafka would start at the commit, or fail a group that has none.
+
+        Runs before aiokafka's fetcher has heard from the broker, and it asks again whether a position was set.
+        """
+        consumer = self._thread.client()
+        held = list(assigned)
+        for tp in held:
+            consumer.seek(tp, 0)
+        consumer.pause(*held)
+        await super().on_partitions_assigned(held)
+
+
+class ConsumerThread(driver.AIOKafkaConsumerThread):
+    """The aiokafka consumer and its loop. Methods are called from the app's loop unless they say otherwise."""
+
+    logger = LIBRARY
+    rebalances = 0
+    """How many rebalances began; written in this thread only."""
+
+    @property
+    def crawl(self) -> "CrawlApp":
+        """The app, typed."""
+        return cast("CrawlApp", self.app)
+
+    @property
+    def ready(self) -> bool:
+        """Whether aiokafka was started, and so can leave the group."""
+        return self._consumer is not None and self._consumer._coordinator is not None  # noqa: SLF001
+
+    def client(self) -> AIOKafkaConsumer:
+        """The aiokafka consumer."""
+        return self._ensure_consumer()
+
+    def tell(self, call: Callable[[], None]) -> None:
+        """From this thread: run `call` in the app's loop, before any later call of ours."""
+        self.parent_loop.call_soon_threadsafe(call)
+
+    async def run_here(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in this thread; Faust's own queue has two places, one taken by the fetch in progress."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread_loop))
+
+    async def on_start(self) -> None:
+        """In the thread: start aiokafka and watch what it sends to the group's coordinator."""
+        await super().on_start()
+        coordinator: Any = self.client()._coordinator  # noqa: SLF001  # aiokafka has no hook for heartbeats
+        if not self.app.client_only:
+            coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)  # noqa: SLF001
+
+    def _create_worker_consumer(self, transport: "driver.Transport") -> AIOKafkaConsumer:
+        conf = self.app.conf
+        kafka = self.crawl.crawl.kafka
+        return AIOKafkaConsumer(
+            client_id=self.crawl.worker_name,
+            group_id=conf.id,
+            group_instance_id=conf.consumer_group_instance_id,
+            bootstrap_servers=driver.server_list(transport.url, transport.default_port),
+            partition_assignment_strategy=[self.app.assignor],
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_uncommitted",
+            max_poll_records=conf.broker_max_poll_records,
+            max_poll_interval_ms=NEVER_MS,
+            max_partition_fetch_bytes=kafka.max_record_bytes,
+            fetch_max_bytes=max(32 << 20, kafka.max_record_bytes),
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            request_timeout_ms=int(conf.broker_request_timeout * 1000),
+            session_timeout_ms=int(conf.broker_session_timeout * 1000),
+            rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
+            metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
+            connections_max_idle_ms=conf.consumer_connections_max_idle_ms,
+            check_crcs=conf.broker_check_crcs,
+            **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
+        )
+
+    async def _fetch_records(self, consumer: AIOKafkaConsumer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """In the thread: raise what ended the group's coordination; nobody else asks, and it would wait for ever."""
+        consumer._coordinator.check_errors()  # noqa: SLF001
+        return await super()._fetch_records(consumer, *args, **kwargs)
+
+    async def write_commit(self, offsets: dict[TP, int]) -> bool:
+        """In the thread: commit; False when the group moved on or the broker refused. Retries while it is away."""
+        consumer = self.client()
+        assigned = consumer.assignment()
+        wanted = {tp: OffsetAndMetadata(offset, "") for tp, offset in offsets.items() if tp in assigned}
+        if len(wanted) < len(offsets):
+            return False
+        try:
+            await consumer.commit(wanted)
+        except (CommitFailedError, IllegalStateError) as error:
+            log.info("commit_refused", group=self.app.conf.id, reason=str(error).split(" and may")[0])
+            return False
+        except KafkaError as error:
+            log.warning("commit_failed", group=self.app.conf.id, error=repr(error))
+            return False
+        return True
+
+    async def ranges(self, tps: set[TP]) -> dict[TP, Range]:
+        """In the thread: what group and log hold of these partitions."""
+        consumer = self.client()
+        committed, first, end = await asyncio.gather(
+            consumer._coordinator.fetch_committed_offsets(list(tps)),  # noqa: SLF001  # one request for all partitions
+            consumer.beginning_offsets(list(tps)),
+            consumer.end_offsets(list(tps)),
+        )
+        return {tp: Range(committed[tp].offset if tp in committed else None, first[tp], end[tp]) for tp in tps}
+
+    async def place(self, starts: dict[TP, int]) -> None:
+        """In the thread: set the positions and let the records come."""
+        consumer = self.client()
+        for tp, offset in starts.items():
+            consumer.seek(tp, offset)
+        consumer.resume(*(TopicPartition(tp.topic, tp.partition) for tp in starts))
+
+    async def leave(self) -> None:
+        """In the thread: leave the group now, so that the partitions move now.
+
+        aiokafka sends no LeaveGroup for a static member; without its instance id it is one like any other.
+        """
+        coordinator: Any = self.client()._coordinator  # noqa: SLF001
+        coordinator._group_instance_id = None  # noqa: SLF001
+        self.crawl.lease.drop()
+        await coordinator.close()
+
+    async def write_leave(self) -> None:
+        """In the thread: only the good-bye, where `leave` is stuck behind a rebalance."""
+        coordinator: Any = self.client()._coordinator  # noqa: SLF001
+        await coordinator._maybe_leave_group()  # noqa: SLF001
+
+    def close(self) -> None:
+        """Faust would close aiokafka from the wrong loop here; the thread closes it when it stops."""
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """The watchdog does this."""
+
+
+class Consumer(driver.Consumer):
+    """The consumer as Faust's services see it, in the app's loop."""
+
+    logger = LIBRARY
+    RebalanceListener = RebalanceListener
+    _thread: ConsumerThread
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._room = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    @property
+    def crawl(self) -> "CrawlApp":
+        """The app, typed."""
+        return cast("CrawlApp", self.app)
+
+    @property
+    def thread(self) -> ConsumerThread:
+        """Where aiokafka lives."""
+        return self._thread
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    # Commits: what `Positions` says.
+
+    def ack(self, message: Any) -> bool:  # noqa: ANN401
+        """Only `wait_empty` wants to know."""
+        if message.acked:
+            return False
+        message.acked = True
+        self._unacked_messages.discard(message)
+        return True
+
+    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ANN401, ARG002, FBT001, FBT002  # Faust's signature
+        """Write what `positions.done` said."""
+        return await self.crawl.positions.flush()
+
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ANN401, ARG002, FBT001, FBT002
+        """The same: nothing is forced past what was said."""
+        return await self.crawl.positions.flush()
+
+    async def write_commit(self, offsets: dict[int, int]) -> bool:
+        """Commit these offsets of our input topic."""
+        topic = self.crawl.input_name
+        return await self._thread.run_here(
+            self._thread.write_commit({TP(topic, partition): offset for partition, offset in offsets.items()})
+        )
+
+    def _new_offset(self, tp: TP) -> int | None:
+        return self.crawl.positions.pending().get(tp.partition)
+
+    async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
+        """Gaps in the offsets mean nothing to `Positions`."""
+
+    # Assignment: where reading starts.
+
+    async def perform_seek(self) -> None:
+        """Place every partition and tell the hooks; called by Faust between the assignment and the flow."""
+        rebalance = self._thread.rebalances
+        assigned = {TP(tp.topic, tp.partition) for tp in self.assignment() if tp.topic == self.crawl.input_name}
+        asked = await self._asked(assigned)
+        held = await self._ranges(assigned, rebalance)
+        starts = {tp: self._start(tp, asked.get(tp.partition), held[tp]) for tp in assigned}
+        async with self._turn:
+            self._same(rebalance)
+            self.crawl.positions.begin(
+                {tp.partition: offset for tp, offset in starts.items()},
+                {tp.partition: held[tp].committed for tp in assigned},
+            )
+            await self.crawl.owned({tp.partition for tp in assigned})
+        self._same(rebalance)
+        await self._thread.run_here(self._thread.place(starts))
+
+    async def _asked(self, assigned: set[TP]) -> dict[int, int]:
+        start = self.crawl.positions.start
+        return {} if start is None or not assigned else await start({tp.partition for tp in assigned})
+
+    async def _ranges(self, assigned: set[TP], rebalance: int) -> dict[TP, Range]:
+        while assigned:
+            with contextlib.suppress(TimeoutError, KafkaError):
+                async with asyncio.timeout(BOUNDS_S):
+                    return await self._thread.run_here(self._thread.ranges(assigned))
+            log.warning("log_silent", group=self.app.conf.id, asked="offsets")
+            self._same(rebalance)
+            await asyncio.sleep(0.2)
+        return {}
+
+    def _start(self, tp: TP, asked: int | None, held: Range) -> int:
+        offset, reason = first_offset(asked, held)
+        if reason:
+            log.warning("position_moved", topic=tp.topic, partition=tp.partition, start=offset, reason=reason)
+        return offset
+
+    def _same(self, rebalance: int) -> None:
+        """Raise, as aiokafka does, when another rebalance began: Faust then waits for its end."""
+        if self._thread.rebalances != rebalance:
+            raise IllegalStateError("another rebalance began")
+
+    # Rebalance and stop: giving partitions up.
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Give up first, with limits; what is left for Faust to wait for is then nothing."""
+        if not self.app.should_stop:
+            await self.give_up()
+        await super().on_partitions_revoked(revoked)
+
+    async def give_up(self) -> None:
+        """Stop the flow, let events end, run the hooks, commit: after this nothing of ours is in flight."""
+        self.stop_flow()
+        self.app.flow_control.suspend()
+        self.pause_partitions(self.assignment())
+        self.app.flow_control.clear()
+        async with self._turn:
+            owned = set(self.crawl.positions.owned)
+            if owned:
+                await self._events_end()
+                await self.crawl.revoking(owned, HOOKS_S)
+                await within(COMMIT_S, self.crawl.positions.flush(), "commit")
+            self.crawl.positions.end()
+
+    async def _events_end(self) -> None:
+        end = self.loop.time() + EVENTS_S
+        while self.loop.time() < end:
+            self._clean_unacked_messages()
+            if not self._unacked_messages:
+                return
+            await asyncio.sleep(0.005)
+        log.warning("events_unfinished", group=self.app.conf.id, events=len(self._unacked_messages))
+
+    async def wait_empty(self) -> None:
+        """Faust's wait has no limit, and `give_up` has waited."""
+
+    async def leave(self) -> None:
+        """Leave the group on purpose."""
+        if not await within(LEAVE_S, self._thread.run_here(self._thread.leave()), "leave"):
+            await within(LEAVE_S, self._thread.run_here(self._thread.write_leave()), "leave")
+
+    # Flow.
+
+    def on_buffer_drop(self, tp: TP) -> None:
+        """A buffer has room again."""
+        super().on_buffer_drop(tp)
+        self._room.set()
+
+    def resume_partitions(self, tps: Iterable[Any]) -> None:
+        """Partitions may be read again."""
+        super().resume_partitions(tps)
+        self._room.set()
+
+    async def _drain_messages(self, fetcher: Any) -> None:  # noqa: ANN401
+        """Hand records to the agents' buffers until the fetcher stops.
+
+        A full buffer holds this loop up, which is the back-pressure; a rebalance clears the buffers and so frees it.
+        """
+        while not (self.should_stop or fetcher.should_stop):
+            if not self.flow_active:
+                await self.can_resume_flow.wait()
+            self._room.clear()
+            active = self._get_active_partitions()
+            if active:
+                await self._hand_over(await self._getmany(active, timeout=1.0))
+            else:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(1.0):
+                        await self._room.wait()
+
+    async def _hand_over(self, records: Any) -> None:  # noqa: ANN401
+        generation = self.app.consumer_generation_id
+        for count, (tp, record) in enumerate(self.scheduler.iterate(records)):
+            if not self.flow_active or self.app.consumer_generation_id != generation:
+                return
+            await self.callback(self._to_message(tp, record))
+            if count % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+
+    @Service.task
+    async def _commit_livelock_detector(self) -> None:
+        """The watchdog does this."""
+
+
+class TopicsConductor(Conductor):
+    """Faust's `app.topics`, which also knows the names of crawlog's topics."""
+
+    names: "Topics"
+
+    urls = property(lambda self: self.names.urls)
+    pages = property(lambda self: self.names.pages)
+    items = property(lambda self: self.names.items)
+    dead = property(lambda self: self.names.dead)
+    control = property(lambda self: self.names.control)
+    progress = property(lambda self: self.names.progress)
+
+
+class Transport(driver.Transport):
+    """`kafka://` with our consumer."""
+
+    Consumer = Consumer
+    Conductor = TopicsConductor
+
+
+def watched(send: Callable[[Any], Awaitable[Any]], lease: Lease) -> Callable[[Any], Awaitable[Any]]:
+    """The coordinator's `_send_req`, with the lease renewed by each answer that counts us as a member."""
+
+    async def send_req(request: Any) -> Any:  # noqa: ANN401
+        sent_at = boottime()
+        response = await send(request)
+        if isinstance(request, HeartbeatRequest | SyncGroupRequest):
+            code = response.error_code
+            if code == 0 or (code == _REBALANCE_IN_PROGRESS and isinstance(request, HeartbeatRequest)):
+                lease.renew(sent_at)
+            elif code in _NOT_A_MEMBER:
+                lease.drop()
+                log.warning("membership_lost", error=for_code(code).__name__)
+        return response
+
+    return send_req
+
+
+async def within(limit_s: float, work: Awaitable[Any], what: str) -> bool:
+    """Wait for `work` for a limited time; False, with a line in the log, when it took longer or failed."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await work
+    except TimeoutError:
+        log.warning("gave_up_waiting", on=what, after_s=limit_s)
+    except Exception as error:  # the caller is on its way out: nothing may hold it up
+        log.exception("failed_while_leaving", on=what, error=repr(error))
+    else:
+        return True
+    return False

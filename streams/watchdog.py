@@ -1,0 +1,131 @@
+"""Ends a worker that is stuck, with one line that says why, so that its supervisor starts a new one.
+
+Consumers are known to stop in silence after trouble with the broker. Stuck means: no assignment soon after the start; or
+records wait and nothing moved for a long time; or the broker answers and the group's heartbeats do not get through; or
+the event loop itself stands still (seen from a thread). A broker that is away is not stuck: there is nothing a new
+process could do better. The state on disk and the committed offsets are right at any instant, so the end is at once.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from aiokafka.errors import KafkaError
+from faust.types import TP
+from mode import Service
+
+from .lease import boottime
+
+if TYPE_CHECKING:
+    from .app import CrawlApp
+
+log = structlog.get_logger()
+
+EX_TEMPFAIL = 75
+"""Exit code of a worker that wants to be started again (sysexits.h)."""
+
+ASSIGNMENT_S = 20.0
+"""An assignment takes 1.2 s, or the session timeout where a member died just before."""
+
+STUCK_S = 60.0
+"""No progress for this long while records wait; far above any wait that an agent does not report with `beat`."""
+
+LOOK_S = 2.0
+"""Rest between two looks."""
+
+ASK_S = 5.0
+"""How long the consumer's thread may take to say where the log ends."""
+
+
+class Watchdog(Service):
+    """Looks whether the worker gets on; `beat()` says that it does, or that it waits on purpose."""
+
+    logger = logging.getLogger("mode.crawlog")
+
+    def __init__(self, app: "CrawlApp", *, stuck_s: float = STUCK_S, assignment_s: float = ASSIGNMENT_S, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.app = app
+        self.stuck_s = stuck_s
+        self.assignment_s = assignment_s
+        self._beats = 0
+        self._assigned = False
+        self._loop_at = 0.0
+
+    def beat(self) -> None:
+        """Something moved, or waits for a reason of its own."""
+        self._beats += 1
+
+    def assigned(self) -> None:
+        """An assignment came; an empty one counts."""
+        self._assigned = True
+        self.beat()
+
+    async def on_start(self) -> None:
+        """Watch the loop from outside."""
+        self._loop_at = time.monotonic()
+        threading.Thread(target=self._watch_loop, name="watchdog", daemon=True).start()
+
+    @Service.task
+    async def _watch(self) -> None:
+        started = moved = time.monotonic()
+        seen = self._signs()
+        while not self.should_stop:
+            await self.sleep(min(LOOK_S, self.stuck_s / 4))
+            now = self._loop_at = time.monotonic()
+            if self._signs() != seen:
+                seen, moved = self._signs(), now
+            elif not self._assigned:
+                if now - started > self.assignment_s and await self._broker_answers():
+                    self.end("no_assignment", after_s=round(now - started))
+            elif now - moved > self.stuck_s:
+                waiting = await self._waiting()
+                if waiting:
+                    self.end("no_progress", after_s=round(now - moved), waiting=waiting)
+
+    def _signs(self) -> tuple[int, int]:
+        return self._beats, self.app.positions.moves
+
+    async def _waiting(self) -> str:
+        """What waits while nothing moves; empty when nothing does, or when the broker is away."""
+        topic, positions = self.app.input_name, self.app.positions
+        tps = {TP(topic, partition) for partition in positions.owned}
+        thread = self.app.consumer.thread
+        try:
+            async with asyncio.timeout(ASK_S):
+                held = await thread.run_here(thread.ranges(tps)) if tps else {}
+        except (TimeoutError, KafkaError):
+            return "heartbeats" if not self.app.lease.held(boottime()) and await self._broker_answers() else ""
+        behind = {tp.partition: r.end - (positions.next(tp.partition) or 0) for tp, r in held.items()}
+        return ",".join(f"{partition}:{lag}" for partition, lag in sorted(behind.items()) if lag > 0)
+
+    async def _broker_answers(self) -> bool:
+        """Whether any broker takes a connection."""
+        for address in self.app.crawl.kafka.bootstrap.split(","):
+            host, _, port = address.strip().rpartition(":")
+            try:
+                async with asyncio.timeout(ASK_S):
+                    _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            except (OSError, TimeoutError):
+                continue
+            writer.close()
+            return True
+        return False
+
+    def _watch_loop(self) -> None:
+        while not self.should_stop:
+            time.sleep(LOOK_S)
+            still_s = time.monotonic() - self._loop_at
+            if still_s > self.stuck_s and not self.should_stop:
+                frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
+                where = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
+                self.end("loop_blocked", after_s=round(still_s), at=where)
+
+    def end(self, why: str, **fields: object) -> None:
+        """One line, then the end of the process."""
+        log.critical("worker_stuck", why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
+        os._exit(EX_TEMPFAIL)

@@ -1,0 +1,111 @@
+"""A worker process around one app: loop, log, signals, end.
+
+Faust's worker sleeps more than a second when it ends, paints spinners and banners, and answers SIGUSR2 with a debugger.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import faust
+import mode.loop
+import structlog
+
+from . import logs
+from .errors import CrawlError, EngineError, Misconfigured
+
+if TYPE_CHECKING:
+    from .app import CrawlApp
+
+log = structlog.get_logger()
+
+STOP_S = 6.0
+"""A stop takes 0.1 s, and 4 s when every wait reaches its limit; what takes longer is cut off, as a kill would."""
+
+EXIT = {Misconfigured: 2, EngineError: 3}
+
+
+class Worker(faust.Worker):
+    """Faust's worker, quiet and quick to end; also what `faust -A … worker` uses."""
+
+    app: "CrawlApp"
+    logger = logging.getLogger("mode.crawlog.worker")
+
+    def __init__(self, app: Any, *services: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(app, *services, **(kwargs | {"quiet": True, "redirect_stdouts": False}))
+        self.spinner = None
+
+    def _setup_logging(self) -> None:
+        level = self.loglevel or self.app.crawl.log.level
+        logs.configure(logging.getLevelName(level) if isinstance(level, int) else _severity(level))
+
+    def change_workdir(self, path: Any) -> None:  # noqa: ANN401
+        """Stay: relative paths in the settings are the user's."""
+
+    def _setproctitle(self, info: str, *, ident: str = "crawlog") -> None:
+        super()._setproctitle(info, ident=ident)
+
+    def _proc_ident(self) -> str:
+        return f"{self.app.stage} {self.app.worker_name}"
+
+    def _on_sigint(self) -> None:
+        self._schedule_shutdown(signal.SIGINT)
+
+    def _schedule_shutdown(self, signal: signal.Signals) -> None:  # noqa: A002  # mode's name
+        if not self._signal_stop_time:
+            log.info("stopping", signal=signal.name, group=self.app.conf.id)
+            end = threading.Timer(STOP_S, _cut_off)
+            end.daemon = True
+            end.start()
+        super()._schedule_shutdown(signal)
+
+    def _enter_debugger(self) -> None:
+        """SIGUSR2 shows the stacks like SIGUSR1: a debugger would hang a daemon."""
+        self._on_sigusr1()
+
+    def _shutdown_loop(self) -> None:
+        """Everything was stopped: end, without waiting for what nobody awaits."""
+        error = self.crash_reason or self._start_error()
+        code = 0
+        if error is None:
+            log.info("stopped", group=self.app.conf.id)
+        else:
+            code = next((code for kind, code in EXIT.items() if isinstance(error, kind)), 1)
+            log.critical("worker_crashed", group=self.app.conf.id, error=repr(error), exc_info=error)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+    def _start_error(self) -> BaseException | None:
+        start = self._starting_fut
+        return start.exception() if start is not None and start.done() and not start.cancelled() else None
+
+
+def run(app: "CrawlApp") -> NoReturn:
+    """Run the app's worker until it is told to stop."""
+    mode.loop.use("uvloop")
+    logs.configure(app.crawl.log.level)
+    app.finalize()
+    app.worker_init()
+    try:
+        app.discover()
+    except (CrawlError, ModuleNotFoundError) as error:
+        log.critical("worker_refused", group=app.conf.id, error=str(error))
+        raise SystemExit(EXIT.get(type(error), 1)) from error
+    app.worker_init_post_autodiscover()
+    worker: Worker = app.Worker(loglevel=app.crawl.log.level)
+    raise worker.execute_from_commandline()
+
+
+def _severity(level: str) -> str:
+    return {"crit": "critical", "warn": "warning"}.get(level.lower(), level)
+
+
+def _cut_off() -> None:
+    log.error("stop_cut_off", after_s=STOP_S)
+    os._exit(1)

@@ -1,0 +1,56 @@
+"""A worker with small agents, run as a process: `python tests/probe.py STAGE FILE`; appends what happens to FILE.
+
+Environment: `PROBE_HOLD` seconds that an event takes; `PROBE_SKIP` an offset whose event is never said to be done;
+`PROBE_REVOKE` seconds that the hook of a revocation takes.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from crawlog.streams import app as apps
+
+HOLD_S = float(os.environ.get("PROBE_HOLD", "0"))
+REVOKE_S = float(os.environ.get("PROBE_REVOKE", "0"))
+STUCK_AT = int(os.environ.get("PROBE_SKIP", "-1"))
+
+
+def attach(app: apps.CrawlApp) -> None:
+    """One agent that says each event done in offset order, and hooks that write when they are called."""
+    out = Path(sys.argv[2]).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115  # as long as the process
+
+    def say(what: str, **fields: Any) -> None:
+        out.write(json.dumps({"what": what, "at": time.time(), "worker": app.worker_name} | fields) + "\n")
+
+    async def revoking(partitions: set[int]) -> None:
+        await asyncio.sleep(REVOKE_S)
+        say("revoking", partitions=sorted(partitions))
+
+    async def owned(partitions: set[int]) -> None:
+        say("owned", partitions=sorted(partitions), starts=[app.positions.next(p) for p in sorted(partitions)])
+
+    app.on_rebalance_started.append(lambda: say("started"))
+    app.on_revoking.append(revoking)
+    app.on_owned.append(owned)
+
+    @app.agent(app.input)
+    async def probe(stream: Any) -> None:
+        held: set[int] = set()
+        async for event in stream.events():
+            message = event.message
+            say("event", partition=message.partition, offset=message.offset, value=message.value.decode())
+            await asyncio.sleep(HOLD_S)
+            if message.offset == STUCK_AT:
+                held.add(message.partition)
+            if message.partition not in held:
+                app.positions.done(message.partition, message.offset + 1)
+            say("done", partition=message.partition, offset=message.offset)
+
+
+if __name__ == "__main__":
+    apps.AGENTS[sys.argv[1]] = ["probe"]
+    apps.worker(sys.argv[1])  # type: ignore[arg-type]
