@@ -181,9 +181,15 @@ def is_free(port: int) -> bool:
 def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str) -> None:
     """Formats the folder for KRaft, once.
 
-    Raises: EngineError: Kafka's tool refused.
+    Raises: EngineError: Kafka's tool refused, or the folder holds the data of another cluster.
     """
-    if (folder / "log" / "meta.properties").exists():
+    meta = folder / "log" / "meta.properties"
+    if meta.exists():
+        if f"cluster.id={cluster_id}" not in meta.read_text().splitlines():
+            raise EngineError(
+                f"The data in {meta.parent} belong to another cluster than {folder / 'engine.json'} names ({cluster_id}).\n"
+                "Was one of them copied? Put back what belongs together, or use another folder with `--data DIR`."
+            )
         return
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
     answer = subprocess.run([*java, *tool, f"--cluster-id={cluster_id}"], capture_output=True, text=True, check=False)
@@ -225,7 +231,10 @@ def is_alive(process: psutil.Process) -> bool:
     if isinstance(process, psutil.Popen):
         return process.poll() is None
     try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        is_zombie = (
+            process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+        )  # its other threads end later
+        return bool(process.is_running() and not is_zombie)
     except psutil.Error:
         return False
 

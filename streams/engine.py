@@ -139,7 +139,11 @@ def _start(settings: "Settings", data: Path, folder: Path, report: Report) -> En
         process = broker.launch([str(java.path), *FLAGS, *archived.use_or_note(), *options], folder, properties)
     except OSError as error:
         raise EngineError(_unwritable(data, error)) from None
-    broker.Readiness(folder, identity, process, settings.engine.start_timeout_s).wait()
+    try:
+        broker.Readiness(folder, identity, process, settings.engine.start_timeout_s).wait()
+    except BaseException:
+        broker.end(process, STOP_TIMEOUT_S)
+        raise
     return Engine(data, identity, process, archived)
 
 

@@ -127,13 +127,14 @@ class Archive(NamedTuple):
             return
         dump = ["-Xshare:dump", f"-XX:SharedClassListFile={mine}", f"-XX:SharedArchiveFile={mine}.jsa"]
         make = ["nice", "-n", "19", str(self.java.path), *FLAGS, *dump, "-cp", class_path(self.jars)]
-        then = 'archive=$1 mine=$2; shift 2; "$@" && mv -f "$mine.jsa" "$archive"; rm -f "$mine" "$mine.jsa"'
-        subprocess.Popen(
-            ["/bin/sh", "-c", then, "sh", str(self.path), str(mine), *make],
+        work = 'archive=$1 mine=$2; shift 2; ("$@" && mv -f "$mine.jsa" "$archive"; rm -f "$mine" "$mine.jsa") &'
+        subprocess.run(  # the shell ends at once and leaves the work to itself
+            ["/bin/sh", "-c", work, "sh", str(self.path), str(mine), *make],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            check=False,
         )
 
 

@@ -134,8 +134,7 @@ def ensure(settings: "Settings") -> None:
     missing = [kind for kind in TABLE if settings.kafka.prefix + kind.name not in known]
     if missing:
         admin.create([_new(kind, settings) for kind in missing])
-    if len(missing) < len(TABLE):
-        _verify(admin, settings)
+    _verify(admin, settings)
 
 
 def partitions(settings: "Settings") -> int:
@@ -294,13 +293,13 @@ class _Admin:
             raise self._failed(error) from None
 
     def create(self, new: list[NewTopic]) -> None:
-        """Creates topics and returns when all of them have leaders."""
+        """Creates topics and returns when all of them have leaders; another command may have been faster."""
         futures = self.client.create_topics(new, operation_timeout=ANSWER_TIMEOUT_S, request_timeout=ANSWER_TIMEOUT_S)
         for future in futures.values():
             try:
                 future.result()
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another command was faster
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise self._failed(error) from None
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while not self._have_leaders({topic.topic for topic in new}):

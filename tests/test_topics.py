@@ -1,0 +1,78 @@
+"""The topics on a real broker: created once, verified always, described."""
+
+import pytest
+
+from crawlog.streams import topics
+from crawlog.streams.errors import EngineError
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics
+
+pytestmark = pytest.mark.broker
+
+
+def changed(settings: Settings, **values: object) -> Settings:
+    """Settings with some of the section `kafka` set."""
+    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update=values)})
+
+
+def test_the_topics_are_created_once(cluster: Settings) -> None:
+    """A second call finds them and changes nothing."""
+    topics.ensure(cluster)
+    before = topics.identity(cluster)
+    topics.ensure(cluster)
+    assert topics.identity(cluster) == before
+    assert topics.partitions(cluster) == cluster.kafka.partitions
+
+
+def test_another_number_of_partitions_is_refused(cluster: Settings) -> None:
+    """The message names each topic and the number to pass."""
+    topics.ensure(cluster)
+    with pytest.raises(
+        EngineError, match=r"(?s)urls has 8 partitions, not 4: pass `-s kafka.partitions=8`.*pages.*items"
+    ):
+        topics.ensure(changed(cluster, partitions=4))
+
+
+def test_a_topic_that_expires_is_refused(cluster: Settings) -> None:
+    """Somebody created it by hand with Kafka's defaults."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": cluster.kafka.bootstrap})
+    made = NewTopic(f"{cluster.kafka.prefix}urls", 8, 1, config={"retention.ms": "604800000"})
+    admin.create_topics([made])[made.topic].result()
+    with pytest.raises(EngineError, match=r"urls has retention.ms=604800000, but must have -1"):
+        topics.ensure(cluster)
+
+
+def test_a_raised_record_limit_reaches_the_topics(cluster: Settings) -> None:
+    """The setting grew since the topics were created."""
+    topics.ensure(cluster)
+    larger = changed(cluster, max_record_bytes=cluster.kafka.max_record_bytes + 1)
+    topics.ensure(larger)
+    names = [larger.kafka.prefix + kind.name for kind in topics.TABLE]
+    limits = {config["max.message.bytes"] for config in topics._Admin(larger).configs(names).values()}
+    assert limits == {str(larger.kafka.max_record_bytes)}
+
+
+def test_records_and_lag_are_described(cluster: Settings) -> None:
+    """Three records of crawl.urls, one of them committed by crawlog-fetch."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    topics.ensure(cluster)
+    urls = Topics(cluster.kafka.prefix).urls
+    producer = Producer({"bootstrap.servers": cluster.kafka.bootstrap})
+    for _ in range(3):
+        producer.produce(urls, b"{}", partition=2)
+    producer.flush()
+    consumer = Consumer({"bootstrap.servers": cluster.kafka.bootstrap, "group.id": topics.group("fetch")})
+    consumer.commit(offsets=[TopicPartition(urls, 2, 1)], asynchronous=False)
+    consumer.close()
+    row = next(row for row in topics.describe(cluster) if row.name == urls)
+    assert (row.partitions, row.records, row.lag) == (8, 3, {"crawlog-fetch": 2})
+
+
+def test_no_cluster_at_the_address_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused connections do not take the full time-out."""
+    monkeypatch.setattr(topics, "REFUSED_TIMEOUT_S", 0.3)
+    with pytest.raises(EngineError, match=r"(?s)127.0.0.1:1 .*refused.*--bootstrap"):
+        topics.partitions(changed(Settings(), bootstrap="127.0.0.1:1"))
