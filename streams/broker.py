@@ -187,7 +187,7 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str)
     if meta.exists():
         if f"cluster.id={cluster_id}" not in meta.read_text().splitlines():
             raise EngineError(
-                f"The data in {meta.parent} belong to another cluster than {folder / 'engine.json'} names ({cluster_id}).\n"
+                f"The data in {meta.parent} belong to another cluster than {folder / 'engine.json'}: {cluster_id}.\n"
                 "Was one of them copied? Put back what belongs together, or use another folder with `--data DIR`."
             )
         return
@@ -231,10 +231,8 @@ def is_alive(process: psutil.Process) -> bool:
     if isinstance(process, psutil.Popen):
         return process.poll() is None
     try:
-        is_zombie = (
-            process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
-        )  # its other threads end later
-        return bool(process.is_running() and not is_zombie)
+        is_over = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1  # the main thread ends first
+        return bool(process.is_running() and not is_over)
     except psutil.Error:
         return False
 
