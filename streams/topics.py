@@ -93,6 +93,10 @@ class Topics:
         self.control = f"{prefix}control"
         self.progress = f"{prefix}progress"
 
+    def partitions(self, settings: "Settings") -> int:
+        """Partitions of crawl.urls as they are in the cluster; see the function of this name."""
+        return partitions(settings)
+
 
 class TopicRow(NamedTuple):
     """What `crawlog topics` shows of one topic.
