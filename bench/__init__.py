@@ -1,0 +1,1 @@
+"""Benchmarks and judges, run from the repository's root as `python -m bench.NAME`."""
