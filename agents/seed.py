@@ -1,0 +1,313 @@
+"""The topic producer: URLs from a file, standard input or the command line become founds in crawl.urls.
+
+Seeds are read twice: first for the names of the job's scope, which its record must hold before the first seed is sent,
+then to be sent, in batches per partition. A line that is no URL is told with its number and counted; the others go on.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, Self
+
+import msgspec
+
+from ..schemas.control import JobCopy, Join
+from ..schemas.urls import MAX_URL_BYTES, FoundUrl, UrlsRecord, encode
+from ..streams.canonical import Canonicaliser, serialise
+from ..streams.domain import Places
+from ..streams.errors import Misconfigured
+from ..streams.jobs import known, resolve_spec, write_job, write_joins
+from ..streams.scope import scope_name
+from ..streams.seeds import SeedBatch, SeedBatches
+from ..streams.topics import partitions
+
+if TYPE_CHECKING:
+    from ..streams.producer import Producer
+    from ..streams.settings import Settings
+    from ..streams.topics import Topics
+
+MAX_LINE_BYTES = MAX_URL_BYTES + 4096
+"""Longest line taken: a URL and the JSON around it; a longer one is bad, bytes."""
+
+MAX_NAMES = 50_000
+"""Scope names that a job record lists, about 1 MB of the 9 MiB that it may have; further ones join the job."""
+
+TOLD = 20
+"""Bad lines told one by one; the others are counted."""
+
+POLL_EVERY = 8
+"""Batches between two polls: 4,000 URLs, a few hundredths of a second."""
+
+FLUSH_S = 10.0
+"""After each of these without the last acknowledgements the user is told what is waited for, seconds."""
+
+SPOOL_BYTES = 8 << 20
+"""Standard input is kept in memory up to this size, then in a temporary file, bytes."""
+
+COMMENT = ord("#")
+BRACE = ord("{")
+"""First byte of a JSON line."""
+
+Report = Callable[[str], None]
+"""Tells the user one line."""
+
+
+class Seed(msgspec.Struct, frozen=True):
+    """A JSON line. Fields that it has beside these are not ours and are left alone."""
+
+    url: str
+    depth: Annotated[int, msgspec.Meta(ge=0)] = 0
+    priority: Annotated[int, msgspec.Meta(ge=-128, le=127)] = 0
+
+
+class Seeded(NamedTuple):
+    """What became of the lines.
+
+    Attributes:
+        count: URLs sent and acknowledged.
+        bad: Lines that hold no URL.
+        names: Their scope names, the first `MAX_NAMES`.
+    """
+
+    count: int
+    bad: int
+    names: frozenset[str]
+
+
+_seed = msgspec.json.Decoder(Seed).decode
+
+
+class Source:
+    """Seeds that can be read more than once: files, `-` for standard input, URLs. Use it in a `with`.
+
+    Args:
+        arguments: As on the command line.
+        stdin: What `-` stands for; copied aside at once, as it can be read only once.
+
+    Raises: Misconfigured: a file that cannot be read, or what is neither a file nor a URL.
+    """
+
+    def __init__(self, arguments: Sequence[str], stdin: BinaryIO | None = None) -> None:
+        self._arguments = arguments
+        self._stdin = _spooled(stdin or sys.stdin.buffer) if "-" in arguments else None
+        for argument in arguments:
+            if argument != "-" and "://" not in argument:
+                _readable(Path(argument))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stdin is not None:
+            self._stdin.close()
+
+    def __str__(self) -> str:
+        return ", ".join(self._arguments[:3]) + (", …" if len(self._arguments) > 3 else "")
+
+    def parts(self) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Each part's name and lines, numbered from 1; URLs given as arguments are one part."""
+        given = [argument.encode() for argument in self._arguments if "://" in argument]
+        if given:
+            yield "argument", given
+        for argument in self._arguments:
+            if argument == "-" and self._stdin is not None:
+                self._stdin.seek(0)
+                yield "standard input", _lines(self._stdin)
+            elif "://" not in argument:
+                with Path(argument).open("rb") as file:
+                    yield argument, _lines(file)
+
+
+class Sower:
+    """Sends seeds of one job that its record has gone before.
+
+    Args:
+        count: Partitions of crawl.urls.
+        copy: The job as it stands in crawl.control.
+        report: Tells the user what is wrong with a line.
+    """
+
+    def __init__(self, producer: "Producer", topics: "Topics", count: int, copy: JobCopy, report: Report) -> None:
+        self._producer = producer
+        self._topic = topics.urls
+        self._copy = copy
+        self._report = report
+        self._canonical = Canonicaliser(copy.spec.canonical).canonical
+        self._place = Places(count).of
+        self._batches = SeedBatches()
+        self._names: dict[str, str] = {}
+        self._sent = self._count = self._bad = 0
+
+    def sow(self, part: str, lines: Iterable[bytes]) -> None:
+        """Send the URLs of some lines; full batches leave at once."""
+        canonical, place, add, names = self._canonical, self._place, self._batches.add, self._names
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text or text[0] == COMMENT:
+                continue
+            try:
+                found = _found(text, canonical)
+            except ValueError as error:
+                self._refuse(part, number, text, error)
+                continue
+            at = place(found.url)
+            if at.host not in names:
+                self._name(at.host, scope_name(self._copy.spec.scope.kind, at))
+            batch = add(found, at)
+            self._count += 1
+            if batch is not None:
+                self._send(batch)
+
+    def finish(self) -> Seeded:
+        """Send what is left and wait, as long as it takes, until everything is acknowledged."""
+        for batch in self._batches.rest():
+            self._send(batch)
+        while not self._producer.flush(FLUSH_S):
+            self._report(f"waiting for Kafka: {self._producer.outstanding} records are not acknowledged yet")
+        if self._bad > TOLD:
+            self._report(f"{self._bad - TOLD} more lines are no URLs")
+        return Seeded(self._count, self._bad, frozenset(self._names.values()))
+
+    def _send(self, batch: SeedBatch) -> None:
+        record = UrlsRecord(job=self._copy.job, epoch=self._copy.epoch, urls=batch.urls)
+        self._producer.send(self._topic, encode(record), key=batch.key, partition=batch.partition)
+        self._sent += 1
+        if self._sent % POLL_EVERY == 0:
+            self._producer.poll()
+
+    def _name(self, host: str, name: str) -> None:
+        if len(self._names) < MAX_NAMES:
+            self._names[host] = name
+
+    def _refuse(self, part: str, number: int, text: bytes, error: ValueError) -> None:
+        self._bad += 1
+        if self._bad <= TOLD:
+            self._report(f"{part}:{number}: {_why(text, error)}")
+
+
+def seed_urls(sower: Sower, urls: Iterable[str]) -> Seeded:
+    """Send URLs of a job whose record is in the log; returns when they are acknowledged."""
+    sower.sow("argument", (url.encode() for url in urls))
+    return sower.finish()
+
+
+def seed_file(sower: Sower, path: Path) -> Seeded:
+    """Send the URLs in a file, text or JSON lines, of a job whose record is in the log."""
+    with path.open("rb") as file:
+        sower.sow(str(path), _lines(file))
+        return sower.finish()
+
+
+def plant(  # all that a crawl begins with
+    settings: "Settings",
+    producer: "Producer",
+    topics: "Topics",
+    job: str,
+    source: Source,
+    *,
+    spider: str = "",
+    report: Report,
+) -> Seeded:
+    """Seed a job, new or known: its record or the new names first, acknowledged, then the URLs.
+
+    Raises: Misconfigured: there is no URL in `source`; nothing was written.
+    """
+    said = known(settings, topics)
+    copy = said.get(f"job/{job}".encode())
+    kind = copy.spec.scope.kind if isinstance(copy, JobCopy) else settings.scope.kind
+    names = scope_names(source, kind)
+    if not isinstance(copy, JobCopy):
+        listed = sorted(names)[:MAX_NAMES]
+        copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed))
+    if kind != "any":
+        joined = {entry.name for entry in said.values() if isinstance(entry, Join) and entry.job == job}
+        write_joins(producer, topics, job, names - joined - set(copy.spec.scope.names))
+    sower = Sower(producer, topics, partitions(settings), copy, report)
+    for part, lines in source.parts():
+        sower.sow(part, lines)
+    return sower.finish()
+
+
+def scope_names(source: Source, kind: str) -> set[str]:
+    """The scope names of all seeds; only origins are parsed, each once, so that a million lines take a second.
+
+    Raises: Misconfigured: no line holds a URL; the message says what is wrong with the first one.
+    """
+    names: set[str] = set()
+    known_origins: set[bytes] = set()
+    place = Places(1).of
+    first = ""
+    for part, lines in source.parts():
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text or text[0] == COMMENT:
+                continue
+            try:
+                origin = _origin(text)
+                if origin not in known_origins:
+                    names.add(scope_name(kind, place(serialise(origin.decode()))))
+                    known_origins.add(origin)
+            except ValueError as error:
+                first = first or f"{part}:{number}: {_why(text, error)}"
+    if not names:
+        raise Misconfigured(f"no URL in {source}" + (f": {first}" if first else ""))
+    return names
+
+
+def _origin(text: bytes) -> bytes:
+    """The URL on a line up to its path, not parsed: enough to know whose it is."""
+    url = _seed(text).url.encode() if text[0] == BRACE else text
+    end = url.find(b"/", len(b"https://"))
+    return url if end < 0 else url[:end]
+
+
+def _found(text: bytes, canonical: Callable[[str], str]) -> FoundUrl:
+    """The seed on a line. Raises: ValueError: there is none."""
+    if text[0] == BRACE:
+        seed = _seed(text)
+        if len(seed.url) > MAX_URL_BYTES:
+            raise ValueError("too long")
+        return FoundUrl(canonical(seed.url), seed.depth, seed.priority)
+    if len(text) > MAX_URL_BYTES:
+        raise ValueError("too long")
+    if b" " in text or b"\t" in text:
+        raise ValueError("more than a URL on the line; depth and priority need JSON lines")
+    return FoundUrl(canonical(text.decode()))
+
+
+def _why(text: bytes, error: ValueError) -> str:
+    shown = text[:80].decode("utf-8", "replace")
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: {shown!r}"
+    if isinstance(error, msgspec.MsgspecError):
+        return f"{error}: {shown!r}"
+    if b"://" not in text and b"." in text and text[0] != BRACE:
+        return f"not a URL: {shown!r}; perhaps https://{shown}"
+    return str(error) if shown[:40] in str(error) else f"{error}: {shown!r}"
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines without end; a byte order mark is skipped, and an endless line is one bad line, not all memory."""
+    line = file.readline(MAX_LINE_BYTES).removeprefix(b"\xef\xbb\xbf")
+    while line:
+        yield line
+        while len(line) >= MAX_LINE_BYTES - 3 and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE_BYTES)  # the rest of a line that was refused
+        line = file.readline(MAX_LINE_BYTES)
+
+
+def _spooled(stdin: BinaryIO) -> BinaryIO:
+    spool = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115  # the source closes it
+    shutil.copyfileobj(stdin, spool)
+    return spool  # type: ignore[return-value]  # a binary file in all but name
+
+
+def _readable(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        hint = "" if path.exists() else "; a URL starts with http:// or https://"
+        raise Misconfigured(f"cannot read seeds from {path}: {error.strerror}{hint}") from None

@@ -1,0 +1,131 @@
+"""Jobs in the log: their record in every partition of crawl.urls, and its copy, joins and end in crawl.control.
+
+Order of writes: every partition of crawl.urls → acknowledged → crawl.control → acknowledged → the first seed. So a job
+that is known is known everywhere, and a start that was killed in between writes the same record once more.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from ..schemas import control, urls
+from ..schemas.control import Control, Finished, JobCopy, Join
+from ..schemas.urls import CanonicalRules, JobSpec, ScopeSpec, UrlsRecord
+from .errors import EngineError
+from .kafka import bounds, read
+from .topics import partitions
+
+if TYPE_CHECKING:
+    from .producer import Producer
+    from .settings import Settings
+    from .topics import Topics
+
+ACKNOWLEDGED_S = 60.0
+"""How long the few records of a job may take to be acknowledged, seconds."""
+
+
+def job_name(seeds: Iterable[str], spider: str = "") -> str:
+    """The name of a job that was given none: the same seeds, in any order, and the same spider are the same job."""
+    parts = [*sorted({seed.strip() for seed in seeds}), spider]
+    return "job-" + xxhash.xxh3_64_hexdigest("\n".join(parts).encode())[:10]
+
+
+def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = ()) -> JobSpec:
+    """Every value the fold will use for a new job, so that it never reads a worker's settings.
+
+    Args:
+        names: Scope names of the seeds; see `scope_name`.
+    """
+    scope = settings.scope
+    return JobSpec(
+        spider=spider,
+        scope=ScopeSpec(
+            kind=scope.kind,
+            names=() if scope.kind == "any" else tuple(sorted(set(names))),
+            include=scope.include,
+            exclude=scope.exclude,
+        ),
+        canonical=CanonicalRules(drop_params=settings.canonical.drop_params),
+        max_depth=settings.run.depth,
+        max_pages=settings.run.max_pages,
+        max_pages_per_domain=scope.max_pages_per_domain,
+        max_redirects=scope.max_redirects,
+        max_url_length=scope.max_url_length,
+        order=settings.frontier.order,
+        confirm=settings.dedup.confirm,
+        links=settings.links.sources,
+    )
+
+
+def write_job(  # a record and where it goes
+    settings: "Settings",
+    producer: "Producer",
+    topics: "Topics",
+    job: str,
+    spec: JobSpec,
+    epoch: int = 0,
+) -> JobCopy:
+    """Write a job record, new or changed, to every partition and then its copy, acknowledged when this returns.
+
+    Raises: EngineError: not acknowledged in time.
+    """
+    copy = JobCopy(job, spec, epoch)
+    record = urls.encode(UrlsRecord(job=job, epoch=epoch, spec=spec))
+    for partition in range(partitions(settings)):
+        producer.send(topics.urls, record, partition=partition)
+    _acknowledged(producer, f"the record of job {job}")
+    _write_control(producer, topics, [copy])
+    return copy
+
+
+def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterable[str]) -> None:
+    """Let scope names join a job that exists already: those of new seeds, or of a host that a seed led to."""
+    _write_control(producer, topics, [Join(job, name) for name in sorted(set(names))])
+
+
+def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> None:
+    """Put on record that a job has ended, and where the log then was."""
+    _write_control(producer, topics, [record])
+
+
+def known(settings: "Settings", topics: "Topics") -> dict[bytes, Control]:
+    """All that crawl.control says now: the newest record per key."""
+    start, end = bounds(settings, topics.control, [0])[0]
+    said: dict[bytes, Control] = {}
+    for record in read(settings, topics.control, 0, start, end):
+        key = record.key() or b""
+        said.pop(key, None)  # a tombstone, or a record that will stand behind what came since
+        try:
+            entry = control.decode(key, record.value())
+        except ValueError:
+            continue  # garbage from another client: who reads crawl.control live dead-letters it
+        if entry is not None:
+            said[key] = entry
+    return said
+
+
+def known_job(settings: "Settings", topics: "Topics", job: str) -> JobCopy | None:
+    """The newest record of a job; None when there is no such job."""
+    entry = known(settings, topics).get(f"job/{job}".encode())
+    return entry if isinstance(entry, JobCopy) else None
+
+
+def finished(settings: "Settings", topics: "Topics", job: str) -> Finished | None:
+    """How a job ended; None while it has not, or goes on in a later epoch."""
+    said = known(settings, topics)
+    copy, end = said.get(f"job/{job}".encode()), said.get(f"finished/{job}".encode())
+    if not isinstance(end, Finished) or (isinstance(copy, JobCopy) and copy.epoch > end.epoch):
+        return None
+    return end
+
+
+def _write_control(producer: "Producer", topics: "Topics", records: Iterable[Control]) -> None:
+    for record in records:
+        producer.send(topics.control, control.encode(record), key=control.key(record), partition=0)
+    _acknowledged(producer, topics.control)
+
+
+def _acknowledged(producer: "Producer", what: str) -> None:
+    if not producer.flush(ACKNOWLEDGED_S):
+        raise EngineError(f"Kafka did not acknowledge {what} within {ACKNOWLEDGED_S:.0f} s; see crawlog doctor")

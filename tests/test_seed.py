@@ -1,0 +1,303 @@
+"""Seeds: which lines are URLs, how they are batched, what is in the log before the first one."""
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlog.agents import seed
+from crawlog.agents.seed import Seeded, Source, Sower, plant, scope_names, seed_file, seed_urls
+from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl, JobSpec, ScopeSpec, UrlsRecord, decode
+from crawlog.streams import jobs
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.kafka import bounds, read
+from crawlog.streams.producer import Producer
+from crawlog.streams.sections import Run, Scope
+from crawlog.streams.seeds import FRAME_BYTES, SeedBatch, SeedBatches
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics, ensure, partitions
+
+PARTITIONS = 4
+
+
+class FakeProducer:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int | None, bytes | None, UrlsRecord]] = []
+
+    def send(self, topic: str, value: bytes, *, key: bytes | None = None, partition: int | None = None) -> None:
+        """Decoded: a record must be one that the fold takes."""
+        assert topic == "t.urls"
+        self.records.append((partition, key, decode(value)))
+
+    def poll(self) -> int:
+        """Nothing comes back."""
+        return 0
+
+    def flush(self, _: float) -> bool:
+        """All is acknowledged."""
+        return True
+
+
+def sown(lines: bytes, spec: JobSpec | None = None) -> tuple[Seeded, list[FoundUrl], list[str]]:
+    """What comes of some lines: the counts, the founds, what the user was told."""
+    producer, told = FakeProducer(), list[str]()
+    sower = Sower(producer, Topics("t."), PARTITIONS, JobCopy("j", spec or JobSpec()), told.append)  # type: ignore[arg-type]
+    sower.sow("seeds.txt", seed._lines(io.BytesIO(lines)))
+    seeded = sower.finish()
+    return seeded, [found for _, _, record in producer.records for found in record.urls or []], told
+
+
+def urls(lines: bytes) -> list[str]:
+    """The URLs among some lines."""
+    return [found.url for found in sown(lines)[1]]
+
+
+def test_a_text_file_has_a_url_a_line() -> None:
+    """Comments, blank lines and line ends of either kind are nobody's URL."""
+    assert sorted(urls(b"# seeds\n\nhttp://a.example/\r\n  http://b.example/x \n")) == [
+        "http://a.example/",
+        "http://b.example/x",
+    ]
+
+
+def test_a_json_line_has_depth_and_priority() -> None:
+    """Fields of others beside them are left alone, so a result file can be seeds."""
+    _, founds, _ = sown(b'{"url": "http://a.example/", "depth": 2, "priority": -3, "title": null}\n')
+    assert founds == [FoundUrl("http://a.example/", depth=2, priority=-3)]
+
+
+def test_seeds_are_canonical_by_the_rules_of_the_job() -> None:
+    """The job's rules count, not the defaults."""
+    spec = JobSpec(canonical=JobSpec().canonical.__class__(drop_params=("s",)))
+    _, founds, _ = sown(b"HTTP://A.example:80/x/../y?s=1&utm_source=z#top\n", spec)
+    assert [found.url for found in founds] == ["http://a.example/y?utm_source=z"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"a.example/x", "perhaps https://a.example/x"),
+        (b"ftp://a.example/", "neither http nor https"),
+        (b"http://", "not a URL"),
+        (b"http://a.example/\xff", "not UTF-8"),
+        (b"http://a.example/ 5", "JSON lines"),
+        (b"http://a.example/\t5", "JSON lines"),
+        (b'{"url": "http://a.example/", "priority": 300}', "<= 127"),
+        (b'{"url": "http://a.example/", "depth": -1}', ">= 0"),
+        (b'{"href": "http://a.example/"}', "missing required field `url`"),
+        (b'{"url": "http://a.example/"', "truncated"),
+        (b"http://a.example/" + b"x" * 70_000, "too long"),
+        (b"http://a.example/" + b"x" * 200_000, "too long"),
+    ],
+)
+def test_a_bad_line_is_told_with_its_number_and_the_others_go_on(line: bytes, why: str) -> None:
+    """Nothing is dropped in silence, and nothing stops for it."""
+    seeded, founds, told = sown(b"http://a.example/1\n" + line + b"\nhttp://a.example/3\n")
+    assert (seeded.count, seeded.bad, len(founds)) == (2, 1, 2)
+    assert len(told) == 1
+    assert told[0].startswith("seeds.txt:2: ")
+    assert why in told[0]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_url() -> None:
+    """Editors on Windows write one."""
+    assert urls(b"\xef\xbb\xbfhttp://a.example/\n") == ["http://a.example/"]
+
+
+def test_many_bad_lines_are_counted() -> None:
+    """A terminal is not flooded, and the sum is right."""
+    seeded, _, told = sown(b"nonsense\n" * 1000)
+    assert seeded.bad == 1000
+    assert len(told) == seed.TOLD + 1
+    assert told[-1] == "980 more lines are no URLs"
+
+
+def test_the_names_of_the_scope_are_told() -> None:
+    """By the kind of the job's scope."""
+    lines = b"http://www.a.example/\nhttps://www.a.example/\nhttp://x.a.example:8080/\n"
+    assert sown(lines)[0].names == {"a.example"}
+    assert sown(lines, JobSpec(scope=ScopeSpec(kind="host")))[0].names == {"www.a.example", "x.a.example:8080"}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 20_000)), max_size=60))
+def test_batches_hold_every_url_once_in_order(sizes: list[tuple[int, int]]) -> None:
+    """Of one partition each, within the limits, keyed by the domain that all share."""
+    founds = [FoundUrl(f"http://h{host}.example{host}/{n}-" + "x" * size) for n, (host, size) in enumerate(sizes)]
+    gathered: list[SeedBatch] = []
+    batches, place = SeedBatches(), Places(PARTITIONS).of
+    for found in founds:
+        full = batches.add(found, place(found.url))
+        gathered += [full] if full else []
+    gathered += batches.rest()
+    for batch in gathered:
+        domains = {place(found.url).domain for found in batch.urls}
+        assert {place(found.url).partition for found in batch.urls} == {batch.partition}
+        assert batch.key == (domains.pop().encode() if len(domains) == 1 else None)
+        assert sum(len(found.url) + FRAME_BYTES for found in batch.urls) <= MAX_BATCH_BYTES
+    for partition in range(PARTITIONS):
+        sent = [found for batch in gathered if batch.partition == partition for found in batch.urls]
+        assert sent == [found for found in founds if place(found.url).partition == partition]
+
+
+def test_a_batch_ends_at_its_largest_number() -> None:
+    """500 URLs leave at once; nothing waits for a 501st."""
+    batches, at = SeedBatches(), Places(1).of("http://a.example/")
+    full = [batches.add(FoundUrl(f"http://a.example/{n}"), at) for n in range(MAX_BATCH_URLS)]
+    assert full[:-1] == [None] * (MAX_BATCH_URLS - 1)
+    assert full[-1] is not None
+    assert len(full[-1].urls) == MAX_BATCH_URLS
+    assert list(batches.rest()) == []
+
+
+def test_a_source_is_read_twice(tmp_path: Path) -> None:
+    """Standard input too: names first, then the URLs."""
+    file = tmp_path / "seeds.txt"
+    file.write_bytes(b"http://f.example/\n")
+    with Source(["http://u.example/", str(file), "-"], io.BytesIO(b"http://s.example/\n")) as source:
+        for _ in range(2):
+            lines = [line.strip() for _, part in source.parts() for line in part]
+            assert lines == [b"http://u.example/", b"http://f.example/", b"http://s.example/"]
+
+
+@pytest.mark.parametrize("kind", ["domain", "host", "any"])
+def test_names_are_those_that_sowing_sees(kind: str) -> None:
+    """The first reading looks at origins only, and agrees with the second."""
+    lines = [
+        b"http://www.a.example?x=/1",
+        b"http://www.a.example#/",
+        b"HTTP://WWW.B.example:80/x",
+        b"https://user:pw@c.example:8443/",
+        b"http://d.example\\x",
+        b"http:/e.example/x/y",
+        b"http:f.example",
+        "http://\u00fc.example/\u00fc".encode(),
+        b'{"url": "http://g.example"}',
+        b"nonsense",
+        b"http://[::1]:8080/x",
+    ]
+    seeded, _, _ = sown(b"\n".join(lines), JobSpec(scope=ScopeSpec(kind=kind)))  # type: ignore[arg-type]
+    with Source(["-"], io.BytesIO(b"\n".join(lines))) as source:
+        assert scope_names(source, kind) == seeded.names
+
+
+def test_only_bad_lines_are_an_error_that_says_why() -> None:
+    """And nothing has been written then."""
+    wanted = r"no URL in -: standard input:2: .*perhaps https://a\.example"
+    with Source(["-"], io.BytesIO(b"# all bad\na.example\n")) as source, pytest.raises(Misconfigured, match=wanted):
+        scope_names(source, "domain")
+
+
+@pytest.mark.parametrize("argument", ["missing.txt", "."])
+def test_a_file_that_cannot_be_read_is_an_error_at_once(argument: str) -> None:
+    """The message names it and says what a URL looks like where that may be meant."""
+    with pytest.raises(Misconfigured, match="cannot read seeds"):
+        Source([argument])
+
+
+def test_a_million_lines_take_seconds() -> None:
+    """At least 100,000 URLs a second with both readings; here with room for a busy machine."""
+    lines = b"".join(b"http://www.h%d.example/dir/page-%d.html?id=%d\n" % (n % 2000, n, n) for n in range(50_000))
+    with Source(["-"], io.BytesIO(lines)) as source:
+        started_at = time.thread_time()
+        scope_names(source, "domain")
+        sown(lines)
+    assert time.thread_time() - started_at < 50_000 * 20e-6
+
+
+def test_the_name_of_a_job_is_that_of_its_seeds() -> None:
+    """In any order; another spider is another job."""
+    assert jobs.job_name(["http://b/", "http://a/"]) == jobs.job_name(["http://a/", "http://b/", "http://a/"])
+    assert jobs.job_name(["http://a/"]) != jobs.job_name(["http://a/"], "x.py:X")
+
+
+def test_a_spec_is_resolved_from_the_settings() -> None:
+    """The fold never reads a worker's settings, so all of them are in the record."""
+    settings = Settings(scope=Scope(kind="host", exclude=("x",)), run=Run(depth=3))
+    spec = jobs.resolve_spec(settings, "s.py:S", ["b", "a", "b"])
+    assert (spec.scope.kind, spec.scope.names, spec.scope.exclude) == ("host", ("a", "b"), ("x",))
+    assert (spec.max_depth, spec.spider, spec.max_redirects) == (3, "s.py:S", settings.scope.max_redirects)
+
+
+def _found_urls(settings: Settings) -> list[UrlsRecord]:
+    topic = Topics(settings.kafka.prefix).urls
+    ends = bounds(settings, topic, list(range(partitions(settings))))
+    return [
+        decode(record.value()) for at, (start, end) in ends.items() for record in read(settings, topic, at, start, end)
+    ]
+
+
+@pytest.mark.broker
+def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) -> None:
+    """Each partition begins with it, and crawl.control knows it."""
+    ensure(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    assert jobs.known_job(cluster, topics, "j") is None
+    plant(cluster, producer, topics, "j", Source(["http://a.example/", "http://b.test/"]), report=pytest.fail)
+    copy = jobs.known_job(cluster, topics, "j")
+    assert copy is not None
+    assert copy.spec.scope.names == ("a.example", "b.test")
+    for at, (start, end) in bounds(cluster, topics.urls, list(range(partitions(cluster)))).items():
+        first = next(read(cluster, topics.urls, at, start, end))
+        assert decode(first.value()).spec == copy.spec
+
+
+@pytest.mark.broker
+def test_new_seeds_of_a_known_job_let_their_names_join(cluster: Settings) -> None:
+    """The record stays as it is; parse hears the new names from crawl.control."""
+    ensure(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    for url in ("http://a.example/", "http://b.test/", "http://a.example/2"):
+        plant(cluster, producer, topics, "j", Source([url]), report=pytest.fail)
+    assert sorted(jobs.known(cluster, topics)) == [b"job/j", b"join/j/b.test"]
+    founds = [found.url for record in _found_urls(cluster) for found in record.urls or []]
+    assert sorted(founds) == ["http://a.example/", "http://a.example/2", "http://b.test/"]
+
+
+@pytest.mark.broker
+def test_a_finished_job_is_known_as_such_until_its_next_epoch(cluster: Settings) -> None:
+    """`--fresh` begins an epoch, and the job is not finished any more."""
+    ensure(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    copy = jobs.write_job(cluster, producer, topics, "j", JobSpec())
+    assert jobs.finished(cluster, topics, "j") is None
+    jobs.write_finished(producer, topics, Finished("j", at=1.0))
+    assert jobs.finished(cluster, topics, "j") == Finished("j", at=1.0)
+    jobs.write_job(cluster, producer, topics, "j", copy.spec, epoch=1)
+    assert jobs.finished(cluster, topics, "j") is None
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_hundred_thousand_seeds_a_second(cluster: Settings, tmp_path: Path) -> None:
+    """From a file to acknowledged records; half of that on a busy machine."""
+    ensure(cluster)
+    file = tmp_path / "seeds.txt"
+    file.write_text("".join(f"http://www.h{n % 5000}.example/dir/page-{n}.html\n" for n in range(500_000)))
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    started_at, cpu_s = time.perf_counter(), time.process_time()
+    seeded = plant(cluster, producer, topics, "j", Source([str(file)]), report=pytest.fail)
+    took_s, cpu_s = time.perf_counter() - started_at, time.process_time() - cpu_s
+    print(f"{seeded.count / took_s:,.0f} URLs/s, {cpu_s / seeded.count * 1e6:.1f} µs CPU a URL")  # noqa: T201
+    assert seeded.count == 500_000
+    assert seeded.count / took_s > 50_000
+
+
+@pytest.mark.broker
+def test_urls_and_files_of_a_known_job(cluster: Settings, tmp_path: Path) -> None:
+    """Both ways return when everything is acknowledged."""
+    ensure(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    copy = jobs.write_job(cluster, producer, topics, "j", JobSpec())
+    file = tmp_path / "seeds.txt"
+    file.write_text("http://b.test/\n")
+    for send, what in ((seed_urls, ["http://a.example/"]), (seed_file, file)):
+        seeded = send(Sower(producer, topics, partitions(cluster), copy, pytest.fail), what)  # type: ignore[operator]
+        assert seeded.count == 1
+    assert sum(len(record.urls or []) for record in _found_urls(cluster)) == 2
