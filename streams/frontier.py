@@ -89,11 +89,12 @@ class Host:
         delay_s: Rest between two requests, robots.txt's wish included.
         failures: Requests in a row that were turned away.
         rules: Its robots.txt; None until fetched, and again when `rules_until` has passed.
+        unreachable: Why its robots.txt could not be read; its URLs then fail.
     """
 
     __slots__ = (
         "delay_s", "domain", "failures", "hash", "in_flight", "key", "partition", "queues", "ready_at",
-        "robots_attempts", "robots_since", "rules", "rules_until", "turn", "where",
+        "robots_attempts", "robots_since", "rules", "rules_until", "turn", "unreachable", "where",
     )  # fmt: skip
 
     def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
@@ -111,10 +112,21 @@ class Host:
         self.robots_attempts = 0
         self.robots_since = 0.0
         self.turn = 0
+        self.unreachable = ""
         self.where = _IDLE
 
 
 _IDLE, _LATER, _READY = range(3)
+
+
+class Cache(Protocol):
+    """Values that may be lost, such as robots rules, kept beside the rows."""
+
+    def cache(self, key: bytes, value: bytes) -> None:
+        """Remember a value."""
+
+    def cached(self, key: bytes) -> bytes | None:
+        """A remembered value, or None."""
 
 
 class Rests(Protocol):
@@ -127,9 +139,11 @@ class Rests(Protocol):
 class Owned:
     """A partition this worker owns, as the dispatcher sees it; the fold tells it of each change."""
 
-    def __init__(self, frontier: "Frontier", fold: Fold) -> None:
+    def __init__(self, frontier: "Frontier", fold: Fold, cache: Cache) -> None:
         self.frontier = frontier
         self.fold = fold
+        self.cache = cache.cache
+        self.cached = cache.cached
         self.hosts: dict[str, Host] = {}
         self.pending: dict[bytes, Task] = {}
         self.waits: list[tuple[float, bytes, str, str]] = []
@@ -327,9 +341,9 @@ class Frontier:
 
     # ------------------------------------------------------------------ ownership
 
-    def own(self, partition: int, fold: Fold) -> None:
+    def own(self, partition: int, fold: Fold, cache: Cache) -> None:
         """Dispatch for a partition from now on; its fold must have reached the log's end."""
-        owned = self.owned[partition] = Owned(self, fold)
+        owned = self.owned[partition] = Owned(self, fold, cache)
         owned.load()
         fold.listener = owned
         self.size_windows()

@@ -5,13 +5,15 @@ dispatched for a partition before. The same reader fills a gap in live reading, 
 delivers or skips. It blocks: run it in a thread, with no one else at those partitions.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterable
 
 import structlog
 import xxhash
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from .errors import EngineError
+from .errors import CrawlError, EngineError
 from .fold import Effects
 from .kafka import consumer_config
 from .settings import Settings
@@ -22,6 +24,10 @@ log = structlog.get_logger()
 BATCH_RECORDS = 500
 STALL_S = 30.0
 """A read that gets nothing for this long fails: the caller reports it and the supervisor tries again."""
+
+POLL_S = 0.2
+
+After = Callable[[Partition], None]
 
 Handle = Callable[[Partition, Message, Effects], None]
 """What to do with the effects of a record: forwarding and dead letters happen in restore as in live reading."""
@@ -35,73 +41,116 @@ class _AnotherLog(Exception):
         self.partition = partition
 
 
+class Interrupted(CrawlError):
+    """The restore was told to stop; what it folded so far is right as far as it goes."""
+
+
 class Restorer:
-    """Reads one topic for restores.
+    """Reads crawl.urls for restores.
 
     Args:
         topic: Full name of crawl.urls.
-        handle: Gets every record that has effects.
     """
 
-    def __init__(self, settings: Settings, topic: str, handle: Handle) -> None:
-        self._config = consumer_config(settings, group="crawlog-restore")
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._config = consumer_config(settings)
         self._topic = topic
-        self._handle = handle
 
-    def restore(self, partitions: Iterable[Partition]) -> dict[int, int]:
+    def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Where the log of each partition ends now.
+
+        Raises: EngineError: The log cannot be read.
+        """
+        consumer = Consumer(self._config)
+        try:
+            return {number: self._bounds(consumer, number)[1] for number in partitions}
+        finally:
+            consumer.close()
+
+    def restore(
+        self, partitions: Iterable[Partition], handle: Handle, after: After, interrupt: threading.Event
+    ) -> dict[int, int]:
         """Fold each partition to the log's end.
+
+        Args:
+            handle: Gets every record that has effects.
+            after: Called after each batch for each partition in it: checkpoints what grows large.
+            interrupt: Ends the restore early.
 
         Returns: Records folded, by partition.
 
-        Raises: EngineError: The log cannot be read.
+        Raises:
+            EngineError: The log cannot be read.
+            Interrupted: `interrupt` was set.
         """
         by_number = {partition.number: partition for partition in partitions}
         while True:
             consumer = Consumer(self._config)
             try:
-                return self._read(consumer, by_number)
+                return self._read(consumer, by_number, handle, after, interrupt)
             except _AnotherLog as error:
                 error.partition.rebuild(str(error))
             finally:
                 consumer.close()
 
-    def _read(self, consumer: Consumer, partitions: dict[int, Partition]) -> dict[int, int]:
-        ends: dict[int, int] = {}
-        for number, partition in partitions.items():
+    def _bounds(self, consumer: Consumer, number: int) -> tuple[int, int]:
+        try:
             low, high = consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=STALL_S)
-            ends[number] = high
-            if partition.offset > high:
-                partition.rebuild(f"it is at offset {partition.offset}, the log ends at {high}")
-            if partition.offset < low:
-                log.error("records_gone", partition=number, missing=f"{partition.offset}..{low - 1}", log_starts=low)
-                partition.skip_to(low)
+        except KafkaException as error:
+            raise EngineError(f"{self._topic}[{number}]: {error.args[0]}") from error
+        return low, high
+
+    def _read(
+        self,
+        consumer: Consumer,
+        partitions: dict[int, Partition],
+        handle: Handle,
+        after: After,
+        interrupt: threading.Event,
+    ) -> dict[int, int]:
+        ends = self._prepare(consumer, partitions)
         folded = dict.fromkeys(partitions, 0)
         # The last folded record is read again, one before the offset: its hash tells whether this is the same log.
-        assigned = [TopicPartition(self._topic, n, self._from(partitions[n])) for n in partitions if ends[n]]
-        left = {n for n in partitions if partitions[n].offset < ends[n] or self._from(partitions[n]) < partitions[n].offset}
+        begin = {n: p.offset - 1 if p.last_hash else p.offset for n, p in partitions.items()}
+        left = {n for n in partitions if begin[n] < ends[n]}
         if left:
-            consumer.assign([tp for tp in assigned if tp.partition in left])
+            consumer.assign([TopicPartition(self._topic, n, begin[n]) for n in left])
+        heard = time.monotonic()
         while left:
-            messages = consumer.consume(BATCH_RECORDS, timeout=STALL_S)
-            if not messages:
-                raise EngineError(f"{self._topic}: nothing read for {STALL_S:.0f} s, partitions {sorted(left)} not restored")
+            if interrupt.is_set():
+                raise Interrupted
+            messages = consumer.consume(BATCH_RECORDS, timeout=POLL_S)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > STALL_S:
+                raise EngineError(f"{self._topic}: nothing read for {STALL_S:.0f} s from partitions {sorted(left)}")
             for message in messages:
-                self._take(message, partitions, folded)
+                self._take(message, partitions, folded, handle)
+            for number in {message.partition() for message in messages}:
+                after(partitions[number])
             for tp in consumer.position([TopicPartition(self._topic, n) for n in left]):
                 if tp.offset >= ends[tp.partition]:
                     partitions[tp.partition].skip_to(max(tp.offset, partitions[tp.partition].offset))
                     left.discard(tp.partition)
         return folded
 
-    @staticmethod
-    def _from(partition: Partition) -> int:
-        return partition.offset - 1 if partition.last_hash else partition.offset
+    def _prepare(self, consumer: Consumer, partitions: dict[int, Partition]) -> dict[int, int]:
+        """The log's ends; states that do not fit between its start and its end are mended."""
+        ends = {}
+        for number, partition in partitions.items():
+            low, ends[number] = self._bounds(consumer, number)
+            if partition.offset > ends[number]:
+                partition.rebuild(f"it is at offset {partition.offset}, the log ends at {ends[number]}")
+            if partition.offset < low:
+                log.error("records_gone", partition=number, missing=f"{partition.offset}..{low - 1}", log_starts=low)
+                partition.skip_to(low)
+        return ends
 
-    def _take(self, message: Message, partitions: dict[int, Partition], folded: dict[int, int]) -> None:
+    def _take(
+        self, message: Message, partitions: dict[int, Partition], folded: dict[int, int], handle: Handle
+    ) -> None:
         error = message.error()
         if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                return
             if error.retriable():
                 log.warning("restore_waits", error=str(error))
                 return
@@ -109,15 +158,12 @@ class Restorer:
         partition = partitions[message.partition()]
         offset = message.offset()
         if offset < partition.offset:
-            if offset == partition.offset - 1 and _hash(message) != partition.last_hash:
+            value = message.value() or b""
+            if offset == partition.offset - 1 and xxhash.xxh3_64_intdigest(value) != partition.last_hash:
                 raise _AnotherLog(partition, offset)
             return
         partition.skip_to(offset)
         effects = partition.take(message.value(), offset, message.timestamp()[1] / 1000)
         folded[partition.number] += 1
         if effects.forward or effects.dead:
-            self._handle(partition, message, effects)
-
-
-def _hash(message: Message) -> int:
-    return xxhash.xxh3_64_intdigest(message.value() or b"")
+            handle(partition, message, effects)

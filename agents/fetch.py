@@ -1,0 +1,431 @@
+"""The fetch service: takes what the dispatcher allows, asks the web, writes pages and dones.
+
+Writes crawl.pages (every final result, keyed by domain) and, once the log has the page, its done to crawl.urls (in
+batches by partition). A URL holds its place among `fetch.concurrency` from its dispatch until its done is in the log,
+so what a kill repeats is bounded by it. Nothing is decided here that the next owner could not decide again.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from crawlog import __version__
+from crawlog.schemas import pages as pg
+from crawlog.schemas import urls as u
+from crawlog.streams.app import fetch as app
+from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.errors import GiveUp
+from crawlog.streams.frontier import Host, RobotsTask, Task
+from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
+from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
+from crawlog.streams.robots import RobotsRules
+
+from .frontier import Stage, stage
+from .http import REDIRECTS, Answer, Client, LeaseLost
+
+log = structlog.get_logger()
+
+DONE_LINGER_S = 0.005
+"""How long a done waits for others of its partition."""
+
+DRAIN_S = 2.0
+"""How long requests in flight may go on once a rebalance or a stop has begun; then they are aborted."""
+
+DONES_S = 0.7
+"""How long their pages and dones may then take to be acknowledged."""
+
+ROBOTS_REDIRECTS = 5
+"""RFC 9309 2.3.1.2: at least five."""
+
+UNREACHABLE_TTL_S = 300.0
+"""How long a host whose robots.txt could not be read is not asked again."""
+
+IDLE_S = 0.5
+"""Longest sleep of the dispatch loop: what wakes it otherwise is counted, this is the safety net."""
+
+
+class _Robots(msgspec.Struct, array_like=True):
+    """A robots.txt as it is cached beside the state."""
+
+    fetched_at: float
+    status: int
+    body: bytes
+
+
+_robots = msgspec.msgpack.Decoder(_Robots).decode
+
+
+class _Done(NamedTuple):
+    task: Task
+    result: u.Result
+
+
+class Dones:
+    """Results on their way to crawl.urls, gathered per (partition, job)."""
+
+    def __init__(self, stage: Stage, release: Callable[[Task], None]) -> None:
+        self._stage = stage
+        self._release = release
+        self._open: dict[tuple[int, str], list[_Done]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, task: Task, result: u.Result) -> None:
+        """Take a result; its task is released when the log has it."""
+        key = (task.partition.fold.partition, task.job.name)
+        gathered = self._open.setdefault(key, [])
+        gathered.append(_Done(task, result))
+        if len(gathered) >= u.MAX_BATCH_URLS:
+            self._send(key)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DONE_LINGER_S, self.flush)
+
+    def flush(self) -> None:
+        """Send all that is gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for key in list(self._open):
+            self._send(key)
+
+    def _send(self, key: tuple[int, str]) -> None:
+        partition, job = key
+        gathered = self._open.pop(key)
+        first = gathered[0].task
+        shared = all(done.task.domain == first.domain for done in gathered)
+        record = u.UrlsRecord(
+            job=job, epoch=first.job.epoch, at=time.time(), results=[done.result for done in gathered]
+        )
+        self._stage.producer.send(
+            self._stage.names.urls,
+            u.encode(record),
+            key=first.domain.encode() if shared else None,
+            partition=partition,
+            on_delivery=partial(self._acknowledged, gathered),
+        )
+
+    def _acknowledged(self, gathered: list[_Done], _partition: int, _offset: int) -> None:
+        for done in gathered:
+            self._release(done.task)
+
+
+class Fetcher:
+    """Keeps `fetch.concurrency` places busy with what the dispatcher allows."""
+
+    def __init__(self, stage: Stage) -> None:
+        settings = stage.settings
+        self.stage = stage
+        self.settings = settings
+        self.frontier = stage.frontier
+        self.client: Client | None = None
+        self.dones = Dones(stage, self._release)
+        self.places: set[Task] = set()
+        self._running: dict[asyncio.Task[None], Task | RobotsTask] = {}
+        self._wake = asyncio.Event()
+        self._freed = asyncio.Event()
+        self._stopping = False
+        stage.wake = self._wake.set
+        stage.drain = self.drain
+
+    # ------------------------------------------------------------------ dispatch
+
+    async def run(self) -> None:
+        """Dispatch until stopped."""
+        user_agent = self.settings.fetch.user_agent or f"crawlog/{__version__}"
+        self.client = Client(self.settings, user_agent, self.stage.may_ask)
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                if self.stage.may_ask():
+                    self._dispatch()
+                await self._rest()
+        finally:
+            await self.client.close()
+
+    def _dispatch(self) -> None:
+        room = self.settings.fetch.concurrency - len(self.places)
+        while room > 0:
+            task = self.frontier.next()
+            if task is None:
+                return
+            room -= 1
+            if isinstance(task, Task):
+                self.places.add(task)
+                self._start(task, self._page(task))
+            else:
+                self._start(task, self._host_rules(task.host))
+
+    def _start(self, task: Task | RobotsTask, work: Coroutine[Any, Any, None]) -> None:
+        running = asyncio.create_task(work)
+        self._running[running] = task
+        running.add_done_callback(self._ended)
+
+    def _ended(self, running: "asyncio.Task[None]") -> None:
+        self._running.pop(running, None)
+        if not running.cancelled() and running.exception() is not None:
+            log.error("fetch_broken", exc_info=running.exception())
+        self._wake.set()
+
+    async def _rest(self) -> None:
+        next_at = self.frontier.next_at()
+        wait = IDLE_S if next_at is None else min(max(next_at - time.monotonic(), 0.0), IDLE_S)
+        if len(self.places) >= self.settings.fetch.concurrency:
+            wait = IDLE_S
+        try:
+            async with asyncio.timeout(wait):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _release(self, task: Task) -> None:
+        self.places.discard(task)
+        self._wake.set()
+        self._freed.set()
+
+    async def drain(self) -> None:
+        """Let requests in flight end, abort the rest, and wait for what was written."""
+        if self._running:
+            await asyncio.wait(list(self._running), timeout=DRAIN_S)
+        aborted = list(self._running)
+        for running in aborted:
+            running.cancel()
+        if aborted:
+            await asyncio.wait(aborted)
+        self.dones.flush()
+        until = time.monotonic() + DONES_S
+        while self.places and (left := until - time.monotonic()) > 0:
+            self._freed.clear()
+            try:
+                async with asyncio.timeout(min(left, 0.01)):
+                    await self._freed.wait()
+            except TimeoutError:
+                self.dones.flush()
+        self.places.clear()
+
+    # ------------------------------------------------------------------ pages
+
+    async def _page(self, task: Task) -> None:
+        """Fetch one URL; ends as a page and a done, as a done, or aborted without a trace."""
+        host = task.host
+        url = task.row.url
+        if self.settings.robots.obey and host.rules is not None:
+            if host.unreachable:
+                self.frontier.unsent(host)
+                self._failed(task, f"robots_unreachable: {host.unreachable}")
+                return
+            allowed, rule = host.rules.allowed(url, self.settings.robots.token)
+            if not allowed:
+                self.frontier.unsent(host)
+                self.dones.add(task, self._result(task, "refused", reason="robots", rule=rule))
+                return
+        assert self.client is not None
+        try:
+            answer = await self.client.get(url)
+        except BaseException as error:
+            self.frontier.finished(host)
+            self.frontier.back(task)
+            self._release(task)
+            if isinstance(error, LeaseLost):
+                return
+            raise
+        self._answered(task, answer)
+
+    def _answered(self, task: Task, answer: Answer) -> None:
+        now = time.time()
+        host = task.host
+        rest_s = self._rest_of(host, answer, now)
+        self.frontier.finished(host, rest_s)
+        attempt = task.row.attempt + 1
+        again = answer.http in RETRY_STATUSES if answer.http is not None else not answer.private
+        if answer.error == "too_large":
+            again = False
+        if again and attempt < self.settings.fetch.attempts:
+            wait_s = max(backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, random.random()), rest_s)
+            reason = answer.error or f"http_{answer.http}"
+            result = self._result(task, "failed", reason=reason, answer=answer, host_wait_s=rest_s)
+            self.dones.add(task, msgspec.structs.replace(result, next_at=now + wait_s, delay_s=wait_s))
+            return
+        self._final(task, answer, now, rest_s)
+
+    def _rest_of(self, host: Host, answer: Answer, now: float) -> float:
+        """How long the whole host must rest beside its crawl delay."""
+        turned_away = answer.http in TURNED_AWAY or (answer.http is None and not answer.private)
+        if not turned_away:
+            host.failures = 0
+            return 0.0
+        host.failures += 1
+        politeness = self.settings.politeness
+        asked = retry_after_s(answer.retry_after, now) or 0.0
+        backoff = backoff_s(host.failures, self.settings.fetch.retry_delay_s, politeness.max_delay_s, random.random())
+        return min(max(asked, backoff), politeness.max_delay_s)
+
+    def _final(self, task: Task, answer: Answer, now: float, rest_s: float = 0.0) -> None:
+        """Write the page, then its done once the log has it."""
+        row = task.row
+        body = answer.body if answer.kept else b""
+        redirect = answer.http in REDIRECTS and bool(answer.location)
+        meta = pg.PageMeta(
+            row.url,
+            task.job.name,
+            rev=task.job.spec.rev,
+            epoch=task.job.epoch,
+            depth=row.depth,
+            hops=row.hops,
+            seed=row.seed,
+            http=answer.http,
+            error=answer.error,
+            location=answer.location[: u.MAX_URL_BYTES] if redirect else "",
+            content_type=answer.content_type[:1000],
+            fetched_at=now,
+            took_s=round(answer.took_s, 4),
+            kept=answer.kept and not redirect,
+        )
+        status: u.Status = "redirected" if redirect else "failed" if answer.http is None else "fetched"
+        result = self._result(task, status, reason=answer.error, answer=answer, host_wait_s=rest_s)
+        self.stage.pages += 1
+        self.stage.bytes += len(body)
+        try:
+            self._send_page(task, meta, b"" if redirect else body, result)
+        except GiveUp as error:
+            meta = msgspec.structs.replace(meta, error=error.reason, kept=False, content_type=meta.content_type[:100])
+            self._send_page(task, meta, b"", msgspec.structs.replace(result, reason=error.reason))
+
+    def _send_page(self, task: Task, meta: pg.PageMeta, body: bytes, result: u.Result) -> None:
+        self.stage.producer.send(
+            self.stage.names.pages,
+            body,
+            key=task.domain.encode(),
+            partition=task.partition.fold.partition,
+            headers=[(pg.HEADER, pg.encode(meta))],
+            on_delivery=partial(self._paged, task, result),
+        )
+
+    def _paged(self, task: Task, result: u.Result, partition: int, offset: int) -> None:
+        self.dones.add(task, msgspec.structs.replace(result, page=(partition, offset)))
+
+    def _failed(self, task: Task, reason: str) -> None:
+        self._final(task, Answer(None, reason), time.time())
+
+    @staticmethod
+    def _result(
+        task: Task,
+        status: u.Status,
+        *,
+        reason: str = "",
+        rule: str = "",
+        answer: Answer | None = None,
+        host_wait_s: float = 0.0,
+    ) -> u.Result:
+        return u.Result(
+            task.row.url,
+            task.sequence,
+            status,
+            priority=task.row.priority,
+            reason=reason[:200],
+            rule=rule[:200],
+            http=answer.http if answer else None,
+            attempt=task.row.attempt + 1,
+            depth=task.row.depth,
+            at=time.time(),
+            took_s=round(answer.took_s, 4) if answer else 0.0,
+            host_wait_s=host_wait_s,
+        )
+
+    # ------------------------------------------------------------------ robots.txt
+
+    async def _host_rules(self, host: Host) -> None:
+        """Give a host its rules: from the cache beside the state, else by asking."""
+        cached = self._cached(host)
+        if cached is not None:
+            self._use(host, cached, cached.fetched_at + self.settings.robots.ttl_s - time.time())
+            self.frontier.unsent(host)
+            return
+        try:
+            answer = await self._robots_answer(f"{host.key}/robots.txt")
+        except BaseException as error:
+            self.frontier.finished(host)
+            if isinstance(error, LeaseLost):
+                return
+            raise
+        self._robots_answered(host, answer)
+
+    async def _robots_answer(self, url: str) -> Answer:
+        assert self.client is not None
+        answer = await self.client.get(url, any_type=True, max_bytes=ROBOTS_BYTES)
+        for _ in range(ROBOTS_REDIRECTS):
+            if answer.http not in REDIRECTS or not answer.location:
+                return answer
+            try:
+                url = serialise(answer.location, url)
+            except InvalidUrl:
+                break
+            answer = await self.client.get(url, any_type=True, max_bytes=ROBOTS_BYTES)
+        if answer.http in REDIRECTS:
+            answer.http, answer.body = 404, b""
+        return answer
+
+    def _robots_answered(self, host: Host, answer: Answer) -> None:
+        """RFC 9309 2.3.1: 2xx counts, 4xx allows all, 5xx, 429 and silence forbid all until it answers."""
+        status = answer.http
+        if answer.private:
+            self._unreachable(host, answer.error)
+            self.frontier.unsent(host)
+        elif status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
+            rules = _Robots(time.time(), status, answer.body if status < 300 else b"")
+            host.partition.cache(b"robots " + host.key.encode(), msgspec.msgpack.encode(rules))
+            self._use(host, rules, self.settings.robots.ttl_s)
+            self.frontier.finished(host)
+        else:
+            self._robots_silent(host, answer)
+
+    def _robots_silent(self, host: Host, answer: Answer) -> None:
+        settings = self.settings
+        now = time.monotonic()
+        host.robots_attempts += 1
+        if host.robots_attempts == 1:
+            host.robots_since = now
+        late = now - host.robots_since >= settings.robots.retry_window_s
+        if host.robots_attempts >= settings.robots.attempts or late:
+            self._unreachable(host, answer.error or f"http_{answer.http}")
+            self.frontier.finished(host)
+            return
+        most = settings.robots.retry_window_s / settings.robots.attempts
+        asked = retry_after_s(answer.retry_after, time.time()) or 0.0
+        backoff = backoff_s(host.robots_attempts, settings.fetch.retry_delay_s, most, random.random())
+        self.frontier.finished(host, min(max(asked, backoff), most))
+
+    def _unreachable(self, host: Host, reason: str) -> None:
+        host.rules = RobotsRules.disallow_all()
+        host.rules_until = time.monotonic() + UNREACHABLE_TTL_S
+        host.unreachable = reason
+        host.robots_attempts = 0
+
+    def _cached(self, host: Host) -> _Robots | None:
+        stored = host.partition.cached(b"robots " + host.key.encode())
+        if stored is None:
+            return None
+        rules = _robots(stored)
+        return rules if 0 <= time.time() - rules.fetched_at < self.settings.robots.ttl_s else None
+
+    def _use(self, host: Host, robots: _Robots, ttl_s: float) -> None:
+        host.rules = RobotsRules.parse(robots.body)
+        host.rules_until = time.monotonic() + ttl_s
+        host.unreachable = ""
+        host.robots_attempts = 0
+        wish = host.rules.crawl_delay_s(self.settings.robots.token)
+        politeness = self.settings.politeness
+        host.delay_s = crawl_delay_s(politeness.delay_s, wish, politeness.max_delay_s)
+
+
+fetcher = Fetcher(stage)
+
+
+@app.task
+async def keep_fetching() -> None:
+    """The dispatch loop; when it ends with an error, so does the worker."""
+    await fetcher.run()

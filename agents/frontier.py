@@ -1,0 +1,364 @@
+"""The frontier stage: takes crawl.urls in order, folds it, checkpoints, and owns partitions.
+
+Reads crawl.urls (group crawlog-fetch), writes nothing but forwarded founds and dead letters. The fetch service beside
+it dispatches from what is folded here. For this stage the truth is the state's offset: what is committed to Kafka is
+the checkpoint's, for lag display, and whatever Faust delivers twice or skips is left out or read again.
+
+The life of a partition: assigned → opened and restored to the log's end (in a thread, all together) → live: folded as
+records arrive, dispatched → a rebalance starts: nothing more dispatched → requests in flight end or are aborted →
+checkpoint, close.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from crawlog.schemas import urls as u
+from crawlog.schemas.dead import DeadLetter
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams import store, topics
+from crawlog.streams.app import CrawlApp
+from crawlog.streams.app import fetch as app
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import CrawlError, EngineError
+from crawlog.streams.fold import Effects
+from crawlog.streams.frontier import Frontier
+from crawlog.streams.lease import boottime
+from crawlog.streams.producer import Producer
+from crawlog.streams.restore import Interrupted, Restorer
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+log = structlog.get_logger()
+
+EX_TEMPFAIL = 75
+"""Exit code that asks the supervisor for a restart."""
+
+LOCK_WAIT_S = 5.0
+"""How long a partition's former owner may take to close its database."""
+
+RESTORE_AGAIN_S = 1.0
+SIZE_WINDOWS_EVERY = 10
+"""Checkpoint rounds between two looks for idle hosts."""
+
+HOSTS_SHOWN = 5
+
+
+class Stage:
+    """What this worker owns, and the one place that opens, folds, checkpoints and closes it."""
+
+    def __init__(self, app: CrawlApp) -> None:
+        settings = app.crawl
+        self.app = app
+        self.settings = settings
+        self.names = topics.Topics(settings.kafka.prefix)
+        self.producer = Producer(settings, app.worker_name)
+        self.frontier = Frontier(settings.politeness, time.monotonic, time.time, robots=settings.robots.obey)
+        self.live: dict[int, store.Partition] = {}
+        self.dispatching = False
+        self.wake: Callable[[], None] = lambda: None
+        self.drain: Callable[[], Awaitable[None]] | None = None
+        self.pages = 0
+        self.bytes = 0
+        self.places: Places | None = None
+        self._memory = store.Memory(settings.state.memory_mb)
+        self._opened: dict[int, store.Partition] = {}
+        self._seen_end: dict[int, int] = {}
+        self._undelivered: dict[int, int] = {}
+        self._restoring: asyncio.Task[None] | None = None
+        self._interrupt = threading.Event()
+        self._identity: store.Identity | None = None
+        self._stopping = asyncio.Event()
+
+    # ------------------------------------------------------------------ ownership
+
+    def rebalance_started(self) -> None:
+        """Stop dispatching at once; what is in flight goes on until `revoking`."""
+        self.dispatching = False
+        self._interrupt.set()
+
+    async def starts(self, partitions: set[int]) -> dict[int, int]:
+        """Read on from the log's end: what lies before it is restored beside Faust."""
+        return await asyncio.to_thread(self._ends, partitions)
+
+    def _ends(self, partitions: set[int]) -> dict[int, int]:
+        return Restorer(self.settings, self.names.urls).ends(partitions)
+
+    async def owned(self, partitions: set[int]) -> None:
+        """Restore what was assigned; returns at once."""
+        await self._end_restore()
+        self._interrupt = threading.Event()
+        self._seen_end.clear()
+        self._restoring = asyncio.create_task(self._restore_until_live(partitions))
+
+    async def revoking(self, partitions: set[int]) -> None:
+        """End what is in flight, checkpoint, close."""
+        self.rebalance_started()
+        await self._end_restore()
+        if self.drain is not None:
+            await self.drain()
+        for number in sorted(self.live):
+            self._checkpoint(self.live[number])
+        self._close()
+
+    async def _end_restore(self) -> None:
+        self._interrupt.set()
+        task, self._restoring = self._restoring, None
+        if task is not None:
+            await asyncio.wait([task])
+
+    def _close(self) -> None:
+        for number in list(self.live):
+            self.frontier.disown(number)
+        self.live.clear()
+        for partition in self._opened.values():
+            partition.close()
+        self._opened.clear()
+
+    async def _restore_until_live(self, partitions: set[int]) -> None:
+        interrupt = self._interrupt
+        while not interrupt.is_set():
+            try:
+                await asyncio.to_thread(self._restore, partitions - self.live.keys(), interrupt)
+            except Interrupted:
+                return
+            except EngineError as error:
+                log.warning("restore_failed", error=str(error), again_in_s=RESTORE_AGAIN_S)
+                await asyncio.sleep(RESTORE_AGAIN_S)
+                continue
+            except Exception:
+                log.exception("restore_broken", then="exit for a restart")
+                os._exit(EX_TEMPFAIL)
+            behind = [n for n, p in self._opened.items() if n not in self.live and self._seen_end.get(n, 0) > p.offset]
+            if behind:
+                continue
+            break
+        if interrupt.is_set():
+            return
+        for number, partition in self._opened.items():
+            if number not in self.live:
+                self.live[number] = partition
+                self.frontier.own(number, partition.fold, partition.db)
+        self.dispatching = True
+        self.wake()
+
+    def _restore(self, partitions: set[int], interrupt: threading.Event) -> None:
+        """In a thread: open and fold to the log's end. Nobody else touches these partitions meanwhile."""
+        started = time.monotonic()
+        for number in sorted(partitions):
+            if number not in self._opened:
+                self._opened[number] = self._open(number, interrupt)
+        outbox = _Outbox(Producer(self.settings, f"{self.app.worker_name}-restore"), self.names)
+        todo = [self._opened[number] for number in sorted(partitions)]
+        restorer = Restorer(self.settings, self.names.urls)
+        folded = restorer.restore(todo, outbox.send, self._restore_checkpoint(outbox), interrupt)
+        outbox.delivered()
+        if total := sum(folded.values()):
+            log.info("restored", records=total, partitions=len(todo), took_s=round(time.monotonic() - started, 2))
+
+    def _restore_checkpoint(self, outbox: "_Outbox") -> Callable[[store.Partition], None]:
+        def checkpoint(partition: store.Partition) -> None:
+            if partition.changes >= self.settings.state.checkpoint_changes:
+                outbox.delivered()
+                partition.checkpoint()
+
+        return checkpoint
+
+    def _open(self, number: int, interrupt: threading.Event) -> store.Partition:
+        if self._identity is None:
+            identity = topics.identity(self.settings)
+            self._identity = store.Identity(identity.cluster_id, identity.topic_ids[self.names.urls])
+            self.places = Places(topics.partitions(self.settings))
+        assert self.places is not None
+        path = Path(self.settings.run.data) / "state" / str(number)
+        until = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                return store.Partition(
+                    path, number, self.places, self._identity, self._memory, self.settings.state.cached_pages
+                )
+            except store.StateLocked:
+                if interrupt.wait(0.1):
+                    raise Interrupted from None
+                if time.monotonic() > until:
+                    raise
+
+    # ------------------------------------------------------------------ live reading
+
+    def take(self, number: int, offset: int, key: bytes | None, value: bytes | None, timestamp_s: float) -> None:
+        """Fold a record if it is the next one; a gap before it is read with a plain consumer."""
+        partition = self.live.get(number)
+        if partition is None:
+            self._seen_end[number] = max(self._seen_end.get(number, 0), offset + 1)
+            return
+        if offset < partition.offset:
+            return
+        if offset > partition.offset:
+            self._fill_gap(number, offset)
+            return
+        effects = partition.take(value, offset, timestamp_s)
+        if effects.forward or effects.dead:
+            self._send(number, offset, key, value, effects)
+        if partition.changes >= self.settings.state.checkpoint_changes:
+            self._checkpoint(partition)
+
+    def _fill_gap(self, number: int, offset: int) -> None:
+        log.info("gap", partition=number, state=self.live[number].offset, record=offset)
+        self._seen_end[number] = offset + 1
+        self.frontier.disown(number)
+        self.live.pop(number)
+        if self._restoring is None or self._restoring.done():
+            self._restoring = asyncio.create_task(self._restore_until_live({number, *self._opened}))
+
+    def _send(self, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects) -> None:
+        for topic, to, record_key, record, headers in records_of(self.names, number, offset, key, value, effects):
+            self._undelivered[number] = self._undelivered.get(number, 0) + 1
+            self.producer.send(
+                topic, record, key=record_key, partition=to, headers=headers, on_delivery=partial(self._sent, number)
+            )
+
+    def _sent(self, number: int, _partition: int, _offset: int) -> None:
+        self._undelivered[number] -= 1
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _checkpoint(self, partition: store.Partition) -> None:
+        if self._undelivered.get(partition.number, 0):
+            return
+        try:
+            offset = partition.checkpoint()
+        except Exception:
+            log.exception("checkpoint_failed", partition=partition.number, then="exit for a restart")
+            os._exit(EX_TEMPFAIL)
+        self.app.positions.done(partition.number, offset)
+
+    async def checkpoints(self) -> None:
+        """Checkpoint every partition once in a while, until stopped."""
+        rounds = 0
+        while not self._stopping.is_set():
+            await asyncio.sleep(self.settings.state.checkpoint_s)
+            for partition in list(self.live.values()):
+                self._checkpoint(partition)
+            rounds += 1
+            if rounds % SIZE_WINDOWS_EVERY == 0:
+                self.frontier.size_windows()
+
+    async def acknowledgements(self) -> None:
+        """Serve the producer, until stopped."""
+        await self.producer.run(self._stopping)
+
+    # ------------------------------------------------------------------ views
+
+    def may_ask(self) -> bool:
+        """Whether the partitions are surely still ours; asked last before each request."""
+        return self.dispatching and self.app.lease.held(boottime())
+
+    def reports(self) -> list[Progress]:
+        """One report for each live partition."""
+        hosts = self.frontier.slowest(HOSTS_SHOWN)
+        now = time.time()
+        return [
+            Progress(
+                worker=self.app.worker_name,
+                stage="fetch",
+                partition=number,
+                at=now,
+                offset=partition.offset,
+                checkpoint=partition.checkpointed,
+                pid=os.getpid(),
+                jobs=self._counts(number, partition),
+                pages=self.pages,
+                bytes=self.bytes,
+                hosts=hosts,
+            )
+            for number, partition in self.live.items()
+        ]
+
+    def _counts(self, number: int, partition: store.Partition) -> dict[str, JobCounts]:
+        in_flight: dict[str, int] = {}
+        for task in self.frontier.owned[number].pending.values():
+            in_flight[task.job.name] = in_flight.get(task.job.name, 0) + 1
+        counts = {}
+        for job in partition.fold.jobs.values():
+            job.counts.in_flight = in_flight.get(job.name, 0)
+            counts[job.name] = job.counts
+        return counts
+
+
+Outgoing = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]] | None]
+
+
+def records_of(
+    names: topics.Topics, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects
+) -> list[Outgoing]:
+    """(topic, partition, key, value, headers) of every record that effects ask for."""
+    records: list[Outgoing] = [
+        (names.urls, to, None, u.encode(forward), None) for to, forward in effects.forward.items()
+    ]
+    for error in effects.dead:
+        letter = DeadLetter(names.urls, number, offset, "frontier", error, key, value)
+        records.append((names.dead, None, key, value, letter.headers()))
+    return records
+
+
+class _Outbox:
+    """Sends effects from the restoring thread, with a producer of its own."""
+
+    def __init__(self, producer: Producer, names: topics.Topics) -> None:
+        self._producer = producer
+        self._names = names
+
+    def send(self, partition: store.Partition, message: "Message", effects: Effects) -> None:
+        """Put the effects of a record on their way."""
+        for topic, to, key, value, headers in records_of(
+            self._names, partition.number, message.offset(), message.key(), message.value(), effects
+        ):
+            self._producer.send(topic, value, key=key, partition=to, headers=headers)
+
+    def delivered(self) -> None:
+        """Wait until the log has all of them."""
+        if not self._producer.flush(30.0):
+            raise EngineError("the log did not acknowledge forwarded records for 30 s")
+
+
+stage = Stage(app)
+app.on_rebalance_started.append(stage.rebalance_started)
+app.on_owned.append(stage.owned)
+app.on_revoking.append(stage.revoking)
+app.positions.start = stage.starts
+app.reports = stage.reports
+
+
+@app.agent(app.input)
+async def frontier(stream):  # type: ignore[no-untyped-def]  # Faust's stream types do not fit its own agents
+    """Fold crawl.urls as it arrives; an error here would be swallowed by Faust and lose the record."""
+    async for event in stream.events():
+        message = event.message
+        try:
+            stage.take(message.partition, message.offset, message.key, message.value, message.timestamp)
+        except CrawlError:
+            raise
+        except Exception:
+            log.exception("fold_broken", partition=message.partition, offset=message.offset, then="exit for a restart")
+            os._exit(EX_TEMPFAIL)
+        stage.wake()
+
+
+@app.task
+async def keep_checkpoints() -> None:
+    """Checkpoints, once a second."""
+    await stage.checkpoints()
+
+
+@app.task
+async def keep_acknowledgements() -> None:
+    """Acknowledgements of what this worker sent."""
+    await stage.acknowledgements()

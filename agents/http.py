@@ -1,0 +1,244 @@
+"""One request, its answer, its limits: aiohttp behind the egress guard. Nothing here knows of crawling.
+
+The guard speaks three times: of the URL's host before anything is sent, of every address that a name resolves to, and
+of the address of the connected peer. Redirects are never followed here: each hop is a URL of its own.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import AsyncResolver
+from yarl import URL
+
+from crawlog.streams.egress import address_refusal, literal_refusal
+from crawlog.streams.settings import Settings
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+DRAINED_BYTES = 64 * 1024
+"""A body that nobody wants is read up to here to keep its connection, and cut off beyond."""
+
+KEEPALIVE_S = 30.0
+DNS_TTL_S = 300
+
+
+class Refused(Exception):
+    """The egress guard's answer."""
+
+
+class LeaseLost(Exception):
+    """The worker may no longer ask: somebody else may own the domain."""
+
+
+class Answer:
+    """What came of a request.
+
+    Attributes:
+        http: Status code; None when there was no response.
+        error: One word for why there was none, or why its body was not kept; empty otherwise.
+        kept: Whether the body is here: of an accepted type and within the limits.
+        private: The guard refused the address: never tried again.
+    """
+
+    __slots__ = ("body", "content_type", "error", "http", "kept", "location", "private", "retry_after", "took_s")
+
+    def __init__(self, http: int | None, error: str = "") -> None:
+        self.http = http
+        self.error = error
+        self.body = b""
+        self.kept = False
+        self.content_type = ""
+        self.location = ""
+        self.retry_after: str | None = None
+        self.took_s = 0.0
+        self.private = False
+
+
+class _GuardedResolver(AbstractResolver):
+    """Names to addresses, refused ones left out; all must not be refused."""
+
+    def __init__(self, allow_private: bool) -> None:
+        self._resolver = AsyncResolver()
+        self._allow_private = allow_private
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:  # noqa: ANN401
+        """The addresses that may be connected to."""
+        found = await self._resolver.resolve(host, port, family)
+        allowed = [one for one in found if address_refusal(one["host"], self._allow_private) is None]
+        if found and not allowed:
+            raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], self._allow_private)}")
+        return allowed
+
+    async def close(self) -> None:
+        """Release the resolver."""
+        await self._resolver.close()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Checks, once connected and before anything is sent, that we may still ask, and whom."""
+
+    def __init__(self, may_ask: Callable[[], bool], allow_private: bool, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(**options)
+        self._may_ask = may_ask
+        self._allow_private = allow_private
+
+    async def connect(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """A connection that may be used now."""
+        connection = await super().connect(*args, **kwargs)
+        if not self._may_ask():
+            connection.close()
+            raise LeaseLost
+        if not self._allow_private and connection.transport is not None:
+            peer = connection.transport.get_extra_info("peername")
+            refusal = address_refusal(peer[0], allow_private=False) if peer else None
+            if refusal is not None:
+                connection.close()
+                raise Refused(refusal)
+        return connection
+
+
+class Client:
+    """Fetches URLs one at a time for as many callers as come.
+
+    Args:
+        user_agent: The header's value.
+        may_ask: Asked last, after DNS and connect: whether the request may be sent.
+    """
+
+    def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
+        fetch = settings.fetch
+        self._allow_private = settings.network.allow_private
+        self._max_body_bytes = fetch.max_body_bytes
+        self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
+        connector = _Connector(
+            may_ask,
+            self._allow_private,
+            limit=0,
+            resolver=_GuardedResolver(self._allow_private),
+            ttl_dns_cache=DNS_TTL_S,
+            dns_cache_max_size=fetch.dns_cache_hosts,
+            keepalive_timeout=KEEPALIVE_S,
+            ssl=ssl.create_default_context(),
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=fetch.timeout_s, connect=fetch.connect_timeout_s),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={
+                "User-Agent": user_agent,
+                "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+                "Accept-Encoding": "gzip, deflate, br, zstd",
+            },
+            max_line_size=16_384,
+            max_field_size=16_384,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None) -> Answer:
+        """Ask for a URL; every failure is an answer.
+
+        Args:
+            any_type: Keep the body whatever its type (robots.txt).
+            max_bytes: Keep this many bytes and drop the rest; None for `fetch.max_body_bytes`, beyond which all is lost.
+
+        Raises: LeaseLost: nothing was sent.
+        """
+        started = time.monotonic()
+        answer = await self._get(url, any_type, max_bytes)
+        answer.took_s = time.monotonic() - started
+        return answer
+
+    async def _get(self, url: str, any_type: bool, max_bytes: int | None) -> Answer:
+        refusal = literal_refusal(urlsplit(url).hostname or "", self._allow_private)
+        if refusal is not None:
+            return _private(refusal)
+        answer = Answer(None)
+        try:
+            async with self._session.get(URL(url, encoded=True), allow_redirects=False) as response:
+                answer.http = response.status
+                headers = response.headers
+                answer.content_type = headers.get("Content-Type", "")
+                answer.retry_after = headers.get("Retry-After")
+                if response.status in REDIRECTS:
+                    answer.location = headers.get("Location", "")
+                if any_type or self._accepts(answer.content_type):
+                    await self._read(response, answer, max_bytes)
+                elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
+                    await response.read()
+                else:
+                    response.close()
+        except (LeaseLost, asyncio.CancelledError):
+            raise
+        except Refused as error:
+            return _private(str(error))
+        except Exception as error:  # noqa: BLE001 - a server can make aiohttp raise nearly anything
+            answer.error = reason_of(error)
+            if isinstance(error.__cause__, Refused):
+                return _private(str(error.__cause__))
+            answer.kept = False
+            answer.body = b""
+        return answer
+
+    def _accepts(self, content_type: str) -> bool:
+        kind = content_type.partition(";")[0].strip().lower()
+        return not kind or kind in self._accepted
+
+    async def _read(self, response: aiohttp.ClientResponse, answer: Answer, max_bytes: int | None) -> None:
+        limit = self._max_body_bytes if max_bytes is None else max_bytes
+        length = response.content_length
+        if length is not None and length <= limit and "Content-Encoding" not in response.headers:
+            answer.body = await response.read()
+            answer.kept = True
+            return
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := await response.content.readany():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                response.close()
+                if max_bytes is None:
+                    answer.error = "too_large"
+                    return
+                break
+        answer.body = b"".join(chunks)[:limit]
+        answer.kept = True
+
+
+def _private(refusal: str) -> Answer:
+    answer = Answer(None, f"private_address: {refusal}")
+    answer.private = True
+    return answer
+
+
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (aiohttp.ClientConnectorDNSError, "dns"),
+    (aiohttp.ClientConnectorCertificateError, "tls_certificate"),
+    (aiohttp.ClientConnectorSSLError, "tls"),
+    (aiohttp.ConnectionTimeoutError, "connect_timeout"),
+    (TimeoutError, "timeout"),
+    (aiohttp.ClientConnectorError, "connect"),
+    (aiohttp.ServerDisconnectedError, "disconnected"),
+    (aiohttp.ClientPayloadError, "bad_body"),
+    (aiohttp.InvalidURL, "bad_url"),
+    (aiohttp.ClientResponseError, "bad_http"),
+    (aiohttp.ClientOSError, "connection_reset"),
+    (ssl.SSLError, "tls"),
+    (OSError, "connect"),
+    (aiohttp.ClientError, "bad_http"),
+    (ValueError, "bad_http"),
+)
+
+
+def reason_of(error: BaseException) -> str:
+    """One word for an exception of aiohttp."""
+    return next((word for kind, word in _REASONS if isinstance(error, kind)), type(error).__name__)
