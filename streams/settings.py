@@ -268,6 +268,30 @@ def wanted(key: str) -> str:
     return _wanted(_schema(key))
 
 
+def shown(value: object) -> str:
+    """A value as a person reads it, and as `-s` takes it."""
+    return "none" if value is None else ",".join(map(str, value)) if isinstance(value, tuple) else _as_text(value)
+
+
+def reference() -> str:
+    """All settings as Markdown: name, default, type and docstring, a table a section."""
+    defaults = values(Settings())
+    lines = [
+        "# Settings",
+        "",
+        "Made by `crawlog settings --markdown` from the docstrings in `streams/sections.py`.",
+        "Precedence: flag > `-s KEY=VALUE` > spider > `CRAWLOG_SECTION__NAME` (environment) > `crawlog.toml` > default.",
+        "`crawlog settings --origins` shows each value in force and who set it.",
+    ]
+    for key, section in known_keys().items():
+        if key.partition(".")[2] == next(iter(section.model_fields)):
+            lines += ["", f"## {key.partition('.')[0]}", "", str(section.__doc__), ""]
+            lines += ["| setting | default | must be | |", "|---|---|---|---|"]
+        cells = [f"`{key}`", f"`{shown(defaults[key])}`" if shown(defaults[key]) else "", wanted(key), description(key)]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def suggestion(key: str) -> str:
     """What a user who wrote an unknown key should hear: the key most likely meant, or where the known ones are."""
     section, _, leaf = key.rpartition(".")

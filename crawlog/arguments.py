@@ -1,0 +1,116 @@
+"""What users type where no setting stands behind it: URLs, `--workers`, files."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from .streams.canonical import InvalidUrl, serialise
+from .streams.errors import Misconfigured
+
+JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
+
+STAGES = {"fetch": "run.fetch_workers", "parse": "run.parse_workers"}
+
+
+def checked_urls(urls: Iterable[str]) -> list[str]:
+    """The URLs as given, once each of them is one.
+
+    Raises: Misconfigured: with all that are not, and what was likely meant.
+    """
+    given = list(urls)
+    problems = [problem for url in given if (problem := _url_problem(url))]
+    if problems:
+        raise Misconfigured("\n".join(problems))
+    return given
+
+
+def _url_problem(url: str) -> str:
+    try:
+        serialise(url)
+    except InvalidUrl:
+        pass
+    else:
+        return ""
+    if url == "-" or Path(url).is_file():
+        return f"{url!r} is a file, not a URL; name it with --seeds {url}"
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", url)
+    if scheme and scheme[1].lower() not in ("http", "https"):
+        return f"{url!r} cannot be crawled: crawlog fetches http and https"
+    likely = _with_https(url) if not scheme else ""
+    return f"{url!r} is not a URL" + (f"; did you mean {likely} ?" if likely else "")
+
+
+def _with_https(url: str) -> str:
+    """`example.com/x` as the https URL that was likely meant, or empty."""
+    try:
+        meant = serialise(f"https://{url.lstrip(':/')}")
+    except InvalidUrl:
+        return ""
+    host = meant.split("/")[2]
+    return meant if "." in host or ":" in host or host == "localhost" else ""
+
+
+def worker_counts(text: str) -> dict[str, object]:
+    """`fetch=2,parse=2` as settings, by dotted key.
+
+    Raises: Misconfigured: not of that form.
+    """
+    counts: dict[str, object] = {}
+    problems = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        stage, equals, number = (piece.strip() for piece in part.partition("="))
+        if stage not in STAGES:
+            problems.append(f"{part!r}: there are workers for {' and '.join(STAGES)}")
+        elif not equals or not number.isascii() or not number.isdigit() or int(number) < 1:
+            problems.append(f"{part!r}: {stage}= wants a whole number >= 1")
+        elif STAGES[stage] in counts:
+            problems.append(f"{part!r}: {stage} is named twice")
+        else:
+            counts[STAGES[stage]] = int(number)
+    if problems or not counts:
+        raise Misconfigured(
+            f"--workers {text}: {'; '.join(problems) or 'empty'}; write it as --workers fetch=2,parse=2"
+        )
+    return counts
+
+
+def job_name(name: str) -> str:
+    """The name, if it can be one.
+
+    Raises: Misconfigured: it cannot.
+    """
+    if not JOB_NAME.fullmatch(name):
+        raise Misconfigured(
+            f"--job {name!r}: a job's name is 1 to 100 letters, digits, dots, dashes or underscores,"
+            " and starts with a letter or digit"
+        )
+    return name
+
+
+def existing_file(path: Path, option: str) -> Path:
+    """The path, if it is a readable file.
+
+    Raises: Misconfigured: it is not.
+    """
+    try:
+        with path.open("rb"):
+            return path
+    except OSError as error:
+        raise Misconfigured(f"{option} {path}: {error.strerror or error}") from None
+
+
+def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:
+    """The path, if a result file of this kind can be made there.
+
+    Raises: Misconfigured: another suffix, a folder, or no folder to make it in.
+    """
+    if str(path) == "-":
+        return path
+    if path.suffix.lower() not in suffixes:
+        raise Misconfigured(f"-o {path}: the name ends in {', '.join(suffixes)}, or is - for standard output")
+    if path.is_dir():
+        raise Misconfigured(f"-o {path}: is a folder")
+    if not path.absolute().parent.is_dir():
+        raise Misconfigured(f"-o {path}: there is no folder {path.parent}")
+    return path

@@ -1,0 +1,395 @@
+"""The command line: arguments in, one command of another module called, exit code out.
+
+Each command imports what it runs inside itself, so that `--help` costs no Kafka client and `probe` starts no Faust.
+Standard output carries answers, standard error all else.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import rich_click as click
+from click.exceptions import NoArgsIsHelpError
+
+from . import __version__, outcome
+from .streams.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from .streams.app import Stage
+    from .streams.settings import Settings, Sources
+
+RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
+STAGES = ("fetch", "parse", "sink")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+click.rich_click.MAX_WIDTH = 120
+click.rich_click.STYLE_HELPTEXT = ""
+
+
+class _Commands(click.RichGroup):
+    """A group in the order of its definition, which suggests the command that was likely meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            close = get_close_matches(args[0], self.commands, n=1)
+            hint = f"Did you mean `crawlog {close[0]}`?" if close else f"There are: {', '.join(self.commands)}."
+            raise click.UsageError(f"No such command '{args[0]}'. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="crawlog")
+def cli() -> None:
+    """A web crawler whose only memory is a Kafka log."""
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Entry point of the console script."""
+    arguments = sys.argv[1:] if argv is None else argv
+    sys.exit(outcome.exit_code(lambda: _invoke(arguments), verbose=lambda: _is_verbose(arguments)))
+
+
+def _invoke(arguments: list[str]) -> int:
+    try:
+        code = cli.main(args=arguments, prog_name="crawlog", standalone_mode=False)
+    except click.Abort:
+        return outcome.INTERRUPTED
+    except NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        return outcome.USAGE
+    except click.FileError as error:
+        raise Misconfigured(error.format_message()) from None
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "crawlog"
+        raise Misconfigured(f"{error.format_message()}\nSee `{path} --help`.") from None
+    return code if isinstance(code, int) else outcome.FINISHED
+
+
+def _is_verbose(arguments: list[str]) -> bool:
+    before_operands = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return bool({"-v", "--verbose"} & set(before_operands))
+
+
+def _report(line: str) -> None:
+    click.echo(line, err=True)
+
+
+# Options that several commands share.
+
+
+def _settings_options(command: Command) -> Command:
+    """`-s`, `--config`, `--data`, `--bootstrap`, `-v`: whatever needs settings takes them."""
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Log more; show the traceback of an error."),
+        click.option("--bootstrap", metavar="HOST:PORT", help="Your Kafka cluster; without it crawlog runs its own."),
+        click.option("--data", metavar="DIR", type=click.Path(path_type=Path), help="Data folder (.crawlog)."),
+        click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="Settings file (crawlog.toml)."),
+        click.option("-s", "pairs", metavar="KEY=VALUE", multiple=True, help="Set one setting; may be repeated."),
+    ):
+        command = option(command)
+    return command
+
+
+def _sources(given: dict[str, Any], flags: dict[str, object] | None = None) -> "Sources":
+    """The sources of the settings, from the values of `_settings_options` and a command's own flags."""
+    from .streams.settings import Sources
+
+    named = {"run.data": given["data"], "kafka.bootstrap": given["bootstrap"], **(flags or {})}
+    if given["verbose"]:
+        named["log.level"] = "debug"
+    flagged = {key: value for key, value in named.items() if value is not None}
+    return Sources(flags=flagged, pairs=given["pairs"], config=given["config"])
+
+
+def _settings(given: dict[str, Any], flags: dict[str, object] | None = None) -> "Settings":
+    from .streams.settings import resolve
+
+    return resolve(_sources(given, flags)).settings
+
+
+@contextmanager
+def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
+    """The settings with a cluster that answers; the local engine is started when none runs, and stopped after."""
+    if settings.kafka.bootstrap:
+        yield settings
+        return
+    from .folder import prepare
+    from .streams import engine
+
+    prepare(settings.run.data)
+    local = engine.start(settings, settings.run.data, _report)
+    try:
+        yield local.point(settings)
+    finally:
+        if not local.adopted:
+            local.stop()
+
+
+# The commands, in the order of a user's way.
+
+
+@cli.command()
+@click.argument("urls", nargs=-1, metavar="URL…")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Results: .jsonl, .json, .csv or -."
+)
+@click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
+@click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
+@click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
+@click.option("--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines.")
+@click.option("--spider", metavar="FILE.py[:Class]", help="Your spider; without one every link in scope is followed.")
+@click.option("--job", metavar="NAME", help="Name of the job; without it a hash of seeds and spider.")
+@click.option("--fresh", is_flag=True, help="Crawl a finished job again.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@_settings_options
+def run(
+    urls: tuple[str, ...],
+    output: Path | None,
+    depth: int | None,
+    max_pages: int | None,
+    workers: str | None,
+    seeds: Path | None,
+    spider: str | None,
+    job: str | None,
+    fresh: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Crawl until finished. The same command again goes on where the crawl was.
+
+    Example: crawlog run https://example.com --depth 2 -o pages.jsonl
+    """
+    from . import arguments
+    from .folder import prepare
+
+    flags: dict[str, object] = {"run.depth": depth, "run.max_pages": max_pages}
+    settings = _settings(given, flags | (arguments.worker_counts(workers) if workers else {}))
+    if not urls and not seeds and not job:
+        raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
+    checked = arguments.checked_urls(urls)
+    if output:
+        arguments.writable_file(output, RESULT_SUFFIXES)
+    if seeds:
+        arguments.existing_file(seeds, "--seeds")
+    if spider:
+        arguments.existing_file(Path(spider.partition(".py:")[0] + ".py" if ".py:" in spider else spider), "--spider")
+    if job:
+        arguments.job_name(job)
+    prepare(settings.run.data)
+    from .run import run as crawl
+
+    return crawl(
+        settings,
+        checked,
+        seeds_file=seeds,
+        output=output,
+        spider=spider or "",
+        job=job,
+        fresh=fresh,
+        as_json=as_json,
+        verbose=given["verbose"],
+    )
+
+
+@cli.command()
+@click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
+@_settings_options
+def up(workers: str | None, **given: Any) -> int:
+    """Start the local engine and workers in the background."""
+    from . import arguments
+    from .folder import prepare
+
+    settings = _settings(given, arguments.worker_counts(workers) if workers else {})
+    prepare(settings.run.data)
+    from .run import up as start
+
+    return start(settings)
+
+
+@cli.command()
+@_settings_options
+def down(**given: Any) -> int:
+    """Stop what `up` started; the data stay."""
+    from .run import down as stop
+
+    return stop(_settings(given))
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_settings_options
+def status(as_json: bool, **given: Any) -> int:
+    """Show what runs on the data folder, and how far the jobs are."""
+    from .run import status as show
+
+    return show(_settings(given), as_json=as_json)
+
+
+@cli.command()
+@click.argument("stage", type=click.Choice(STAGES))
+@_settings_options
+def worker(stage: "Stage", **given: Any) -> int:
+    """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
+    from .streams.settings import to_environ
+
+    settings = _settings(given)
+    os.environ.update(to_environ(settings))
+    from .streams.app import worker as work
+
+    work(stage)
+    return outcome.FINISHED
+
+
+@cli.group()
+def engine() -> None:
+    """The local engine's files."""
+
+
+@engine.command("fetch")
+@click.option(
+    "--to", "to", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), help="Not the cache, but DIR."
+)
+@_settings_options
+def engine_fetch(to: Path | None, **given: Any) -> int:
+    """Fetch Apache Kafka's jars and verify their hashes, for machines without a network."""
+    from .streams.jars import fetch_jars
+
+    jars = fetch_jars(_settings(given), to, _report)
+    folder = jars[0].parent.absolute()
+    size = sum(jar.stat().st_size for jar in jars)
+    _report(f"{len(jars)} jars, {size / 1e6:.0f} MB, verified; use them with -s engine.maven_url={folder}")
+    click.echo(folder)
+    return outcome.FINISHED
+
+
+@cli.command()
+@click.argument("sources", nargs=-1, required=True, metavar="FILE|-|URL…")
+@click.option("--job", metavar="NAME", required=True, help="Job that the URLs belong to, new or known.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@_settings_options
+def seed(sources: tuple[str, ...], job: str, as_json: bool, **given: Any) -> int:
+    """Produce URLs to crawl.urls: from text or JSON lines, standard input, or named here."""
+    from . import arguments
+
+    settings = _settings(given)
+    arguments.job_name(job)
+    from .agents.seed import Source, plant
+    from .streams.producer import Producer
+    from .streams.topics import Topics, ensure
+
+    source = Source(sources)
+    with _reachable_log(settings) as reached:
+        ensure(reached)
+        began = time.monotonic()
+        topics = Topics(reached.kafka.prefix)
+        seeded = plant(reached, Producer(reached, "crawlog-seed"), topics, job, source, report=_report)
+        took_s = time.monotonic() - began
+    if as_json:
+        click.echo(json.dumps({"job": job, "urls": seeded.count, "bad": seeded.bad, "took_s": round(took_s, 3)}))
+    else:
+        bad = f", {seeded.bad:,} lines were no URLs" if seeded.bad else ""
+        click.echo(f"{seeded.count:,} URLs in job {job}, acknowledged in {took_s:.1f} s{bad}")
+    return outcome.FINISHED
+
+
+@cli.command()
+@click.option("--create", is_flag=True, help="Create those that are missing, verify the others.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a topic.")
+@_settings_options
+def topics(create: bool, as_json: bool, **given: Any) -> int:
+    """Show the topics: partitions, records, size, and lag per consumer group."""
+    with _reachable_log(_settings(given)) as reached:
+        from .streams.topics import describe, ensure
+
+        if create:
+            ensure(reached)
+        rows = describe(reached)
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row._asdict()))
+        return outcome.FINISHED
+    if not rows:
+        _report(f"no topics with the prefix {reached.kafka.prefix!r} yet; the first crawl creates them")
+    lines = [("TOPIC", "PARTITIONS", "RECORDS", "SIZE", "LAG", "KEY", "KEPT")]
+    for row in rows:
+        size = "" if row.size_bytes is None else f"{row.size_bytes / 1e6:,.1f} MB"
+        lag = ", ".join(f"{group} {count:,}" for group, count in row.lag.items())
+        lines.append((row.name, str(row.partitions), f"{row.records:,}", size, lag, row.key, row.kept))
+    _table(lines, right=(1, 2, 3))
+    return outcome.FINISHED
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding.")
+@_settings_options
+def doctor(as_json: bool, **given: Any) -> int:
+    """Check this machine and the cluster; each line says what to do next."""
+    from .doctor import examine
+
+    findings = examine(_settings(given))
+    for finding in findings:
+        if as_json:
+            click.echo(json.dumps(finding._asdict()))
+            continue
+        click.echo(f"{finding.status:4}  {finding.check:13}  {finding.found}")
+        if finding.advice:
+            click.echo(f"      {'':13}  → {finding.advice}")
+    return outcome.ENGINE if any(finding.status == "fail" for finding in findings) else outcome.FINISHED
+
+
+@cli.command()
+@click.option("--origins", "with_origins", is_flag=True, help="Show who set each value.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a setting.")
+@click.option("--markdown", is_flag=True, help="Print the reference of all settings.")
+@_settings_options
+def settings(with_origins: bool, as_json: bool, markdown: bool, **given: Any) -> int:
+    """Show every setting as it is in force."""
+    from .streams import settings as known
+
+    if markdown:
+        click.echo(known.reference(), nl=False)
+        return outcome.FINISHED
+    found = known.origins(_sources(given))
+    if as_json:
+        for one in found:
+            click.echo(json.dumps(one._asdict(), default=str))
+        return outcome.FINISHED
+    lines = [(one.key, known.shown(one.value), one.origin if with_origins else "") for one in found]
+    _table(lines)
+    return outcome.FINISHED
+
+
+@cli.command()
+@click.argument("kind")
+def probe(kind: str) -> int:
+    """Ask the pure core: JSON lines in, JSON lines out, one answer a line, in order; no broker."""
+    from .probe import KINDS
+    from .probe import run as answer
+
+    if kind not in KINDS:
+        raise Misconfigured(f"no probe kind {kind!r}; there are: {', '.join(KINDS)}")
+    return answer(kind, sys.stdin.buffer, sys.stdout.buffer)
+
+
+def _table(lines: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> None:
+    """Prints columns; two spaces between, none at the end of a line."""
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    for line in lines:
+        cells = (
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        click.echo("  ".join(cells).rstrip())

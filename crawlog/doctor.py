@@ -1,0 +1,242 @@
+"""`crawlog doctor`: what a crawl needs from this machine and its cluster, each with what to do when it is not there."""
+
+import contextlib
+import os
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from .streams.errors import CrawlError, EngineError, Misconfigured
+
+if TYPE_CHECKING:
+    from .streams.settings import Settings
+
+Status = Literal["ok", "warn", "fail"]
+
+LOW_DISK_BYTES = 5 << 30
+"""crawl.pages keeps bodies for days: a million pages of 30 kB take 10 GB with lz4."""
+NO_DISK_BYTES = 512 << 20
+"""Kafka preallocates index files and stops at the first failed write."""
+LOW_MEMORY_BYTES = 1 << 30
+"""Broker 300 MB, two workers 150 MB each, the supervisor, the page cache."""
+FILES_BESIDE_FETCHES = 512
+"""RocksDB and Kafka keep some hundred files open per process."""
+ANSWER_S = 5.0
+"""Longest wait for one answer of the cluster."""
+WEEK_MIN = 7 * 24 * 60
+"""Kafka's own default of offsets.retention.minutes: a group idle for longer forgets where it was."""
+
+
+class Finding(NamedTuple):
+    """One line of the report.
+
+    Attributes:
+        found: What is there, with numbers.
+        advice: The next command or setting; empty when all is well.
+    """
+
+    check: str
+    status: Status
+    found: str
+    advice: str = ""
+
+
+Check = Callable[["Settings"], Iterator[Finding]]
+
+
+def examine(settings: "Settings") -> list[Finding]:
+    """All findings, in the order of a crawl's start; a check that itself breaks is a finding."""
+    findings: list[Finding] = []
+    for check in CHECKS:
+        try:
+            findings += check(settings)
+        except CrawlError as error:
+            told, _, advice = str(error).partition("\n")
+            findings.append(Finding(check.__name__.strip("_"), "fail", told, advice))
+    return findings
+
+
+def _python(_: "Settings") -> Iterator[Finding]:
+    yield Finding(
+        "crawlog", "ok", f"{version('crawlog')}, Python {platform.python_version()}, {platform.platform(terse=True)}"
+    )
+    if sys.platform != "linux":
+        yield Finding("system", "warn", "workers of a killed crawlog live on here", "use Linux, or end them by hand")
+
+
+def _packages(__: "Settings") -> Iterator[Finding]:
+    """The packages whose exact version matters: those pinned in crawlog's own metadata."""
+    needed = [text.partition(";")[0].strip() for text in requires("crawlog") or ()]
+    found, wrong = [], []
+    for name, _, wanted in (text.partition("==") for text in needed if "==" in text):
+        has = _version(name)
+        found.append(f"{name} {has or 'missing'}")
+        if has != wanted:
+            wrong.append(f"{name}=={wanted}")
+    advice = f"pip install {' '.join(wrong)}" if wrong else ""
+    yield Finding("packages", "fail" if wrong else "ok", ", ".join(found), advice)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _data(settings: "Settings") -> Iterator[Finding]:
+    from .folder import prepare
+
+    data = settings.run.data.absolute()
+    there = next(folder for folder in (data, *data.parents) if folder.exists())
+    try:
+        if there == data:
+            prepare(data)
+        elif not os.access(there, os.W_OK):
+            raise Misconfigured(f"{data} cannot be made: {there} is read-only\nName another one with --data DIR.")
+    except Misconfigured as error:
+        told, _, advice = str(error).partition("\n")
+        yield Finding("data folder", "fail", told, advice)
+        return
+    yield Finding("data folder", "ok", str(data) + ("" if there == data else ", not made yet"))
+    free = shutil.disk_usage(there).free
+    status: Status = "fail" if free < NO_DISK_BYTES else "warn" if free < LOW_DISK_BYTES else "ok"
+    advice = "" if status == "ok" else "free some space, or name another folder with --data DIR"
+    yield Finding("disk", status, f"{free / (1 << 30):.1f} GiB free", advice)
+
+
+def _limits(settings: "Settings") -> Iterator[Finding]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = settings.fetch.concurrency + FILES_BESIDE_FETCHES
+    enough = soft == resource.RLIM_INFINITY or soft >= need
+    most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+    advice = "" if enough else f"ulimit -n {need} (up to {most} is allowed), or a lower fetch.concurrency"
+    yield Finding(
+        "open files", "ok" if enough else "warn", f"ulimit -n is {soft}, a fetch worker may need {need}", advice
+    )
+    with contextlib.suppress(OSError, ValueError):
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") + _cached_bytes()
+        low = free < LOW_MEMORY_BYTES
+        advice = "fewer workers, or a lower state.memory_mb and engine.heap_mb" if low else ""
+        yield Finding(
+            "memory", "warn" if low else "ok", f"{free / (1 << 30):.1f} GiB available, {os.cpu_count()} cores", advice
+        )
+
+
+def _cached_bytes() -> int:
+    """What the kernel gives back when asked; 0 where it does not tell."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("Cached:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _engine(settings: "Settings") -> Iterator[Finding]:
+    """Java and the jars; a user's own cluster needs neither."""
+    if settings.kafka.bootstrap:
+        return
+    from .streams.java import find_java
+
+    java = find_java(settings)
+    yield Finding("java", "ok", f"{java.version} at {java.path}")
+    from .streams.jars import cache_folder, kafka_version, locked
+
+    folder, jars = cache_folder(settings), locked()
+    there = sum((folder / jar.name).is_file() for jar in jars)
+    found = f"Apache Kafka {kafka_version()}: {there} of {len(jars)} in {folder}"
+    yield Finding("jars", *(("ok", found) if there == len(jars) else ("warn", found, "crawlog engine fetch")))
+
+
+def _cluster(settings: "Settings") -> Iterator[Finding]:
+    if not settings.kafka.bootstrap:
+        from .streams.engine import running
+
+        engine = running(settings.run.data)
+        if engine is None:
+            yield Finding("broker", "ok", "not running; `crawlog run` and `crawlog up` start it")
+            return
+        settings = engine.point(settings)
+    yield from _broker(settings)
+
+
+def _broker(settings: "Settings") -> Iterator[Finding]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    from .streams.kafka import kafka_config
+
+    admin = AdminClient(kafka_config(settings))  # type: ignore[arg-type]  # its stub knows fewer value types
+    where = settings.kafka.bootstrap
+    try:
+        known = admin.list_topics(timeout=ANSWER_S)
+        configs = _broker_configs(admin, next(iter(known.brokers)))
+    except KafkaException as error:
+        raise EngineError(
+            f"{where} does not answer: {error.args[0].str()}\n"
+            "check the address, kafka.security_protocol and the credentials; is the broker up?"
+        ) from None
+    yield Finding("broker", "ok", f"{where}: {len(known.brokers)} broker(s), cluster {known.cluster_id}")
+    yield _record_size(settings, configs)
+    yield _retention(configs)
+    yield _topics(settings, {name: len(topic.partitions) for name, topic in known.topics.items()})
+    if not settings.kafka.bootstrap.startswith("127.") and len(known.brokers) >= 3 and settings.kafka.replication < 3:
+        found = f"new topics get {settings.kafka.replication} replica(s) on {len(known.brokers)} brokers"
+        yield Finding("replication", "warn", found, "-s kafka.replication=3, before the topics are created")
+
+
+def _broker_configs(admin: object, broker: int) -> dict[str, str]:
+    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # not re-exported
+
+    resource_ = ConfigResource(ResourceType.BROKER, str(broker))
+    asked = admin.describe_configs([resource_], request_timeout=ANSWER_S)  # type: ignore[attr-defined]
+    return {name: entry.value for name, entry in asked[resource_].result().items()}
+
+
+def _record_size(settings: "Settings", configs: dict[str, str]) -> Finding:
+    ours, theirs = settings.kafka.max_record_bytes, int(configs.get("message.max.bytes") or 0)
+    fetched = int(configs.get("replica.fetch.max.bytes") or ours)
+    found = f"ours {ours}, the brokers' default {theirs}"
+    if theirs >= ours or not theirs:
+        return Finding("record size", "ok", found)
+    advice = (
+        f"crawlog's topics set max.message.bytes={ours} themselves; where that is refused, lower kafka.max_record_bytes"
+    )
+    return Finding("record size", "warn", found + f", replica.fetch.max.bytes {fetched}", advice)
+
+
+def _retention(configs: dict[str, str]) -> Finding:
+    minutes = int(configs.get("offsets.retention.minutes") or 0)
+    found = f"offsets of an idle group are kept for {minutes // 1440} days"
+    if minutes > WEEK_MIN or not minutes:
+        return Finding("group offsets", "ok", found)
+    return Finding(
+        "group offsets",
+        "warn",
+        found,
+        "a crawl paused for longer parses its pages again (results stay unique); raise offsets.retention.minutes",
+    )
+
+
+def _topics(settings: "Settings", partitions: dict[str, int]) -> Finding:
+    from .streams.topics import TABLE
+
+    prefix, wanted = settings.kafka.prefix, settings.kafka.partitions
+    has = {kind.name: partitions.get(prefix + kind.name, 0) for kind in TABLE if kind.split}
+    if not any(has.values()):
+        return Finding("topics", "ok", f"none yet with the prefix {prefix!r}; the first crawl creates them")
+    found = ", ".join(f"{prefix}{name} {count}" for name, count in has.items()) + " partitions"
+    if len(set(has.values())) > 1 or 0 in has.values():
+        return Finding("topics", "fail", found, "they must be equal; use another prefix with -s kafka.prefix=NAME")
+    count = next(iter(has.values()))
+    if count != wanted:
+        return Finding("topics", "fail", found, f"-s kafka.partitions={count}: it is fixed when the topics are created")
+    return Finding("topics", "ok", found)
+
+
+CHECKS: tuple[Check, ...] = (_python, _packages, _data, _limits, _engine, _cluster)

@@ -1,0 +1,38 @@
+"""The data folder: everything a crawl keeps on this machine, and which format it has.
+
+VERSION   the format's number
+kafka/    the local engine      state/   RocksDB, one a partition      logs/, run/   what workers say, PID files
+"""
+
+from pathlib import Path
+
+from .streams.errors import Misconfigured
+
+FORMAT = 1
+"""Counted up when a folder of the version before can no longer be used; RocksDB's own format has its own number."""
+
+
+def prepare(data: Path) -> None:
+    """Makes the folder if need be, and sees that it can be written and is of this format.
+
+    Raises: Misconfigured: it cannot be written, is no folder, or is of another format.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        probe = data / ".writable"
+        probe.touch()
+        probe.unlink()
+        version = data / "VERSION"
+        if not version.exists():
+            version.write_text(f"{FORMAT}\n")
+        found = version.read_text(errors="replace").strip()[:40]
+    except OSError as error:
+        raise Misconfigured(
+            f"cannot use the data folder {data}: {error.strerror or error}.\n"
+            "Name one that you may write to with --data DIR."
+        ) from None
+    if found != str(FORMAT):
+        raise Misconfigured(
+            f"the data folder {data} is of another version: its VERSION says {found!r}, this crawlog reads {FORMAT}.\n"
+            "Use the crawlog that wrote it, or another folder with --data DIR."
+        )

@@ -1,0 +1,111 @@
+"""How a command ends: one clear message on standard error, and one exit code.
+
+Nothing else in crawlog prints an error of a command or chooses its exit code.
+"""
+
+import contextlib
+import errno
+import os
+import select
+import sys
+import traceback
+from collections.abc import Callable
+
+from .streams.errors import CrawlError, EngineError, Misconfigured
+
+FINISHED = 0
+BROKEN = 1
+"""A bug in crawlog: what Python itself answers after an exception."""
+USAGE = 2
+ENGINE = 3
+DEAD_LETTERS = 4
+"""Finished, and crawl.dead gained records of this job."""
+INTERRUPTED = 130
+"""128 + SIGINT; a SIGTERM gives 143."""
+READER_GONE = 141
+"""128 + SIGPIPE: `crawlog topics | head -1`, as any Unix filter."""
+
+OF_THE_USER = frozenset(
+    {
+        errno.ENOENT,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EEXIST,
+        errno.ENAMETOOLONG,
+    }
+)
+"""Operating system errors that name a wrong path; every other one is a broken engine (disk full, no network)."""
+
+
+def complain(message: str) -> None:
+    """Writes a message for the user to standard error; a closed one is no reason to fail."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"crawlog: {message}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def exit_code(command: Callable[[], int], *, verbose: Callable[[], bool]) -> int:
+    """Runs a command; whatever it raises becomes one message and one exit code.
+
+    Args:
+        command: Returns its own exit code.
+        verbose: Asked after the command: whether the traceback is wanted as well.
+    """
+    try:
+        code = command()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as end:  # click turns a broken pipe into this one with code 1
+        if _reader_is_gone():
+            return _silent()
+        return end.code if isinstance(end.code, int) else BROKEN
+    except Exception as error:  # noqa: BLE001  # the one place where every error of a command ends
+        return _told(error, with_traceback=verbose())
+    return code
+
+
+def _told(error: Exception, *, with_traceback: bool) -> int:
+    if isinstance(error, BrokenPipeError) and _reader_is_gone():
+        return _silent()
+    code, message = _verdict(error)
+    complain(message)
+    if with_traceback:
+        traceback.print_exception(error)
+    return code
+
+
+def _verdict(error: Exception) -> tuple[int, str]:
+    if isinstance(error, EngineError):
+        return ENGINE, str(error)
+    if isinstance(error, CrawlError):
+        return (USAGE if isinstance(error, Misconfigured) else BROKEN), str(error)
+    if isinstance(error, OSError):
+        return (USAGE if error.errno in OF_THE_USER else ENGINE), _of_the_system(error)
+    what = f"{type(error).__name__}: {error}"
+    return (
+        BROKEN,
+        f"internal error: {what}\nThis is a bug in crawlog; -v shows where. The crawl's log is intact: run again.",
+    )
+
+
+def _of_the_system(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _silent() -> int:
+    """Python flushes standard output at its end and would complain there."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return READER_GONE
+
+
+def _reader_is_gone() -> bool:
+    """Whether the pipe that broke is standard output."""
+    with contextlib.suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    return False

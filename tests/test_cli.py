@@ -1,0 +1,265 @@
+"""The command line: messages, exit codes, and what stays off standard output."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawlog import __version__, arguments, folder, outcome
+from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
+
+CRAWLOG = (sys.executable, "-m", "crawlog")
+UNREACHABLE = "127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command runs in a folder of its own, without settings from the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("CRAWLOG_")]:
+        monkeypatch.delenv(name)
+
+
+def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    """One command, as a user types it."""
+    return subprocess.run([*CRAWLOG, *args], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["run"], "give a URL, or --seeds FILE"),
+        (["run", "example.com/a"], "did you mean https://example.com/a ?"),
+        (["run", "ftp://example.com/"], "crawlog fetches http and https"),
+        (["run", "http://"], "'http://' is not a URL"),
+        (["run", "http://a.example/", "--seeds", "none.txt"], "--seeds none.txt: No such file or directory"),
+        (["run", "http://a.example/", "--spider", "none.py:S"], "--spider none.py: No such file or directory"),
+        (["run", "http://a.example/", "--config", "none.toml"], "none.toml: cannot be read: No such file"),
+        (["run", "http://a.example/", "-s", "politeness.dely_s=1"], "did you mean politeness.delay_s?"),
+        (["run", "http://a.example/", "-s", "politeness.delay_s=soon"], "must be a number >= 0"),
+        (["run", "http://a.example/", "-s", "delay"], "a setting is KEY=VALUE"),
+        (["run", "http://a.example/", "--workers", "fetch=2,parse"], "parse= wants a whole number >= 1"),
+        (["run", "http://a.example/", "--workers", "fetsch=2"], "there are workers for fetch and parse"),
+        (["run", "http://a.example/", "--depth", "-1"], "--depth"),
+        (["run", "http://a.example/", "--max-pages", "0"], "--max-pages"),
+        (["run", "http://a.example/", "-o", "x.xlsx"], ".jsonl, .json, .csv"),
+        (["run", "http://a.example/", "-o", "no/x.csv"], "there is no folder no"),
+        (["run", "http://a.example/", "--job", "a b"], "a job's name is"),
+        (["run", "http://a.example/", "--data", "/proc/none"], "cannot use the data folder /proc/none"),
+        (["run", "http://a.example/", "--dept", "1"], "--depth"),
+        (["seed", "none.txt", "--job", "a"], "none.txt"),
+        (["worker", "fetsch"], "'fetch', 'parse', 'sink'"),
+        (["probe", "nonsense"], "there are: normalize"),
+        (["rnu"], "Did you mean `crawlog run`?"),
+        (["settings", "-s", "x.y=1"], "unknown setting 'x.y'"),
+    ],
+)
+def test_a_mistake_is_told_and_ends_with_2(args: list[str], told: str) -> None:
+    """One clear message on standard error, nothing on standard output, no traceback."""
+    done = crawlog(*args)
+    assert told in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("crawlog: ")
+
+
+@pytest.mark.parametrize(
+    "command", [["topics"], ["seed", "http://a.example/", "--job", "a"], ["run", "http://a.example/"]]
+)
+def test_an_unreachable_broker_ends_with_3(command: list[str]) -> None:
+    """The message names the address; there is no fall-back to the local engine."""
+    done = crawlog(*command, "--bootstrap", UNREACHABLE)
+    assert UNREACHABLE in done.stderr
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+def test_a_data_folder_of_another_version_is_refused(tmp_path: Path) -> None:
+    """Both numbers are told, and nothing in the folder is touched."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "VERSION").write_text("999\n")
+    done = crawlog("run", "http://a.example/", "--data", "old")
+    assert done.returncode == 2
+    assert f"its VERSION says '999', this crawlog reads {folder.FORMAT}" in done.stderr
+    assert [path.name for path in (tmp_path / "old").iterdir()] == ["VERSION"]
+
+
+def test_a_file_is_no_data_folder(tmp_path: Path) -> None:
+    """A file in its place is told as what it is."""
+    (tmp_path / "file").touch()
+    done = crawlog("run", "http://a.example/", "--data", "file")
+    assert done.returncode == 2
+    assert "cannot use the data folder file" in done.stderr
+
+
+def test_a_new_folder_gets_its_version(tmp_path: Path) -> None:
+    """And is accepted from then on."""
+    folder.prepare(tmp_path / "deep" / "data")
+    folder.prepare(tmp_path / "deep" / "data")
+    assert (tmp_path / "deep" / "data" / "VERSION").read_text() == f"{folder.FORMAT}\n"
+
+
+def test_a_url_that_is_a_file_is_named_so(tmp_path: Path) -> None:
+    """`crawlog run urls.txt` is meant as --seeds."""
+    (tmp_path / "urls.txt").touch()
+    assert "--seeds urls.txt" in crawlog("run", "urls.txt").stderr
+
+
+def test_all_wrong_urls_are_told_at_once() -> None:
+    """Not one a try."""
+    with pytest.raises(Misconfigured) as caught:
+        arguments.checked_urls(["http://ok.example/", "a.example", "b.example"])
+    assert "https://a.example/" in str(caught.value)
+    assert "https://b.example/" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a.example", "https://[::1]:8080/x?y", "HTTP://EXAMPLE.com/ü", "http://münchen.example/"]
+)
+def test_urls_are_taken_as_given(url: str) -> None:
+    """What they become is for the canonical rules to say."""
+    assert arguments.checked_urls([url]) == [url]
+
+
+def test_workers_are_counts_by_stage() -> None:
+    """Each stage may be left out."""
+    assert arguments.worker_counts("fetch=2, parse=3") == {"run.fetch_workers": 2, "run.parse_workers": 3}
+    assert arguments.worker_counts("parse=1") == {"run.parse_workers": 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (Misconfigured("m"), 2, "m"),
+        (EngineError("e"), 3, "e"),
+        (GiveUp("g"), 1, "g"),
+        (CrawlError("c"), 1, "c"),
+        (FileNotFoundError(2, "No such file or directory", "x"), 2, "x: No such file"),
+        (PermissionError(13, "Permission denied", "x"), 2, "x: Permission denied"),
+        (OSError(28, "No space left on device", "x"), 3, "x: No space left"),
+        (ZeroDivisionError("z"), 1, "internal error: ZeroDivisionError: z"),
+    ],
+)
+def test_every_error_has_its_exit_code(
+    error: Exception, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without -v there is no traceback, with it there is."""
+
+    def fail() -> int:
+        raise error
+
+    assert outcome.exit_code(fail, verbose=lambda: False) == code
+    quiet = capsys.readouterr().err
+    assert told in quiet
+    assert "Traceback" not in quiet
+    outcome.exit_code(fail, verbose=lambda: True)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_130() -> None:
+    """Without a word."""
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    assert outcome.exit_code(interrupted, verbose=lambda: False) == 130
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    """`crawlog settings | head -1` ends like any Unix filter, without a word."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*CRAWLOG, "settings"], stdout=writer, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_settings_show_their_origins(tmp_path: Path) -> None:
+    """Key, value, and who set it."""
+    (tmp_path / "crawlog.toml").write_text("[fetch]\nconcurrency = 7\n")
+    lines = crawlog("settings", "--origins", "-s", "scope=host").stdout.splitlines()
+    table = {line.split()[0]: line.split()[1:] for line in lines}
+    assert table["fetch.concurrency"] == ["7", "crawlog.toml"]
+    assert table["scope.kind"] == ["host", "-s"]
+    assert table["robots.obey"] == ["true", "default"]
+
+
+def test_settings_as_json_hide_secrets() -> None:
+    """One object a setting."""
+    answer = crawlog("settings", "--json", "-s", "kafka.sasl_password=hunter2").stdout
+    by_key = {one["key"]: one for one in map(json.loads, answer.splitlines())}
+    assert by_key["fetch.concurrency"] == {"key": "fetch.concurrency", "value": 256, "origin": "default"}
+    assert "hunter2" not in answer
+
+
+def test_probe_answers_line_by_line_without_faust() -> None:
+    """In order, an error in one line answers that line; neither Faust nor a Kafka client is imported."""
+    code = (
+        "import sys; from crawlog.cli import main\n"
+        "try: main(['probe', 'domain'])\n"
+        "finally: assert not {'faust', 'confluent_kafka', 'aiohttp', 'rocksdict'} & set(sys.modules), 'imported'"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input='{"host": "a.b.co.uk"}\nnonsense\n{"host": "x.github.io"}\n',
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    first, second, third = map(json.loads, done.stdout.splitlines())
+    assert (first, third) == ({"domain": "b.co.uk"}, {"domain": "x.github.io"})
+    assert "error" in second
+
+
+def test_help_and_version_need_no_client() -> None:
+    """They cost no import of Kafka, Faust or pydantic."""
+    code = (
+        "import sys; from crawlog.cli import main\n"
+        "try: main(['--version'])\n"
+        "finally: assert not {'faust', 'confluent_kafka', 'pydantic', 'aiohttp'} & set(sys.modules), 'imported'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert __version__ in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "up", "down", "status", "worker", "seed", "topics", "doctor", "settings", "probe"]
+)
+def test_every_command_explains_itself(command: str) -> None:
+    """`--help` on standard output, exit code 0."""
+    done = crawlog(command, "--help")
+    assert done.returncode == 0
+    assert "Usage: crawlog" in done.stdout
+
+
+def test_doctor_says_what_to_do_next() -> None:
+    """A line each, with status; an unreachable broker is a failure with an advice."""
+    done = crawlog("doctor", "--bootstrap", UNREACHABLE, "--json")
+    findings = {one["check"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 3
+    assert findings["packages"]["status"] == "ok"
+    assert findings["cluster"]["status"] == "fail"
+    assert UNREACHABLE in findings["cluster"]["found"]
+    assert findings["cluster"]["advice"]
+
+
+def test_doctor_leaves_no_folder_behind(tmp_path: Path) -> None:
+    """It looks, it does not make."""
+    crawlog("doctor")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.broker
+def test_topics_starts_the_engine_and_stops_it(tmp_path: Path) -> None:
+    """Commands that need the log leave no broker behind."""
+    done = crawlog("topics", "--create", "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["name"] for row in rows] == [
+        f"crawl.{name}" for name in ["urls", "pages", "items", "dead", "control", "progress"]
+    ]
+    assert not (tmp_path / ".crawlog" / "kafka" / "broker.json").exists()
+    assert crawlog("doctor").stdout.count("not running") == 1
