@@ -16,7 +16,6 @@ from .domain import Place, Places
 
 _SELECTORS = {"a": "a[href]", "area": "area[href]", "frame": "frame[src],iframe[src]", "link": "link[href]"}
 _SPACE = re.compile(r"[\t\n\x0c\r ]+")
-_ASCII_COMPATIBLE = frozenset({"utf-8", "windows-1252"})
 _NEEDS_WHOLE_BASE = re.compile(r"[\x00-\x20]*(?:https?:(?![/\\])|[?#]|$|[\x00-\x20])", re.IGNORECASE)
 """An href that resolves against more of its base than the directory."""
 
@@ -65,8 +64,8 @@ def extract(body: bytes, content_type: str, url: str, sources: Sequence[str]) ->
 
 def _parsed(body: bytes, content_type: str) -> LexborHTMLParser:
     encoding = charset.decide(body, content_type)
-    if encoding in _ASCII_COMPATIBLE and body.isascii():
-        return LexborHTMLParser(body)
+    if encoding == "utf-8" or encoding == charset.FALLBACK and body.isascii():
+        return LexborHTMLParser(body)  # it replaces what is not UTF-8 itself
     return LexborHTMLParser(charset.text_in(body, encoding))
 
 

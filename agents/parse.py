@@ -1,0 +1,425 @@
+"""Parse: pages in, items and founds out, in the order that loses nothing.
+
+    crawl.pages ─► take ─► (hold until the job's revision is known) ─► spider ─┬─► crawl.items, one record a page
+                                                                            ├─► crawl.urls, founds batched across pages
+                                                                            └─► crawl.control, a host that joins a scope
+    every output of a page acknowledged ─► its offset is done ─► committed in offset order
+
+A page is parsed inside its event: 0.2 ms, and there is no queue to lose. Only its founds wait, for others of their
+partition, at most `GATHER_S` or `GATHER_PAGES`. A page that fails is tried once more, then goes to crawl.dead.
+"""
+
+import asyncio
+import os
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from ..schemas import control, dead, items, pages, urls
+from ..schemas.pages import PageMeta
+from ..schemas.progress import Progress
+from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, UrlsRecord
+from ..streams import topics
+from ..streams.app import CrawlApp
+from ..streams.canonical import Canonicaliser, InvalidUrl, fingerprint
+from ..streams.domain import Places
+from ..streams.errors import GiveUp, Misconfigured
+from ..streams.founds import Batch, Founds, Sent
+from ..streams.inorder import InOrder
+from ..streams.links import Links, Outlink
+from ..streams.producer import Producer
+from ..streams.scope import Scope, scope_name
+from ..streams.spider import SPIDER, is_redirect, parse_page
+from .control import ControlTail
+
+log = structlog.get_logger()
+
+GATHER_PAGES = 64
+"""Pages after which founds are sent."""
+
+GATHER_S = 0.010
+"""Longest time that a found waits for others, seconds."""
+
+MAX_UNDONE = 4096
+"""Pages taken and not done at which no more are taken."""
+
+MAX_HELD_BYTES = 32 << 20
+"""Bodies held for jobs that are not known yet, bytes, at which no more pages are taken."""
+
+Headers = list[tuple[str, bytes]]
+
+
+class Sender(Protocol):
+    """What parse needs of the producer."""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Put a record on its way."""
+
+
+class Message(Protocol):
+    """What parse needs of a record of crawl.pages."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+
+
+class Job:
+    """The newest known revision of a job, ready to parse with.
+
+    Raises: Misconfigured: its scope holds a wrong expression.
+    """
+
+    def __init__(self, name: str, spec: JobSpec, places: Places, joined: set[str]) -> None:
+        self.name = name
+        self.spec = spec
+        self.joined = joined
+        self.canonical = Canonicaliser(spec.canonical).canonical
+        self.links = Links(Canonicaliser(spec.canonical), places)
+        self._scope = Scope(spec)
+        self._place = places.of
+        self._sent: dict[int, Sent] = {}
+
+    def sent(self, epoch: int) -> Sent:
+        """What was sent lately in an epoch; older epochs are forgotten."""
+        sent = self._sent.get(epoch)
+        if sent is None:
+            sent = Sent()
+            self._sent = {epoch: sent}
+        return sent
+
+    def refusal(self, link: Outlink, depth: int) -> str | None:
+        """The rule that refuses a link."""
+        return self._scope.refusal(link.url, link.place, depth, 0, self.joined)
+
+    def target(self, meta: PageMeta) -> tuple[Outlink, str] | None:
+        """A redirect's target and the scope name that joins with it, empty when none does; None when it is refused."""
+        try:
+            url = self.canonical(meta.location, meta.url)
+        except InvalidUrl:
+            return None
+        link = Outlink(url, fingerprint(url), self._place(url))
+        rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, self.joined)
+        if rule != "scope" or not meta.seed:
+            return (link, "") if rule is None else None
+        name = scope_name(self.spec.scope.kind, link.place)
+        rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, (name,))
+        return (link, name) if rule is None else None
+
+
+class Page:
+    """A page that was taken; `finish` is called once, when all its outputs are in the log."""
+
+    __slots__ = ("_finish", "_waits")
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self._finish = finish
+        self._waits = 1
+
+    def wait(self) -> None:
+        """One output more."""
+        self._waits += 1
+
+    def one_done(self, *_delivered: int) -> None:
+        """One output is in the log; the call after the last one is handed over counts too."""
+        self._waits -= 1
+        if self._waits == 0:
+            self._finish()
+
+
+class ParseStage:
+    """Everything about parse but the event stream and the clockwork.
+
+    Args:
+        send: Sends one record; see `Producer.send`.
+        done: Tells that everything before an offset of a partition is done.
+        now: UTC epoch seconds.
+    """
+
+    def __init__(self, names: topics.Topics, places: Places, sender: Sender, done: Callable[[int, int], None], now: Callable[[], float]) -> None:
+        self._names = names
+        self._places = places
+        self._send = sender.send
+        self._done = done
+        self._now = now
+        self._founds = Founds(self._send_founds)
+        self._jobs: dict[str, Job] = {}
+        self._broken: dict[str, tuple[int, str]] = {}
+        self._joined: dict[str, set[str]] = {}
+        self._held: dict[str, list[tuple[Message, PageMeta, Page]]] = {}
+        self._held_count = self._held_bytes = 0
+        self._orders: dict[int, InOrder] = {}
+        self._undone = 0
+        self.gathered = 0
+        self.pages = 0
+        self.bytes = 0
+        self._learn_job(DEFAULT_JOB, DEFAULT_SPEC)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more pages should be taken for now."""
+        return self._undone >= MAX_UNDONE or self._held_bytes >= MAX_HELD_BYTES
+
+    @property
+    def undone(self) -> int:
+        """Pages taken, not held and not done."""
+        return self._undone - self._held_count
+
+    def learn(self, record: control.Control) -> None:
+        """A record of crawl.control: a job's revision, or a name that joined a scope."""
+        if isinstance(record, control.JobCopy):
+            self._learn_job(record.job, record.spec)
+            held = self._held.pop(record.job, [])
+            self._held_count -= len(held)
+            self._held_bytes -= sum(len(message.value or b"") for message, _, _ in held)
+            for message, meta, page in held:
+                self._parse(message, meta, page)
+            self.flush()
+        elif isinstance(record, control.Join):
+            self._joined.setdefault(record.job, set()).add(record.name)
+
+    def _learn_job(self, name: str, spec: JobSpec) -> None:
+        known = self._jobs.get(name)
+        if known is not None and known.spec.rev >= spec.rev:
+            return
+        try:
+            self._jobs[name] = Job(name, spec, self._places, self._joined.setdefault(name, set()))
+        except Misconfigured as error:
+            self._broken[name] = (spec.rev, str(error))
+            log.error("job_broken", job=name, rev=spec.rev, error=str(error))
+
+    def take(self, message: Message) -> None:
+        """Parse a page, or hold it; its outputs are on their way when this returns, but for founds that gather."""
+        order = self._orders.get(message.partition)
+        if order is None:
+            order = self._orders[message.partition] = InOrder()
+        order.take(message.offset)
+        self._undone += 1
+        self.pages += 1
+        self.bytes += len(message.value or b"")
+        page = Page(partial(self._finish, order, message.partition, message.offset))
+        try:
+            meta = pages.decode(_header(message))
+        except ValueError as error:
+            self._bury(message, "", error, page)
+            return
+        self._parse(message, meta, page)
+
+    def _parse(self, message: Message, meta: PageMeta, page: Page) -> None:
+        job = self._jobs.get(meta.job)
+        if job is None or job.spec.rev < meta.rev:
+            self._hold(message, meta, page)
+            return
+        try:
+            self._try(job, message, meta, page)
+        except Exception as error:
+            log.exception("page_failed", url=meta.url, partition=message.partition, offset=message.offset)
+            self._bury(message, meta.job, error, page)
+        self.gathered += 1
+        if self.gathered >= GATHER_PAGES:
+            self.flush()
+
+    def _hold(self, message: Message, meta: PageMeta, page: Page) -> None:
+        rev, error = self._broken.get(meta.job, (-1, ""))
+        if rev >= meta.rev:
+            self._bury(message, meta.job, Misconfigured(error), page)
+            return
+        self._held.setdefault(meta.job, []).append((message, meta, page))
+        self._held_count += 1
+        self._held_bytes += len(message.value or b"")
+
+    def _try(self, job: Job, message: Message, meta: PageMeta, page: Page) -> None:
+        body = message.value or b""
+        try:
+            parsed = parse_page(meta, body, job.links, job.spec.links)
+        except Exception:  # once more: what failed for want of memory may succeed
+            parsed = parse_page(meta, body, job.links, job.spec.links)
+        record = items.ItemsRecord(
+            job=meta.job,
+            url=meta.url,
+            page=(message.partition, message.offset),
+            items=[] if parsed.row is None else [items.msgspec.Raw(parsed.row)],
+            epoch=meta.epoch,
+            spider=SPIDER,
+        )
+        self._send(self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done)
+        page.wait()
+        if is_redirect(meta):
+            self._follow(job, meta, page)
+        sent = job.sent(meta.epoch)
+        batches = self._founds.offer(meta.job, meta.epoch, sent, meta.url, meta.depth + 1, parsed.outlinks, job.refusal)
+        self._await_founds(batches, page)
+        page.one_done()
+
+    def _follow(self, job: Job, meta: PageMeta, page: Page) -> None:
+        """The target of a redirect is a link; where a seed led here, its host joins the scope."""
+        followed = job.target(meta)
+        if followed is None:
+            return
+        link, name = followed
+        if name:
+            join = control.Join(job=meta.job, name=name)
+            job.joined.add(name)
+            self._send(self._names.control, control.encode(join), key=control.key(join), on_delivery=page.one_done)
+            page.wait()
+        found = FoundUrl(link.url, meta.depth, 0, "redirect", meta.url, meta.hops + 1, joins=meta.seed)
+        self._await_founds({self._founds.put(meta.job, meta.epoch, job.sent(meta.epoch), link, found)}, page)
+
+    def _await_founds(self, batches: set[Batch], page: Page) -> None:
+        for batch in batches:
+            if batch.wait(page.one_done):
+                page.wait()
+
+    def flush(self) -> None:
+        """Send the founds that gathered."""
+        self.gathered = 0
+        self._founds.flush()
+
+    def _send_founds(self, batch: Batch) -> None:
+        record = UrlsRecord(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls)
+        self._send(
+            self._names.urls,
+            urls.encode(record),
+            key=batch.domain.encode() if batch.domain else None,
+            partition=batch.partition,
+            on_delivery=lambda *_: batch.acknowledged(),
+        )
+
+    def _finish(self, order: InOrder, partition: int, offset: int) -> None:
+        if self._orders.get(partition) is not order:
+            return  # the partition was given up since: whoever has it now reads the page again
+        self._undone -= 1
+        following = order.finish(offset)
+        if following is not None:
+            self._done(partition, following)
+
+    def _bury(self, message: Message, job: str, error: Exception, page: Page) -> None:
+        """The page goes to crawl.dead as it was, with its own headers; then it is done."""
+        letter = dead.DeadLetter(
+            topic=self._names.pages,
+            partition=message.partition,
+            offset=message.offset,
+            stage="parse",
+            error=f"{type(error).__name__}: {error}".splitlines()[0][:1000],
+            job=job,
+            traceback="".join(traceback.format_exception(error)),
+        )
+        headers = letter.headers() + [(name, value) for name, value in message.headers or ()]
+        try:
+            self._send(self._names.dead, message.value, key=message.key, headers=headers, on_delivery=page.one_done)
+        except GiveUp:  # as large as a record may be: its place in crawl.pages is named, its body stays there
+            self._send(self._names.dead, None, key=message.key, headers=headers, on_delivery=page.one_done)
+
+    def give_up(self) -> None:
+        """The partitions are no longer ours: what is not done will be read again by whoever gets them."""
+        self._orders.clear()
+        self._held.clear()
+        self._undone = self._held_count = self._held_bytes = 0
+
+
+def _header(message: Message) -> bytes | None:
+    return next((value for name, value in message.headers or () if name == pages.HEADER), None)
+
+
+class Worker:
+    """Runs a `ParseStage` on Faust's events."""
+
+    def __init__(self, app: CrawlApp) -> None:
+        self._app = app
+        self._stage: ParseStage | None = None
+        self._producer: Producer | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_rebalancing = False
+
+    async def owned(self, _partitions: set[int]) -> None:
+        """The first assignment builds the stage; each one lets pages in again."""
+        self._is_rebalancing = False
+        if self._stage is not None:
+            return
+        settings = self._app.crawl
+        count = await asyncio.to_thread(topics.partitions, settings)
+        producer = self._producer = Producer(settings, self._app.worker_name)
+        names = topics.Topics(settings.kafka.prefix)
+        self._stage = ParseStage(names, Places(count), producer, self._app.positions.done, time.time)
+        self._app.add_future(producer.run(asyncio.Event()))
+        ControlTail(settings, names.control, self._stage.learn).start(asyncio.get_running_loop())
+
+    async def events(self, stream: Any) -> None:
+        """The agent: one event, one page."""
+        async for event in stream.events():
+            stage = self._stage
+            assert stage is not None, "the first record comes after the first assignment"
+            stage.take(event.message)
+            if self._timer is None and stage.gathered:
+                self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
+            while stage.is_full and not self._is_rebalancing:
+                self._app.watchdog.beat()
+                await asyncio.sleep(GATHER_S)
+
+    def _flush(self) -> None:
+        self._timer = None
+        if self._stage is not None:
+            self._stage.flush()
+
+    def rebalance_started(self) -> None:
+        """Let nobody wait for room."""
+        self._is_rebalancing = True
+
+    async def revoking(self, _partitions: set[int]) -> None:
+        """Send what gathered, wait for the log to have it, then forget what is left."""
+        stage, producer = self._stage, self._producer
+        if stage is None or producer is None:
+            return
+        try:
+            stage.flush()
+            while stage.undone:
+                producer.poll()
+                await asyncio.sleep(0.002)
+        finally:  # also when the time is up: what is not done is then read again
+            stage.give_up()
+
+    def reports(self) -> list[Progress]:
+        """Where each partition stands."""
+        stage, positions = self._stage, self._app.positions
+        if stage is None:
+            return []
+        now, pid = time.time(), os.getpid()
+        return [
+            Progress(
+                worker=self._app.worker_name,
+                stage="parse",
+                partition=partition,
+                at=now,
+                offset=positions.next(partition) or 0,
+                checkpoint=positions.committed(partition) or 0,
+                pid=pid,
+                pages=stage.pages,
+                bytes=stage.bytes,
+            )
+            for partition in sorted(positions.owned)
+        ]
+
+
+def attach(app: CrawlApp) -> None:
+    """Make an app the parse stage."""
+    worker = Worker(app)
+    app.on_owned.append(worker.owned)
+    app.on_rebalance_started.append(worker.rebalance_started)
+    app.on_revoking.append(worker.revoking)
+    app.reports = worker.reports
+    app.agent(app.input, name="parse")(worker.events)

@@ -1,0 +1,143 @@
+"""Links on their way to crawl.urls: gathered into batches by partition, each link offered once in a while.
+
+Reads outlinks of parsed pages, writes found records. The invariant: a page may be acknowledged when every batch that
+holds a link of it is in the log. So a link that another page put into a batch still on its way is not put in again, but
+the page waits for that batch; and a link counts as sent only when its batch was acknowledged.
+"""
+
+from collections.abc import Callable
+
+from ..schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
+from .links import Outlink
+
+_FOUND_BYTES = 110
+"""Encoded size of a found beside its URL and parent, at most."""
+
+Refusal = Callable[[Outlink, int], str | None]
+"""Names the rule that refuses a link at a depth; None when it is accepted."""
+
+
+class Sent:
+    """Links of one job revision and epoch that are in the log, with the least depth, and those on their way.
+
+    Args:
+        cached: Links remembered, in two generations: the older one goes when the newer one is full.
+    """
+
+    def __init__(self, cached: int = 200_000) -> None:
+        self._half = max(1, cached // 2)
+        self._new: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+        self.on_way: dict[int, tuple[int, Batch]] = {}
+
+    def depth(self, fingerprint: int) -> int | None:
+        """The least depth that a link was sent with, None when it was not, or is forgotten."""
+        depth = self._new.get(fingerprint)
+        return self._old.get(fingerprint) if depth is None else depth
+
+    def acknowledged(self, batch: "Batch") -> None:
+        """The batch is in the log."""
+        for fingerprint, depth in batch.links:
+            if len(self._new) >= self._half:
+                self._old, self._new = self._new, {}
+            known = self.depth(fingerprint)
+            self._new[fingerprint] = depth if known is None else min(known, depth)
+            if self.on_way.get(fingerprint, (0, None))[1] is batch:
+                del self.on_way[fingerprint]
+
+
+class Batch:
+    """Founds of one job, epoch and partition.
+
+    Attributes:
+        domain: The one domain of all its URLs; None once there are two.
+        links: (fingerprint, depth) of each URL.
+    """
+
+    __slots__ = ("_waiting", "domain", "epoch", "is_acknowledged", "job", "links", "partition", "sent", "size_bytes", "urls")
+
+    def __init__(self, job: str, epoch: int, domain: str, partition: int, sent: Sent) -> None:
+        self.job = job
+        self.epoch = epoch
+        self.domain: str | None = domain
+        self.partition = partition
+        self.sent = sent
+        self.size_bytes = 0
+        self.urls: list[FoundUrl] = []
+        self.links: list[tuple[int, int]] = []
+        self.is_acknowledged = False
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another URL might be one too many."""
+        return len(self.urls) >= MAX_BATCH_URLS or self.size_bytes >= MAX_BATCH_BYTES - (1 << 12)
+
+    def wait(self, done: Callable[[], None]) -> bool:
+        """Calls `done` once the batch is in the log; False, and no call, when it is there already."""
+        if not self.is_acknowledged:
+            self._waiting.append(done)
+        return not self.is_acknowledged
+
+    def acknowledged(self) -> None:
+        """It is in the log: its links count as sent, its pages need not wait for it any more."""
+        self.is_acknowledged = True
+        self.sent.acknowledged(self)
+        for done in self._waiting:
+            done()
+        self._waiting.clear()
+
+
+class Founds:
+    """The open batches.
+
+    Args:
+        send: Takes a batch that is full or flushed, and calls its `acknowledged` once it is in the log.
+    """
+
+    def __init__(self, send: Callable[[Batch], None]) -> None:
+        self._send = send
+        self._open: dict[tuple[int, int], Batch] = {}
+
+    def offer(self, job: str, epoch: int, sent: Sent, parent: str, depth: int, links: list[Outlink], refusal: Refusal) -> set[Batch]:
+        """Put the links of one page into batches, those left out that are refused or were sent lately.
+
+        Returns: The batches that the page must wait for.
+        """
+        waits: set[Batch] = set()
+        on_way = sent.on_way
+        for link in links:
+            fingerprint = link.fingerprint
+            known = sent.depth(fingerprint)
+            if known is not None and known <= depth:
+                continue
+            going = on_way.get(fingerprint)
+            if going is not None and going[0] <= depth:
+                waits.add(going[1])
+            elif refusal(link, depth) is None:
+                waits.add(self.put(job, epoch, sent, link, FoundUrl(link.url, depth, 0, "link", parent)))
+        return waits
+
+    def put(self, job: str, epoch: int, sent: Sent, link: Outlink, found: FoundUrl) -> Batch:
+        """Put one link into its batch, whatever was sent before."""
+        place = link.place
+        key = (id(sent), place.partition)
+        batch = self._open.get(key)
+        if batch is None:
+            batch = self._open[key] = Batch(job, epoch, place.domain, place.partition, sent)
+        elif batch.domain != place.domain:
+            batch.domain = None
+        batch.urls.append(found)
+        batch.links.append((link.fingerprint, found.depth))
+        batch.size_bytes += len(found.url) + len(found.parent) + _FOUND_BYTES
+        sent.on_way[link.fingerprint] = (found.depth, batch)
+        if batch.is_full:
+            del self._open[key]
+            self._send(batch)
+        return batch
+
+    def flush(self) -> None:
+        """Send all that is open."""
+        opened, self._open = self._open, {}
+        for batch in opened.values():
+            self._send(batch)
