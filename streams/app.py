@@ -24,7 +24,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import faust
+import mode.loop
 import structlog
+from faust.tables.manager import TableManager
 from faust.topics import Topic
 
 from .consumer import HOOKS_S, LIBRARY, Consumer, TopicsConductor, Transport, within
@@ -83,6 +85,17 @@ class Boot(faust.App.BootStrategy):
     def kafka_consumer(self) -> Iterable[Any]:
         """Without leader election and replies."""
         return [self.app.consumer] if self._should_enable_kafka_consumer() else []
+
+
+class NoTables(TableManager):
+    """Faust's table manager, which also resumes the streams after a rebalance; without its second of sleep at start."""
+
+    logger = LIBRARY
+
+    async def on_start(self) -> None:
+        """There is no table to wait for."""
+        await self._update_channels()
+        await self.recovery.start()
 
 
 class CrawlApp(faust.App):
@@ -200,6 +213,11 @@ class CrawlApp(faust.App):
             if attach is not None:
                 attach(self)
 
+    def worker_init(self) -> None:
+        """The first call in a worker process, before there is a loop."""
+        mode.loop.use("uvloop")
+        super().worker_init()
+
     def worker_init_post_autodiscover(self) -> None:
         """Without the web server that Faust builds here even when it is off."""
         self.on_worker_init.send()
@@ -263,6 +281,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
         "stream_wait_empty": True,
         "cython_optimizations": True,
         "worker_redirect_stdouts": False,
+        "TableManager": NoTables,
         "Worker": "crawlog.streams.worker:Worker",
     }
 

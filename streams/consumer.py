@@ -164,7 +164,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer._coordinator.check_errors()  # noqa: SLF001
         return await super()._fetch_records(consumer, *args, **kwargs)
 
-    async def write_commit(self, offsets: dict[TP, int]) -> bool:
+    async def write_commit(self, offsets: dict[TopicPartition, int]) -> bool:
         """In the thread: commit; False when the group moved on or the broker refused. Retries while it is away."""
         consumer = self.client()
         assigned = consumer.assignment()
@@ -181,7 +181,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             return False
         return True
 
-    async def ranges(self, tps: set[TP]) -> dict[TP, Range]:
+    async def ranges(self, tps: set[TopicPartition]) -> dict[TopicPartition, Range]:
         """In the thread: what group and log hold of these partitions."""
         consumer = self.client()
         committed, first, end = await asyncio.gather(
@@ -191,12 +191,12 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         )
         return {tp: Range(committed[tp].offset if tp in committed else None, first[tp], end[tp]) for tp in tps}
 
-    async def place(self, starts: dict[TP, int]) -> None:
+    async def place(self, starts: dict[TopicPartition, int]) -> None:
         """In the thread: set the positions and let the records come."""
         consumer = self.client()
         for tp, offset in starts.items():
             consumer.seek(tp, offset)
-        consumer.resume(*(TopicPartition(tp.topic, tp.partition) for tp in starts))
+        consumer.resume(*starts)
 
     async def leave(self) -> None:
         """In the thread: leave the group now, so that the partitions move now.
@@ -265,10 +265,12 @@ class Consumer(driver.Consumer):
 
     async def write_commit(self, offsets: dict[int, int]) -> bool:
         """Commit these offsets of our input topic."""
-        topic = self.crawl.input_name
         return await self._thread.run_here(
-            self._thread.write_commit({TP(topic, partition): offset for partition, offset in offsets.items()})
+            self._thread.write_commit({self._tp(partition): offset for partition, offset in offsets.items()})
         )
+
+    def _tp(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.crawl.input_name, partition)
 
     def _new_offset(self, tp: TP) -> int | None:
         return self.crawl.positions.pending().get(tp.partition)
@@ -281,43 +283,47 @@ class Consumer(driver.Consumer):
     async def perform_seek(self) -> None:
         """Place every partition and tell the hooks; called by Faust between the assignment and the flow."""
         rebalance = self._thread.rebalances
-        assigned = {TP(tp.topic, tp.partition) for tp in self.assignment() if tp.topic == self.crawl.input_name}
-        asked = await self._asked(assigned)
-        held = await self._ranges(assigned, rebalance)
-        starts = {tp: self._start(tp, asked.get(tp.partition), held[tp]) for tp in assigned}
+        partitions = self.partitions()
+        asked = await self._asked(partitions)
+        held = await self.ranges(partitions, rebalance)
+        starts = {partition: self._start(partition, asked.get(partition), held[partition]) for partition in partitions}
         async with self._turn:
             self._same(rebalance)
-            self.crawl.positions.begin(
-                {tp.partition: offset for tp, offset in starts.items()},
-                {tp.partition: held[tp].committed for tp in assigned},
-            )
-            await self.crawl.owned({tp.partition for tp in assigned})
+            self.crawl.positions.begin(starts, {partition: held[partition].committed for partition in partitions})
+            await self.crawl.owned(partitions)
         self._same(rebalance)
-        await self._thread.run_here(self._thread.place(starts))
+        await self._thread.run_here(self._thread.place({self._tp(partition): o for partition, o in starts.items()}))
 
-    async def _asked(self, assigned: set[TP]) -> dict[int, int]:
-        start = self.crawl.positions.start
-        return {} if start is None or not assigned else await start({tp.partition for tp in assigned})
+    def partitions(self) -> set[int]:
+        """What the group gave us of our input."""
+        return {tp.partition for tp in self.assignment() if tp.topic == self.crawl.input_name}
 
-    async def _ranges(self, assigned: set[TP], rebalance: int) -> dict[TP, Range]:
-        while assigned:
+    async def ranges(self, partitions: set[int], rebalance: int | None = None) -> dict[int, Range]:
+        """What the log holds of these partitions; asks until it answers, or until another rebalance begins."""
+        while partitions:
             with contextlib.suppress(TimeoutError, KafkaError):
                 async with asyncio.timeout(BOUNDS_S):
-                    return await self._thread.run_here(self._thread.ranges(assigned))
+                    held = await self._thread.run_here(self._thread.ranges({self._tp(p) for p in partitions}))
+                return {tp.partition: found for tp, found in held.items()}
             log.warning("log_silent", group=self.app.conf.id, asked="offsets")
             self._same(rebalance)
             await asyncio.sleep(0.2)
         return {}
 
-    def _start(self, tp: TP, asked: int | None, held: Range) -> int:
+    async def _asked(self, partitions: set[int]) -> dict[int, int]:
+        start = self.crawl.positions.start
+        return {} if start is None or not partitions else await start(set(partitions))
+
+    def _start(self, partition: int, asked: int | None, held: Range) -> int:
         offset, reason = first_offset(asked, held)
         if reason:
-            log.warning("position_moved", topic=tp.topic, partition=tp.partition, start=offset, reason=reason)
+            topic = self.crawl.input_name
+            log.warning("position_moved", topic=topic, partition=partition, start=offset, reason=reason)
         return offset
 
-    def _same(self, rebalance: int) -> None:
+    def _same(self, rebalance: int | None) -> None:
         """Raise, as aiokafka does, when another rebalance began: Faust then waits for its end."""
-        if self._thread.rebalances != rebalance:
+        if rebalance is not None and self._thread.rebalances != rebalance:
             raise IllegalStateError("another rebalance began")
 
     # Rebalance and stop: giving partitions up.

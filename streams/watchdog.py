@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from aiokafka.errors import KafkaError
-from faust.types import TP
 from mode import Service
 
 from .lease import boottime
@@ -92,15 +91,13 @@ class Watchdog(Service):
 
     async def _waiting(self) -> str:
         """What waits while nothing moves; empty when nothing does, or when the broker is away."""
-        topic, positions = self.app.input_name, self.app.positions
-        tps = {TP(topic, partition) for partition in positions.owned}
-        thread = self.app.consumer.thread
+        positions = self.app.positions
         try:
             async with asyncio.timeout(ASK_S):
-                held = await thread.run_here(thread.ranges(tps)) if tps else {}
+                held = await self.app.consumer.ranges(set(positions.owned))
         except (TimeoutError, KafkaError):
             return "heartbeats" if not self.app.lease.held(boottime()) and await self._broker_answers() else ""
-        behind = {tp.partition: r.end - (positions.next(tp.partition) or 0) for tp, r in held.items()}
+        behind = {partition: found.end - (positions.next(partition) or 0) for partition, found in held.items()}
         return ",".join(f"{partition}:{lag}" for partition, lag in sorted(behind.items()) if lag > 0)
 
     async def _broker_answers(self) -> bool:

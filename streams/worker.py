@@ -12,7 +12,6 @@ import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import faust
-import mode.loop
 import structlog
 
 from . import logs
@@ -88,7 +87,6 @@ class Worker(faust.Worker):
 
 def run(app: "CrawlApp") -> NoReturn:
     """Run the app's worker until it is told to stop."""
-    mode.loop.use("uvloop")
     logs.configure(app.crawl.log.level)
     app.finalize()
     app.worker_init()

@@ -1,19 +1,19 @@
-"""A worker with small agents, run as a process: `python tests/probe.py STAGE FILE`; appends what happens to FILE.
+"""A worker with small agents, run as a process: `python tests/probe.py`, or `faust -A probe:app worker`.
 
-Environment: `PROBE_HOLD` seconds that an event takes; `PROBE_SKIP` an offset whose event is never said to be done;
+Environment: `PROBE_STAGE`; `PROBE_FILE`, which gets a line for all that happens;`PROBE_HOLD` seconds that an event takes; `PROBE_SKIP` an offset whose event is never said to be done;
 `PROBE_REVOKE` seconds that the hook of a revocation takes.
 """
 
 import asyncio
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from crawlog.streams import app as apps
 
+STAGE: apps.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]
 HOLD_S = float(os.environ.get("PROBE_HOLD", "0"))
 REVOKE_S = float(os.environ.get("PROBE_REVOKE", "0"))
 STUCK_AT = int(os.environ.get("PROBE_SKIP", "-1"))
@@ -21,7 +21,7 @@ STUCK_AT = int(os.environ.get("PROBE_SKIP", "-1"))
 
 def attach(app: apps.CrawlApp) -> None:
     """One agent that says each event done in offset order, and hooks that write when they are called."""
-    out = Path(sys.argv[2]).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115  # as long as the process
+    out = Path(os.environ["PROBE_FILE"]).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115  # as long as the process
 
     def say(what: str, **fields: Any) -> None:
         out.write(json.dumps({"what": what, "at": time.time(), "worker": app.worker_name} | fields) + "\n")
@@ -51,6 +51,13 @@ def attach(app: apps.CrawlApp) -> None:
             say("done", partition=message.partition, offset=message.offset)
 
 
+def __getattr__(name: str) -> apps.CrawlApp:
+    if name != "app":
+        raise AttributeError(name)
+    apps.AGENTS[STAGE] = ["probe"]
+    return getattr(apps, STAGE)  # type: ignore[no-any-return]
+
+
 if __name__ == "__main__":
-    apps.AGENTS[sys.argv[1]] = ["probe"]
-    apps.worker(sys.argv[1])  # type: ignore[arg-type]
+    apps.AGENTS[STAGE] = ["probe"]
+    apps.worker(STAGE)

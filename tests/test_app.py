@@ -1,0 +1,376 @@
+"""The Faust apps against a real broker: commits, starts, stops, rebalances; probe agents in processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.protocol.group import HeartbeatRequest
+from confluent_kafka import Consumer, TopicPartition
+
+from crawlog.streams.consumer import watched
+from crawlog.streams.lease import Lease
+from crawlog.streams.positions import Positions, Range, first_offset
+from crawlog.streams.producer import Producer
+from crawlog.streams.settings import Settings, to_environ
+from crawlog.streams.topics import Topics, ensure, group
+
+ROOT = Path(__file__).parent.parent
+PROBE = ROOT / "tests" / "probe.py"
+PARTITIONS = 8
+
+Line = dict[str, Any]
+
+
+def wait_for(what: Callable[[], Any], limit_s: float = 20.0) -> Any:  # noqa: ANN401  # whatever `what` finds
+    """The first true answer of `what`; a failure of the test after `limit_s`."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.01)
+    pytest.fail(f"waited {limit_s} s in vain")
+
+
+def sink(settings: Settings) -> str:
+    """The test's name: a group to itself, so that the dead of the test before are no members of it."""
+    return settings.kafka.prefix.rstrip(".")
+
+
+class Probe:
+    """A worker process of probe agents, and what it wrote."""
+
+    def __init__(self, settings: Settings, folder: Path, name: str = "w-0", **options: object) -> None:
+        self.file = folder / f"{name}-{time.monotonic_ns()}.jsonl"
+        self.errors = self.file.with_suffix(".log")
+        environ = {"PROBE_STAGE": "sink", "CRAWLOG_SINK": sink(settings), "PROBE_FILE": str(self.file), "CRAWLOG_WORKER": name}
+        command: list[str] = options.pop("command", None) or [sys.executable, str(PROBE)]  # type: ignore[assignment]
+        environ |= {f"PROBE_{key.upper()}": str(value) for key, value in options.items()}
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                command, cwd=PROBE.parent, env=os.environ | to_environ(settings) | environ, stderr=errors, stdout=errors
+            )
+
+    def lines(self, what: str) -> list[Line]:
+        """What it wrote of one kind."""
+        text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
+        return [line for line in map(json.loads, text.splitlines()) if line["what"] == what]
+
+    def offsets(self, what: str = "event") -> list[tuple[int, int]]:
+        """(partition, offset) of each line of a kind, in order."""
+        return [(line["partition"], line["offset"]) for line in self.lines(what)]
+
+    def owned(self) -> list[int] | None:
+        """Partitions of the newest assignment; None before the first."""
+        owned = self.lines("owned")
+        return owned[-1]["partitions"] if owned else None
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> float:
+        """SIGTERM; returns the seconds that the end took."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(10) == 0, self.errors.read_text()
+        return time.monotonic() - began
+
+
+@pytest.fixture
+def ready(cluster: Settings) -> Settings:
+    """A cluster with topics."""
+    ensure(cluster)
+    return cluster
+
+
+@pytest.fixture
+def start(ready: Settings, tmp_path: Path) -> Iterator[Callable[..., Probe]]:
+    """Starts probe workers; what still runs is killed at the end."""
+    probes: list[Probe] = []
+
+    def start(name: str = "w-0", **options: object) -> Probe:
+        probes.append(Probe(ready, tmp_path, name, **options))
+        return probes[-1]
+
+    yield start
+    for probe in probes:
+        probe.process.kill()
+        probe.process.wait()
+
+
+def publish(settings: Settings, per_partition: int) -> set[tuple[int, int]]:
+    """Put records into each partition of crawl.items; returns their places."""
+    producer = Producer(settings, "test")
+    places: set[tuple[int, int]] = set()
+    for partition in range(PARTITIONS):
+        for i in range(per_partition):
+            producer.send(
+                Topics(settings.kafka.prefix).items,
+                b"%d" % i,
+                partition=partition,
+                on_delivery=lambda p, o: places.add((p, o)),
+            )
+    assert producer.flush(10)
+    return places
+
+
+def committed(settings: Settings) -> dict[int, int]:
+    """The group's offsets as the broker holds them; -1001 for none."""
+    consumer = Consumer({"bootstrap.servers": settings.kafka.bootstrap, "group.id": group(f"sink-{sink(settings)}")})
+    topic = Topics(settings.kafka.prefix).items
+    rows = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=10)
+    consumer.close()
+    return {row.partition: row.offset for row in rows}
+
+
+@pytest.mark.broker
+def test_a_new_group_starts_at_the_log_start(ready: Settings, start: Callable[..., Probe]) -> None:
+    """What was written before the first worker is read, though aiokafka must not reset positions."""
+    places = publish(ready, 5)
+    probe = start()
+    wait_for(lambda: set(probe.offsets()) == places)
+
+
+@pytest.mark.broker
+def test_commits_never_pass_what_was_said(ready: Settings, start: Callable[..., Probe]) -> None:
+    """Later events end, the one before them does not: the commit stays before it, also after a restart."""
+    publish(ready, 6)
+    probe = start(skip=3)
+    wait_for(lambda: len(probe.offsets("done")) == 6 * PARTITIONS)
+    wait_for(lambda: set(committed(ready).values()) == {3})
+    probe.kill()
+    again = start(skip=3)
+    wait_for(lambda: len(again.offsets("done")) == 3 * PARTITIONS)
+    assert {min(o for p, o in again.offsets() if p == partition) for partition in range(PARTITIONS)} == {3}
+    assert set(committed(ready).values()) == {3}
+
+
+@pytest.mark.broker
+def test_a_killed_worker_loses_nothing(ready: Settings, start: Callable[..., Probe]) -> None:
+    """Kill -9 amid the work, again and again: every record is worked off in the end."""
+    places = publish(ready, 50)
+    done: set[tuple[int, int]] = set()
+    for _ in range(3):
+        probe = start(hold=0.005)
+        wait_for(lambda probe=probe: len(probe.offsets("done")) > 90)
+        probe.kill()
+        done |= set(probe.offsets("done"))
+    last = start()
+    wait_for(lambda: done | set(last.offsets("done")) == places)
+
+
+@pytest.mark.broker
+def test_a_planned_stop_moves_the_partitions_at_once(ready: Settings, start: Callable[..., Probe]) -> None:
+    """SIGTERM ends a worker quickly, and the other one has all partitions without a session timeout."""
+    stays, leaves = start("w-0"), start("w-1")
+    wait_for(lambda: len(stays.owned() or []) == len(leaves.owned() or []) == PARTITIONS / 2)
+    began = time.time()
+    assert leaves.stop() < 1.5
+    wait_for(lambda: len(stays.owned() or []) == PARTITIONS, 5)
+    assert stays.lines("owned")[-1]["at"] - began < 1.5
+    assert leaves.lines("revoking")
+
+
+@pytest.mark.broker
+def test_a_stop_commits_what_was_done(ready: Settings, start: Callable[..., Probe]) -> None:
+    """The last commit of a planned stop leaves nothing to do again."""
+    publish(ready, 20)
+    probe = start()
+    wait_for(lambda: len(probe.offsets("done")) == 20 * PARTITIONS)
+    probe.stop()
+    assert set(committed(ready).values()) == {20}
+
+
+@pytest.mark.broker
+def test_a_stop_is_bounded(ready: Settings, start: Callable[..., Probe]) -> None:
+    """An event that hangs and a hook that takes long do not hold a stop up for more than 4 s."""
+    publish(ready, 1)
+    probe = start(hold=60, revoke=60)
+    wait_for(lambda: probe.offsets())
+    assert probe.stop() < 4
+
+
+@pytest.mark.broker
+def test_the_dispatch_is_told_before_anything_is_waited_for(ready: Settings, start: Callable[..., Probe]) -> None:
+    """A rebalance starts with the hook, though an event in flight takes long, and it ends though it never ends."""
+    publish(ready, 1)
+    probe = start("w-0", hold=60)
+    wait_for(lambda: probe.offsets())
+    other = start("w-1")
+    wait_for(lambda: other.owned(), 10)
+    began = probe.lines("started")[-1]["at"]
+    assert probe.lines("revoking")[-1]["at"] - began > 0.4, "the event in flight was waited for, after the hook"
+    assert other.lines("owned")[-1]["at"] - began < 4
+    assert wait_for(lambda: len(probe.owned() or []) == PARTITIONS / 2)
+
+
+@pytest.mark.broker
+def test_partitions_stay_where_they_were(ready: Settings, start: Callable[..., Probe]) -> None:
+    """The assignor is sticky: a third worker takes from each, and moves nothing between the first two."""
+    first, second = start("w-0"), start("w-1")
+    wait_for(lambda: len(first.owned() or []) == len(second.owned() or []) == PARTITIONS / 2)
+    before = set(first.owned() or []), set(second.owned() or [])
+    third = start("w-2")
+    wait_for(lambda: third.owned())
+    wait_for(lambda: sum(len(probe.owned() or []) for probe in (first, second, third)) == PARTITIONS)
+    assert set(first.owned() or []) <= before[0]
+    assert set(second.owned() or []) <= before[1]
+
+
+@pytest.mark.broker
+def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Probe]) -> None:
+    """`faust -A module:app worker` finds the app by attribute, its agents by name, and stops as cleanly."""
+    places = publish(ready, 2)
+    faust = [sys.executable, "-m", "faust", "-A", "probe:app", "worker", "-l", "info"]
+    probe = start(command=faust)
+    wait_for(lambda: set(probe.offsets()) == places)
+    assert probe.stop() < 2
+    assert "stopped group=crawlog-sink" in probe.errors.read_text()
+
+
+@pytest.mark.broker
+def test_a_missing_agent_is_named(ready: Settings, tmp_path: Path) -> None:
+    """A worker whose agents are not there says which, and does not start without them."""
+    code = "from crawlog.streams import app; app.AGENTS['sink'] = ['crawlog.agents.nowhere']; app.worker('sink')"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | to_environ(ready),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert ran.returncode == 1
+    assert "crawlog.agents.nowhere is not there, and a sink worker needs it" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_app_is_not_imported_under_a_second_name() -> None:
+    """From the repository's root the folder is importable too; that app would have no agents."""
+    ran = subprocess.run(
+        [sys.executable, "-c", "import streams.app"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=20
+    )
+    assert "ImportError: this module was imported as streams.app" in ran.stderr
+
+
+# Lease
+
+
+def test_a_lease_runs_from_when_the_heartbeat_was_sent() -> None:
+    """Held for the session timeout less a margin, counted from the sending."""
+    lease = Lease(6.0)
+    assert not lease.held(0.1), "none before the first heartbeat"
+    lease.renew(100.0)
+    assert lease.held(105.4)
+    assert not lease.held(105.5)
+
+
+def test_a_lease_never_gets_shorter_by_a_late_answer() -> None:
+    """Answers may arrive out of order."""
+    lease = Lease(6.0)
+    lease.renew(100.0)
+    lease.renew(99.0)
+    assert lease.held(105.4)
+
+
+async def test_a_stopped_process_finds_its_lease_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is read after SIGCONT; what counts is when the request was sent."""
+    clock = [1000.0]
+    monkeypatch.setattr("crawlog.streams.consumer.boottime", lambda: clock[0])
+    lease = Lease(6.0)
+
+    async def send(_: object) -> object:
+        clock[0] += 10.0  # stopped, and continued
+        return type("Response", (), {"error_code": 0})()
+
+    await watched(send, lease)(HeartbeatRequest("g", 1, "m"))
+    assert not lease.held(clock[0])
+
+
+@pytest.mark.parametrize(("code", "held"), [(0, True), (27, True), (25, False), (22, False), (15, False)])
+async def test_only_an_answer_that_counts_us_renews(code: int, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """A rebalance in progress counts us as a member; an unknown member and an unknown coordinator do not."""
+    monkeypatch.setattr("crawlog.streams.consumer.boottime", lambda: 1000.0)
+    lease = Lease(6.0)
+
+    async def send(_: object) -> object:
+        return type("Response", (), {"error_code": code})()
+
+    await watched(send, lease)(HeartbeatRequest("g", 1, "m"))
+    assert lease.held(1001.0) is held
+
+
+# Positions
+
+
+def positions(taken: bool = True) -> tuple[Positions, list[dict[int, int]]]:  # noqa: FBT001, FBT002
+    """Positions that own partitions 0 and 1, and what was committed."""
+    written: list[dict[int, int]] = []
+
+    async def commit(offsets: dict[int, int]) -> bool:
+        written.append(offsets)
+        return taken
+
+    made = Positions(commit)
+    made.begin({0: 5, 1: 7}, {0: 5, 1: None})
+    return made, written
+
+
+async def test_only_what_was_said_is_committed() -> None:
+    """A start is no claim, and nothing is committed twice."""
+    made, written = positions()
+    made.done(0, 9)
+    assert await made.flush()
+    assert await made.flush()
+    assert written == [{0: 9}]
+    assert (made.committed(0), made.next(0), made.next(1)) == (9, 9, 7)
+
+
+async def test_a_refused_commit_is_written_again() -> None:
+    """An offset counts as committed only once the broker took it."""
+    made, written = positions(taken=False)
+    made.done(0, 9)
+    assert not await made.flush()
+    assert not await made.flush()
+    assert written == [{0: 9}, {0: 9}]
+    assert made.committed(0) == 5
+
+
+async def test_a_partition_that_is_gone_is_not_committed() -> None:
+    """An event that ends after its partition was given up says nothing."""
+    made, written = positions()
+    made.end()
+    made.done(0, 9)
+    assert await made.flush()
+    assert not written
+
+
+@pytest.mark.parametrize(
+    ("asked", "held", "offset", "noted"),
+    [
+        (None, Range(None, 3, 9), 3, False),
+        (None, Range(5, 3, 9), 5, False),
+        (None, Range(9, 3, 9), 9, False),
+        (7, Range(5, 3, 9), 7, False),
+        (None, Range(2, 3, 9), 3, True),
+        (None, Range(10, 3, 9), 3, True),
+        (0, Range(5, 3, 9), 3, True),
+    ],
+)
+def test_reading_starts_inside_the_log_and_says_where_it_differs(
+    asked: int | None, held: Range, offset: int, noted: bool  # noqa: FBT001
+) -> None:
+    """The state's offset, else the commit, else the log's start."""
+    start, note = first_offset(asked, held)
+    assert start == offset
+    assert (note is not None) is noted
