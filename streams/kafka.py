@@ -1,6 +1,7 @@
 """How every Kafka client reaches the cluster: one place for address, credentials and the rules all readers share."""
 
 import ssl
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,9 @@ READER = "crawlog-reader"
 QUEUED_BYTES = 32 << 20
 """What a plain consumer reads ahead, bytes; above the largest record, far below librdkafka's 64 MiB per partition."""
 
+
+AGAIN_S = 0.05
+"""Rest before a question is asked again whose answer passes."""
 
 TIMEOUT_S = 30.0
 """How long an answer of the cluster may take, seconds; a broker that has just started needs some."""
@@ -103,6 +107,25 @@ def identity(settings: "Settings", topic: str) -> LogIdentity:
     return LogIdentity(str(cluster.cluster_id), str(described.topic_id))
 
 
+def watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first offset of a partition and the one after its last.
+
+    Asked again for a while where the answer is one that passes, such as a leader that is not elected yet.
+
+    Raises: KafkaException: no answer, or one that stays.
+    """
+    until = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_S)
+        else:
+            return low, high
+
+
 def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
     """Offset of the first record and the one after the last, of each partition.
 
@@ -110,7 +133,7 @@ def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int,
     """
     consumer = Consumer(consumer_config(settings))
     try:
-        return {at: consumer.get_watermark_offsets(TopicPartition(topic, at), TIMEOUT_S) for at in partitions}
+        return {at: watermarks(consumer, topic, at) for at in partitions}
     except KafkaException as error:
         raise _unanswered(settings, topic, error) from error
     finally:

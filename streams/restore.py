@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from .errors import CrawlError, EngineError
 from .fold import Effects
-from .kafka import consumer_config
+from .kafka import consumer_config, watermarks
 from .settings import Settings
 from .store import Partition
 
@@ -95,10 +95,9 @@ class Restorer:
 
     def _bounds(self, consumer: Consumer, number: int) -> tuple[int, int]:
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=STALL_S)
+            return watermarks(consumer, self._topic, number)
         except KafkaException as error:
             raise EngineError(f"{self._topic}[{number}]: {error.args[0]}") from error
-        return low, high
 
     def _read(
         self,
