@@ -1,6 +1,8 @@
 """What tests share: one broker a session, and a prefix of topics to themselves."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +25,13 @@ def cluster(engine: Engine, request: pytest.FixtureRequest) -> Settings:
     settings = engine.point(Settings())
     prefix = f"{request.node.name[:80].replace('[', '-').replace(']', '-')}."
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"prefix": prefix})})
+
+
+@pytest.fixture(scope="session")
+def testdata() -> Path:
+    """The folder of test corpora, which are not part of the project; skips where there is none."""
+    beside = Path(__file__).parent.parent.parent / "shared" / "testdata"
+    folder = Path(os.environ.get("CRAWLOG_TESTDATA", beside))
+    if not folder.is_dir():
+        pytest.skip(f"no test corpora in {folder}: set CRAWLOG_TESTDATA")
+    return folder
