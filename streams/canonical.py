@@ -14,6 +14,9 @@ from ..schemas.urls import CanonicalRules
 
 _SCHEMES = ("http://", "https://")
 
+_DIFFERS = re.compile(r"\^|^[^/\\]*[/\\]+[^/\\?#]*%")
+"""A `^`, or an escape in the host or before it."""
+
 
 class InvalidUrl(ValueError):
     """Not a URL, or not one of http or https; the message is for people."""
@@ -36,12 +39,18 @@ def serialise(url: str, base: str | None = None) -> str:
 
 
 def _absolute(url: str) -> str:
-    """The fast way. can_ada's IDNA is of an older standard, so names with it, and errors, are ada_url's to judge."""
-    try:
-        href = can_ada.parse(url).href
-    except (ValueError, TypeError):
-        return _joined(None, url)
-    return _joined(None, url) if "xn--" in href else href
+    """The fast way, where both parsers agree.
+
+    can_ada follows an older standard: other IDNA tables (so no name beyond ASCII, in any spelling) and no escape for `^`.
+    """
+    if url.isascii() and _DIFFERS.search(url) is None:
+        try:
+            href = can_ada.parse(url).href
+        except ValueError:
+            return _joined(None, url)
+        if "xn--" not in href:
+            return href
+    return _joined(None, url)
 
 
 def _joined(base: str | None, url: str) -> str:
