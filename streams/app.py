@@ -1,4 +1,4 @@
-"""The three Faust apps, one consumer group each: `faust -A crawlog.streams.app:fetch worker`, or `crawlog worker fetch`.
+"""The three Faust apps, a consumer group each: `faust -A crawlog.streams.app:fetch worker` or `crawlog worker fetch`.
 
 `fetch`, `parse` and `sink` are built on first access from the settings of the process. An agent's module says
 `from crawlog.streams.app import fetch as app` and then `@app.agent(app.input)`; one that serves every stage has a
@@ -21,11 +21,12 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import faust
 import mode.loop
 import structlog
+from faust.app.base import BootStrategy
 from faust.tables.manager import TableManager
 from faust.topics import Topic
 
@@ -76,7 +77,7 @@ COMMIT_EVERY_S = 1.0
 Owned = Callable[[set[int]], Awaitable[None]]
 
 
-class Boot(faust.App.BootStrategy):
+class Boot(BootStrategy):
     """What a worker starts: consumer, agents, conductor; Faust's producer stays off."""
 
     enable_web = False
@@ -148,9 +149,14 @@ class CrawlApp(faust.App):
     @cached_property
     def topics(self) -> TopicsConductor:
         """Faust's conductor, with our topics' names: `app.topics.pages`."""
-        conductor: TopicsConductor = self._new_conductor()
+        conductor = cast("TopicsConductor", self._new_conductor())
         conductor.names = self._topic_names
         return conductor
+
+    @property
+    def reader(self) -> Consumer:
+        """Faust's `consumer`, by its own type."""
+        return cast("Consumer", self.consumer)
 
     # What the consumer calls.
 
@@ -173,8 +179,7 @@ class CrawlApp(faust.App):
         self.watchdog.assigned()
 
     async def _write_commit(self, offsets: dict[int, int]) -> bool:
-        consumer: Consumer = self.consumer
-        return await consumer.write_commit(offsets)
+        return await self.reader.write_commit(offsets)
 
     # Faust's life cycle.
 
@@ -190,21 +195,20 @@ class CrawlApp(faust.App):
 
     async def _stop_consumer(self) -> None:
         """A planned stop: give up, commit, leave, so that others go on with our partitions at once."""
-        consumer: Consumer | None = self._consumer
-        if consumer is None or not consumer.thread.ready:
+        if self._consumer is None or not self.reader.thread.ready:
             return
         self.rebalance_started()
-        await consumer.give_up()
-        await consumer.leave()
+        await self.reader.give_up()
+        await self.reader.leave()
         await self._stop_fetcher()
         await self.tables.stop()
 
     def _on_rebalance_when_stopped(self) -> None:
         """The stop gives up and leaves; there is nothing to close from here."""
 
-    def discover(self, *extra_modules: str, **_: Any) -> None:  # noqa: ANN401  # Faust's signature
+    def discover(self, *extra_modules: str, **_: Any) -> None:  # Faust's signature
         """Import the stage's agents; say which one is missing, and let another module's import error show itself."""
-        names = [name for name in (*self.conf.autodiscover, *extra_modules) if name not in self._discovered]
+        names = [name for name in (*AGENTS[self.stage], *extra_modules) if name not in self._discovered]
         self._discovered.update(names)  # `faust -A` discovers twice
         for name in names:
             if find_spec(name) is None:
@@ -247,7 +251,7 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
 
 def worker(stage: Stage) -> None:
     """Run one worker of a stage until it is told to stop; does not return."""
-    from .worker import run  # noqa: PLC0415  # builds Faust's worker, which a client of the apps does not need
+    from .worker import run  # builds Faust's worker, which a client of the apps does not need
 
     run(_the(stage))
 
@@ -289,7 +293,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
 def _with_bootstrap(settings: Settings) -> Settings:
     if settings.kafka.bootstrap:
         return settings
-    from .engine import running  # noqa: PLC0415  # a worker that was told its cluster needs no engine
+    from .engine import running  # a worker that was told its cluster needs no engine
 
     engine = running(settings.run.data)
     if engine is None:

@@ -159,7 +159,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
         )
 
-    async def _fetch_records(self, consumer: AIOKafkaConsumer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    async def _fetch_records(self, consumer: AIOKafkaConsumer, *args: Any, **kwargs: Any) -> Any:
         """In the thread: raise what ended the group's coordination; nobody else asks, and it would wait for ever."""
         consumer._coordinator.check_errors()  # noqa: SLF001
         return await super()._fetch_records(consumer, *args, **kwargs)
@@ -247,7 +247,7 @@ class Consumer(driver.Consumer):
 
     # Commits: what `Positions` says.
 
-    def ack(self, message: Any) -> bool:  # noqa: ANN401
+    def ack(self, message: Any) -> bool:
         """Only `wait_empty` wants to know."""
         if message.acked:
             return False
@@ -255,11 +255,11 @@ class Consumer(driver.Consumer):
         self._unacked_messages.discard(message)
         return True
 
-    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ANN401, ARG002, FBT001, FBT002  # Faust's signature
+    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002  # Faust's signature
         """Write what `positions.done` said."""
         return await self.crawl.positions.flush()
 
-    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ANN401, ARG002, FBT001, FBT002
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002
         """The same: nothing is forced past what was said."""
         return await self.crawl.positions.flush()
 
@@ -377,7 +377,7 @@ class Consumer(driver.Consumer):
         super().resume_partitions(tps)
         self._room.set()
 
-    async def _drain_messages(self, fetcher: Any) -> None:  # noqa: ANN401
+    async def _drain_messages(self, fetcher: Any) -> None:
         """Hand records to the agents' buffers until the fetcher stops.
 
         A full buffer holds this loop up, which is the back-pressure; a rebalance clears the buffers and so frees it.
@@ -394,7 +394,7 @@ class Consumer(driver.Consumer):
                     async with asyncio.timeout(1.0):
                         await self._room.wait()
 
-    async def _hand_over(self, records: Any) -> None:  # noqa: ANN401
+    async def _hand_over(self, records: Any) -> None:
         generation = self.app.consumer_generation_id
         for count, (tp, record) in enumerate(self.scheduler.iterate(records)):
             if not self.flow_active or self.app.consumer_generation_id != generation:
@@ -431,7 +431,7 @@ class Transport(driver.Transport):
 def watched(send: Callable[[Any], Awaitable[Any]], lease: Lease) -> Callable[[Any], Awaitable[Any]]:
     """The coordinator's `_send_req`, with the lease renewed by each answer that counts us as a member."""
 
-    async def send_req(request: Any) -> Any:  # noqa: ANN401
+    async def send_req(request: Any) -> Any:
         sent_at = boottime()
         response = await send(request)
         if isinstance(request, HeartbeatRequest | SyncGroupRequest):

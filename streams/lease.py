@@ -13,7 +13,9 @@ import time
 MARGIN_S = 0.5
 """The lease ends this long before the session: time for what was checked a moment ago to end."""
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS: CLOCK_MONOTONIC counts sleep, BOOTTIME is not there
+_CLOCK = getattr(
+    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
+)  # macOS: CLOCK_MONOTONIC counts sleep, BOOTTIME is not there
 
 
 def boottime() -> float:

@@ -1,8 +1,8 @@
 """Ends a worker that is stuck, with one line that says why, so that its supervisor starts a new one.
 
-Consumers are known to stop in silence after trouble with the broker. Stuck means: no assignment soon after the start; or
-records wait and nothing moved for a long time; or the broker answers and the group's heartbeats do not get through; or
-the event loop itself stands still (seen from a thread). A broker that is away is not stuck: there is nothing a new
+Consumers are known to stop in silence after trouble with the broker. Stuck means: no assignment soon after the start;
+or records wait and nothing moved for a long time; or the broker answers and the group's heartbeats do not get through;
+or the event loop itself stands still (seen from a thread). A broker that is away is not stuck: there is nothing a new
 process could do better. The state on disk and the committed offsets are right at any instant, so the end is at once.
 """
 
@@ -46,7 +46,9 @@ class Watchdog(Service):
 
     logger = logging.getLogger("mode.crawlog")
 
-    def __init__(self, app: "CrawlApp", *, stuck_s: float = STUCK_S, assignment_s: float = ASSIGNMENT_S, **kwargs: Any) -> None:
+    def __init__(
+        self, app: "CrawlApp", *, stuck_s: float = STUCK_S, assignment_s: float = ASSIGNMENT_S, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.app = app
         self.stuck_s = stuck_s
@@ -94,7 +96,7 @@ class Watchdog(Service):
         positions = self.app.positions
         try:
             async with asyncio.timeout(ASK_S):
-                held = await self.app.consumer.ranges(set(positions.owned))
+                held = await self.app.reader.ranges(set(positions.owned))
         except (TimeoutError, KafkaError):
             return "heartbeats" if not self.app.lease.held(boottime()) and await self._broker_answers() else ""
         behind = {partition: found.end - (positions.next(partition) or 0) for partition, found in held.items()}

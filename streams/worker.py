@@ -25,7 +25,7 @@ log = structlog.get_logger()
 STOP_S = 6.0
 """A stop takes 0.1 s, and 4 s when every wait reaches its limit; what takes longer is cut off, as a kill would."""
 
-EXIT = {Misconfigured: 2, EngineError: 3}
+EXIT: dict[type[Exception], int] = {Misconfigured: 2, EngineError: 3}
 
 
 class Worker(faust.Worker):
@@ -34,7 +34,7 @@ class Worker(faust.Worker):
     app: "CrawlApp"
     logger = logging.getLogger("mode.crawlog.worker")
 
-    def __init__(self, app: Any, *services: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(self, app: Any, *services: Any, **kwargs: Any) -> None:
         super().__init__(app, *services, **(kwargs | {"quiet": True, "redirect_stdouts": False}))
         self.spinner = None
 
@@ -42,7 +42,7 @@ class Worker(faust.Worker):
         level = self.loglevel or self.app.crawl.log.level
         logs.configure(logging.getLevelName(level) if isinstance(level, int) else _severity(level))
 
-    def change_workdir(self, path: Any) -> None:  # noqa: ANN401
+    def change_workdir(self, path: Any) -> None:
         """Stay: relative paths in the settings are the user's."""
 
     def _setproctitle(self, info: str, *, ident: str = "crawlog") -> None:
@@ -54,7 +54,7 @@ class Worker(faust.Worker):
     def _on_sigint(self) -> None:
         self._schedule_shutdown(signal.SIGINT)
 
-    def _schedule_shutdown(self, signal: signal.Signals) -> None:  # noqa: A002  # mode's name
+    def _schedule_shutdown(self, signal: signal.Signals) -> None:  # mode's name
         if not self._signal_stop_time:
             log.info("stopping", signal=signal.name, group=self.app.conf.id)
             end = threading.Timer(STOP_S, _cut_off)
@@ -96,8 +96,7 @@ def run(app: "CrawlApp") -> NoReturn:
         log.critical("worker_refused", group=app.conf.id, error=str(error))
         raise SystemExit(EXIT.get(type(error), 1)) from error
     app.worker_init_post_autodiscover()
-    worker: Worker = app.Worker(loglevel=app.crawl.log.level)
-    raise worker.execute_from_commandline()
+    raise app.Worker(loglevel=app.crawl.log.level).execute_from_commandline()
 
 
 def _severity(level: str) -> str:

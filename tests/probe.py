@@ -1,7 +1,8 @@
 """A worker with small agents, run as a process: `python tests/probe.py`, or `faust -A probe:app worker`.
 
-Environment: `PROBE_STAGE`; `PROBE_FILE`, which gets a line for all that happens;`PROBE_HOLD` seconds that an event takes; `PROBE_SKIP` an offset whose event is never said to be done;
-`PROBE_REVOKE` seconds that the hook of a revocation takes.
+Environment: `PROBE_STAGE`; `PROBE_FILE`, which gets a line for all that happens; `PROBE_HOLD` seconds that an event
+takes; `PROBE_SKIP` an offset whose event is never said to be done; `PROBE_REVOKE` seconds that the hook of a revocation
+takes.
 """
 
 import asyncio

@@ -28,7 +28,7 @@ PARTITIONS = 8
 Line = dict[str, Any]
 
 
-def wait_for(what: Callable[[], Any], limit_s: float = 20.0) -> Any:  # noqa: ANN401  # whatever `what` finds
+def wait_for(what: Callable[[], Any], limit_s: float = 20.0) -> Any:  # whatever `what` finds
     """The first true answer of `what`; a failure of the test after `limit_s`."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
@@ -50,7 +50,12 @@ class Probe:
     def __init__(self, settings: Settings, folder: Path, name: str = "w-0", **options: object) -> None:
         self.file = folder / f"{name}-{time.monotonic_ns()}.jsonl"
         self.errors = self.file.with_suffix(".log")
-        environ = {"PROBE_STAGE": "sink", "CRAWLOG_SINK": sink(settings), "PROBE_FILE": str(self.file), "CRAWLOG_WORKER": name}
+        environ = {
+            "PROBE_STAGE": "sink",
+            "CRAWLOG_SINK": sink(settings),
+            "PROBE_FILE": str(self.file),
+            "CRAWLOG_WORKER": name,
+        }
         command: list[str] = options.pop("command", None) or [sys.executable, str(PROBE)]  # type: ignore[assignment]
         environ |= {f"PROBE_{key.upper()}": str(value) for key, value in options.items()}
         with self.errors.open("w") as errors:
@@ -158,14 +163,18 @@ def test_commits_never_pass_what_was_said(ready: Settings, start: Callable[..., 
 def test_a_killed_worker_loses_nothing(ready: Settings, start: Callable[..., Probe]) -> None:
     """Kill -9 amid the work, again and again: every record is worked off in the end."""
     places = publish(ready, 50)
-    done: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int]] = set()
+
+    def got_on(probe: Probe) -> Callable[[], bool]:
+        return lambda: len(probe.offsets("done")) > 90
+
     for _ in range(3):
         probe = start(hold=0.005)
-        wait_for(lambda probe=probe: len(probe.offsets("done")) > 90)
+        wait_for(got_on(probe))
         probe.kill()
-        done |= set(probe.offsets("done"))
+        seen |= set(probe.offsets())
     last = start()
-    wait_for(lambda: done | set(last.offsets("done")) == places)
+    wait_for(lambda: seen | set(last.offsets()) == places)
 
 
 @pytest.mark.broker
@@ -195,7 +204,7 @@ def test_a_stop_is_bounded(ready: Settings, start: Callable[..., Probe]) -> None
     """An event that hangs and a hook that takes long do not hold a stop up for more than 4 s."""
     publish(ready, 1)
     probe = start(hold=60, revoke=60)
-    wait_for(lambda: probe.offsets())
+    wait_for(probe.offsets)
     assert probe.stop() < 4
 
 
@@ -204,9 +213,9 @@ def test_the_dispatch_is_told_before_anything_is_waited_for(ready: Settings, sta
     """A rebalance starts with the hook, though an event in flight takes long, and it ends though it never ends."""
     publish(ready, 1)
     probe = start("w-0", hold=60)
-    wait_for(lambda: probe.offsets())
+    wait_for(probe.offsets)
     other = start("w-1")
-    wait_for(lambda: other.owned(), 10)
+    wait_for(other.owned, 10)
     began = probe.lines("started")[-1]["at"]
     assert probe.lines("revoking")[-1]["at"] - began > 0.4, "the event in flight was waited for, after the hook"
     assert other.lines("owned")[-1]["at"] - began < 4
@@ -220,7 +229,7 @@ def test_partitions_stay_where_they_were(ready: Settings, start: Callable[..., P
     wait_for(lambda: len(first.owned() or []) == len(second.owned() or []) == PARTITIONS / 2)
     before = set(first.owned() or []), set(second.owned() or [])
     third = start("w-2")
-    wait_for(lambda: third.owned())
+    wait_for(third.owned)
     wait_for(lambda: sum(len(probe.owned() or []) for probe in (first, second, third)) == PARTITIONS)
     assert set(first.owned() or []) <= before[0]
     assert set(second.owned() or []) <= before[1]
@@ -298,7 +307,7 @@ async def test_a_stopped_process_finds_its_lease_run_out(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("code", "held"), [(0, True), (27, True), (25, False), (22, False), (15, False)])
-async def test_only_an_answer_that_counts_us_renews(code: int, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+async def test_only_an_answer_that_counts_us_renews(code: int, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rebalance in progress counts us as a member; an unknown member and an unknown coordinator do not."""
     monkeypatch.setattr("crawlog.streams.consumer.boottime", lambda: 1000.0)
     lease = Lease(6.0)
@@ -313,7 +322,7 @@ async def test_only_an_answer_that_counts_us_renews(code: int, held: bool, monke
 # Positions
 
 
-def positions(taken: bool = True) -> tuple[Positions, list[dict[int, int]]]:  # noqa: FBT001, FBT002
+def positions(taken: bool = True) -> tuple[Positions, list[dict[int, int]]]:
     """Positions that own partitions 0 and 1, and what was committed."""
     written: list[dict[int, int]] = []
 
@@ -368,7 +377,10 @@ async def test_a_partition_that_is_gone_is_not_committed() -> None:
     ],
 )
 def test_reading_starts_inside_the_log_and_says_where_it_differs(
-    asked: int | None, held: Range, offset: int, noted: bool  # noqa: FBT001
+    asked: int | None,
+    held: Range,
+    offset: int,
+    noted: bool,
 ) -> None:
     """The state's offset, else the commit, else the log's start."""
     start, note = first_offset(asked, held)
