@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from crawlog.schemas import urls as u
@@ -286,11 +287,10 @@ class Stage:
         in_flight: dict[str, int] = {}
         for task in self.frontier.owned[number].pending.values():
             in_flight[task.job.name] = in_flight.get(task.job.name, 0) + 1
-        counts = {}
-        for job in partition.fold.jobs.values():
-            job.counts.in_flight = in_flight.get(job.name, 0)
-            counts[job.name] = job.counts
-        return counts
+        return {
+            job.name: msgspec.structs.replace(job.counts, in_flight=in_flight.get(job.name, 0))
+            for job in partition.fold.jobs.values()
+        }
 
 
 Outgoing = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]] | None]

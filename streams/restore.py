@@ -68,7 +68,12 @@ class Restorer:
             consumer.close()
 
     def restore(
-        self, partitions: Iterable[Partition], handle: Handle, after: After, interrupt: threading.Event
+        self,
+        partitions: Iterable[Partition],
+        handle: Handle,
+        after: After,
+        interrupt: threading.Event,
+        ends: dict[int, int] | None = None,
     ) -> dict[int, int]:
         """Fold each partition to the log's end.
 
@@ -76,6 +81,7 @@ class Restorer:
             handle: Gets every record that has effects.
             after: Called after each batch for each partition in it: checkpoints what grows large.
             interrupt: Ends the restore early.
+            ends: Offsets to stop at, by partition; None for the log's end as it is now.
 
         Returns: Records folded, by partition.
 
@@ -87,7 +93,7 @@ class Restorer:
         while True:
             consumer = Consumer(self._config)
             try:
-                return self._read(consumer, by_number, handle, after, interrupt)
+                return self._read(consumer, by_number, handle, after, interrupt, ends)
             except _AnotherLog as error:
                 error.partition.rebuild(str(error))
             finally:
@@ -106,8 +112,9 @@ class Restorer:
         handle: Handle,
         after: After,
         interrupt: threading.Event,
+        wanted: dict[int, int] | None,
     ) -> dict[int, int]:
-        ends = self._prepare(consumer, partitions)
+        ends = self._prepare(consumer, partitions) if wanted is None else wanted
         folded = dict.fromkeys(partitions, 0)
         # The last folded record is read again, one before the offset: its hash tells whether this is the same log.
         begin = {n: p.offset - 1 if p.last_hash else p.offset for n, p in partitions.items()}
@@ -124,7 +131,8 @@ class Restorer:
             elif time.monotonic() - heard > STALL_S:
                 raise EngineError(f"{self._topic}: nothing read for {STALL_S:.0f} s from partitions {sorted(left)}")
             for message in messages:
-                self._take(message, partitions, folded, handle)
+                if wanted is None or message.offset() < ends[message.partition()]:
+                    self._take(message, partitions, folded, handle)
             for number in {message.partition() for message in messages}:
                 after(partitions[number])
             for tp in consumer.position([TopicPartition(self._topic, n) for n in left]):
