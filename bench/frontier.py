@@ -1,0 +1,314 @@
+"""The frontier: memory with a million URLs queued over 10,000 hosts, and whether it serves as fast as with 10,000.
+
+    python -m bench.frontier               the state and dispatcher of a fetch worker, without Kafka; writes RESULTS.md
+    python -m bench.frontier --live        a whole crawl: the fetch worker's memory while a million seeds wait
+    python -m bench.frontier --short       a tenth of it
+
+Each case is a process of its own: it imports all that a fetch worker imports, folds founds of 500 URLs into eight
+partitions with checkpoints as a worker makes them, then serves: next URL, request ended, done folded. Between two
+requests to a host lies a second of a virtual clock, so no time is spent waiting. CPU is that of all threads.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.meter import measure
+from bench.peer import CRAWLOG
+from bench.results import section, table, versions
+from bench.site import REPO, WORK, Site
+from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
+from crawlog.streams.domain import Places
+from crawlog.streams.frontier import Frontier, RobotsTask, Task
+from crawlog.streams.sections import Politeness, State
+from crawlog.streams.store import Identity, Memory, Partition
+
+PARTITIONS = 8
+JOB = "bench"
+BATCH = 500
+DONES = 50
+"""Results in one done record."""
+
+SERVED = 100_000
+"""URLs served, where so many are queued: ten of each host, so that windows are filled again."""
+
+IDLE_S = 0.5
+CASES = ((10_000, 10_000), (1_000_000, 10_000))
+"""(URLs, hosts): the first one is the measure of speed, the last one of memory."""
+
+MEMORY_MB = 250.0
+"""Resident memory of a fetch worker, at most."""
+
+SLOWER = 1.10
+"""Noise allowed: a serve may cost this many times the small case's."""
+
+LIVE_S = 180
+
+
+class Clock:
+    """A virtual monotonic clock."""
+
+    def __init__(self) -> None:
+        self.time_s = 1000.0
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return self.time_s
+
+
+@dataclass
+class Case:
+    """What one case took.
+
+    Attributes:
+        queued: URLs that the folds say are queued, before serving.
+        fold_us: CPU to fold one URL in, checkpoints included, microseconds.
+        serve_us: CPU of next and finished, a URL.
+        done_us: CPU to fold one done in, checkpoints included.
+        rss_mb: Resident memory with everything queued; `peak_mb` the highest until the end.
+        base_mb: The same before the first record.
+    """
+
+    urls: int
+    hosts: int
+    queued: int
+    fold_us: float
+    serve_us: float
+    done_us: float
+    base_mb: float
+    rss_mb: float
+    peak_mb: float
+
+
+class Worker:
+    """A fetch worker's state and dispatcher, fed by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        state = State()
+        self.clock = Clock()
+        self.places = Places(PARTITIONS)
+        self.frontier = Frontier(Politeness(), self.clock, self.clock, robots=False)
+        self._limit = state.checkpoint_changes
+        memory = Memory(state.memory_mb)
+        log = Identity("bench", "bench")
+        self.partitions = [
+            Partition(folder / str(n), n, self.places, log, memory, state.cached_pages) for n in range(PARTITIONS)
+        ]
+        self._rounds = 0
+        record = encode(UrlsRecord(job=JOB, at=1.0, spec=JobSpec(scope=ScopeSpec(kind="any"))))
+        for number, partition in enumerate(self.partitions):
+            self.fold(number, record)
+            self.frontier.own(number, partition.fold, partition.db)
+
+    def fold(self, number: int, value: bytes) -> None:
+        """Folds the next record of a partition; a checkpoint when there are enough changes."""
+        partition = self.partitions[number]
+        partition.take(value, partition.offset, self.clock())
+        if partition.changes >= self._limit:
+            partition.checkpoint()
+            self._rounds += 1
+            if self._rounds % 10 == 0:
+                self.frontier.size_windows()
+
+    def queue(self, urls: int, hosts: int) -> None:
+        """Folds that many URLs in, as batches of one partition each."""
+        batches: list[list[FoundUrl]] = [[] for _ in range(PARTITIONS)]
+        for url in urls_of(urls, hosts):
+            number = self.places.of(url).partition
+            batches[number].append(FoundUrl(url))
+            if len(batches[number]) == BATCH:
+                self.fold(number, encode(UrlsRecord(job=JOB, at=1.0, urls=batches[number])))
+                batches[number] = []
+        for number, batch in enumerate(batches):
+            if batch:
+                self.fold(number, encode(UrlsRecord(job=JOB, at=1.0, urls=batch)))
+        for partition in self.partitions:
+            partition.checkpoint()
+        self.frontier.size_windows()
+
+    def next(self) -> Task:
+        """The next URL, the clock put forward where all hosts rest."""
+        while True:
+            task = self.frontier.next()
+            if isinstance(task, Task):
+                return task
+            if isinstance(task, RobotsTask):
+                raise TypeError("no robots.txt is asked for here")
+            at = self.frontier.next_at()
+            assert at is not None, "URLs are queued, and no host will ever be ready"
+            self.clock.time_s = max(at, self.clock.time_s)
+
+    def serve(self, count: int) -> tuple[float, float]:
+        """Takes and ends that many URLs.
+
+        Returns: CPU seconds of the dispatcher, and of the dones.
+        """
+        serving_s = done_s = 0.0
+        for _ in range(count // 200):
+            began = time.process_time()
+            tasks = [self.next() for _ in range(200)]
+            for task in tasks:
+                self.frontier.finished(task.host)
+            served = time.process_time()
+            self._done(tasks)
+            serving_s += served - began
+            done_s += time.process_time() - served
+        return serving_s, done_s
+
+    def _done(self, tasks: list[Task]) -> None:
+        results: dict[int, list[Result]] = {}
+        for task in tasks:
+            result = Result(
+                task.row.url, task.sequence, "fetched", priority=task.row.priority, http=200, at=self.clock()
+            )
+            results.setdefault(task.partition.fold.partition, []).append(result)
+        for number, each in results.items():
+            for at in range(0, len(each), DONES):
+                self.fold(number, encode(UrlsRecord(job=JOB, at=1.0, results=each[at : at + DONES])))
+
+
+def urls_of(urls: int, hosts: int) -> Iterator[str]:
+    """URLs of every host in an order fixed by a seed."""
+    dice = random.Random(3)
+    order = list(range(hosts))
+    for page in range(urls // hosts):
+        dice.shuffle(order)
+        for host in order:
+            yield f"https://www.host-{host}.example/articles/{page % 89}/of-some-length-{page}.html"
+
+
+def memory_mb(name: str) -> float:
+    """This process's resident memory now (`VmRSS`) or at its peak (`VmHWM`), MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
+
+
+def settle() -> None:
+    """Waits until RocksDB has no more to do for what was folded in: it is no part of serving."""
+    while True:
+        before = time.process_time()
+        time.sleep(IDLE_S)
+        if time.process_time() - before < 0.01 * IDLE_S:
+            return
+
+
+def run_case(urls: int, hosts: int, served: int) -> Case:
+    """Measures one case in this process."""
+    import crawlog.agents.fetch  # its imports are part of a worker's memory
+
+    assert crawlog.agents.fetch
+    worker = Worker(WORK / "frontier")
+    base_mb = memory_mb("VmRSS")
+    began = time.process_time()
+    worker.queue(urls, hosts)
+    fold_s = time.process_time() - began
+    queued = sum(partition.fold.jobs[JOB].counts.queued for partition in worker.partitions)
+    rss_mb = memory_mb("VmRSS")
+    settle()
+    serving_s, done_s = worker.serve(min(served, urls))
+    served = min(served, urls) // 200 * 200
+    return Case(
+        urls,
+        hosts,
+        queued,
+        fold_us=1e6 * fold_s / urls,
+        serve_us=1e6 * serving_s / served,
+        done_us=1e6 * done_s / served,
+        base_mb=base_mb,
+        rss_mb=rss_mb,
+        peak_mb=memory_mb("VmHWM"),
+    )
+
+
+def in_process(urls: int, hosts: int, served: int) -> Case:
+    """Measures one case in a process of its own."""
+    command = [sys.executable, "-m", "bench.frontier", "--case", str(urls), str(hosts), str(served)]
+    environment = {**os.environ, "CRAWLOG_KAFKA__BOOTSTRAP": "127.0.0.1:9"}  # never asked: the app only wants a name
+    answer = subprocess.run(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
+    return Case(**json.loads(answer.splitlines()[-1]))
+
+
+def report(cases: list[Case]) -> str:
+    """The table."""
+    head = ["queued", "hosts", "fold µs/URL", "serve µs/URL", "done µs/URL", "RSS MB", "peak MB", "before MB"]
+    rows = [
+        [
+            f"{one.queued:,}",
+            f"{one.hosts:,}",
+            *(f"{value:.1f}" for value in (one.fold_us, one.serve_us, one.done_us)),
+            *(f"{value:.0f}" for value in (one.rss_mb, one.peak_mb, one.base_mb)),
+        ]
+        for one in cases
+    ]
+    return table(head, rows)
+
+
+def goals(cases: list[Case]) -> list[str]:
+    """The goals that were missed."""
+    small, large = cases[0], cases[-1]
+    missed = [f"{one.queued:,} of {one.urls:,} URLs queued" for one in cases if one.queued != one.urls]
+    if large.peak_mb > MEMORY_MB:
+        missed.append(f"{large.peak_mb:.0f} MB at the peak, ≤ {MEMORY_MB:.0f} wanted")
+    if large.serve_us > SLOWER * small.serve_us:
+        missed.append(f"a serve takes {large.serve_us:.1f} µs, with {small.urls:,} queued {small.serve_us:.1f}")
+    return missed
+
+
+def live(urls: int, hosts: int) -> tuple[str, bool]:
+    """A real fetch worker's memory: every page of the site is a seed, and a host is asked once in five minutes."""
+    folder = WORK / "runs" / "frontier-live"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with Site(hosts, urls // hosts, flags={"bytes": 1500, "links": 2, "prerender-mb": 0}) as site:
+        (folder / "seeds.txt").write_text("\n".join(sorted(site.urls())) + "\n")
+        settings = ["network.allow_private=true", "politeness.delay_s=300"]
+        words = [word for setting in settings for word in ("-s", setting)]
+        crawl = [str(CRAWLOG), "run", "--seeds", "seeds.txt", "-o", "rows.jsonl", "--data", "data", *words]
+        measured = measure(["timeout", "--signal=INT", "--kill-after=30", str(LIVE_S), *crawl], folder)
+        stats = site.stats()
+    processes = measured.by_name()
+    peaks = ", ".join(f"{name} {process.peak_rss_mb:.0f}" for name, process in processes.items())
+    text = f"Live, {urls:,} seeds on {hosts:,} hosts, {stats.unique:,} pages fetched in {LIVE_S} s; peak MB: {peaks}."
+    fetch = processes.get("fetch")
+    return text, fetch is not None and fetch.peak_rss_mb <= MEMORY_MB and stats.raw["hosts_touched"] == hosts
+
+
+def main() -> int:
+    """Measures; 1 when, at full size, a goal was missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="a tenth of the size; nothing is written")
+    parser.add_argument("--live", action="store_true", help="a whole crawl with a real fetch worker")
+    parser.add_argument("--case", type=int, nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.case:
+        print(json.dumps(asdict(run_case(*args.case))))
+        return 0
+    scale = 10 if args.short else 1
+    if args.live:
+        text, reached = live(CASES[-1][0] // scale, CASES[-1][1] // scale)
+        print(text)
+    else:
+        cases = [in_process(urls // scale, hosts // scale, SERVED // scale) for urls, hosts in CASES]
+        missed = goals(cases)
+        text = report(cases) + "\n\n" + ("\n".join(missed) if missed else "All goals reached.")
+        reached = not missed
+        print(text)
+    if not args.short:
+        packages = ", ".join(f"{k} {v}" for k, v in versions(["crawlog", "rocksdict", "faust-streaming"]).items())
+        name = "frontier-live" if args.live else "frontier"
+        command = f"`python -m bench.frontier{' --live' if args.live else ''}`"
+        section(name, "Frontier" + (", live" if args.live else ""), text, {"run": command, "versions": packages})
+    return 0 if reached or args.short else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
