@@ -107,6 +107,30 @@ def identity(settings: "Settings", topic: str) -> LogIdentity:
     return LogIdentity(str(cluster.cluster_id), str(described.topic_id))
 
 
+PASSING = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a topic that was just created is known to the controller first
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001  # public: librdkafka's own codes are named so
+        KafkaError._PARTITION_EOF,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    }
+)
+"""Errors of a broker that starts, moves or is away for a moment."""
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether to ask again. `KafkaError.retriable` is about transactions, and False for all of these."""
+    return error.code() in PASSING
+
+
 def watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """The first offset of a partition and the one after its last.
 
@@ -119,7 +143,7 @@ def watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
         except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > until:
+            if not passes(error.args[0]) or time.monotonic() > until:
                 raise
             time.sleep(AGAIN_S)
         else:
@@ -145,24 +169,36 @@ def read(settings: "Settings", topic: str, partition: int, start: int, end: int)
 
     Raises: EngineError: the cluster does not answer, or `start` is no longer in the log.
     """
+    if start >= end:
+        return
     consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
-        while start < end:
-            records = consumer.consume(READ_RECORDS, TIMEOUT_S)
+        while True:
+            records = take(consumer, TIMEOUT_S)
             if not records:
-                raise EngineError(f"{topic}[{partition}] gave nothing for {TIMEOUT_S:.0f} s at offset {start} of {end}")
+                raise EngineError(f"{topic}[{partition}] gave nothing for {TIMEOUT_S:.0f} s, from offset {start} on")
             for record in records:
                 error = record.error()
+                if error is not None and not passes(error):
+                    raise _unanswered(settings, topic, KafkaException(error))
                 if error is None and record.offset() < end:
                     yield record
-                elif error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # public, so named
-                    raise _unanswered(settings, topic, KafkaException(error))
-                start = record.offset() + (error is None)
-                if error is not None and start < end:
-                    return  # the log is shorter than `end`
+                if (error is None and record.offset() >= end - 1) or _at_end(error):
+                    return
     finally:
         consumer.close()
+
+
+def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Message]:
+    """What is there; waits for the first record only. `consume` alone would wait until it has `most` of them."""
+    first = consumer.poll(wait_s)
+    return [] if first is None else [first, *consumer.consume(most - 1, 0)]
+
+
+def _at_end(error: KafkaError | None) -> bool:
+    """Whether the log ends here; it may be shorter than was asked for."""
+    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001
 
 
 def _unanswered(settings: "Settings", topic: str, error: KafkaException) -> EngineError:
