@@ -367,9 +367,11 @@ class Consumer(driver.Consumer):
 
     # Flow.
 
+    def on_buffer_full(self, tp: TP) -> None:
+        """Faust would leave this partition out of the next fetch; but one buffer serves them all, see `_hand_over`."""
+
     def on_buffer_drop(self, tp: TP) -> None:
-        """A buffer has room again."""
-        super().on_buffer_drop(tp)
+        """The agent's buffer is less than half full again."""
         self._room.set()
 
     def resume_partitions(self, tps: Iterable[Any]) -> None:
@@ -377,31 +379,40 @@ class Consumer(driver.Consumer):
         super().resume_partitions(tps)
         self._room.set()
 
-    async def _drain_messages(self, fetcher: Any) -> None:
-        """Hand records to the agents' buffers until the fetcher stops.
+    def stop_flow(self) -> None:
+        """Hand nothing over any more."""
+        super().stop_flow()
+        self._room.set()
 
-        A full buffer holds this loop up, which is the back-pressure; a rebalance clears the buffers and so frees it.
-        """
+    async def _drain_messages(self, fetcher: Any) -> None:
+        """Hand records to the agent's buffer until the fetcher stops."""
         while not (self.should_stop or fetcher.should_stop):
             if not self.flow_active:
                 await self.can_resume_flow.wait()
-            self._room.clear()
             active = self._get_active_partitions()
             if active:
                 await self._hand_over(await self._getmany(active, timeout=1.0))
             else:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(1.0):
-                        await self._room.wait()
+                await self._for_room()
 
     async def _hand_over(self, records: Any) -> None:
+        """Put records into the buffer; a full one holds this up, which is the back-pressure."""
         generation = self.app.consumer_generation_id
+        queues = [channel.queue for channel in self.app.topics]
         for count, (tp, record) in enumerate(self.scheduler.iterate(records)):
+            if any(queue.full() for queue in queues):
+                await self._for_room()
             if not self.flow_active or self.app.consumer_generation_id != generation:
                 return
             await self.callback(self._to_message(tp, record))
             if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
+
+    async def _for_room(self) -> None:
+        self._room.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._room.wait()
 
     @Service.task
     async def _commit_livelock_detector(self) -> None:
