@@ -14,8 +14,7 @@ from ..schemas.urls import CanonicalRules
 
 _SCHEMES = ("http://", "https://")
 
-_DIFFERS = re.compile(r"\^|^[^/\\]*[/\\]+[^/\\?#]*%")
-"""A `^`, or an escape in the host or before it."""
+_ESCAPED_HOST = re.compile(r"[^/\\?#]*[\t\n\r/\\]*[^/\\?#]*%")
 
 
 class InvalidUrl(ValueError):
@@ -43,7 +42,7 @@ def _absolute(url: str) -> str:
 
     can_ada follows an older standard: other IDNA tables (so no name beyond ASCII, in any spelling) and no escape for `^`.
     """
-    if url.isascii() and _DIFFERS.search(url) is None:
+    if url.isascii() and "^" not in url and ("%" not in url or _ESCAPED_HOST.match(url) is None):
         try:
             href = can_ada.parse(url).href
         except ValueError:
