@@ -10,16 +10,28 @@ Whatever changes a result here for a record already in a log needs a new `FOLD_V
 from typing import Protocol
 
 import msgspec
+import re2
 
 from ..schemas import urls as u
 from ..schemas.progress import JobCounts
 from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, fingerprint
 from .domain import Place, Places
+from .errors import Misconfigured
 from .scope import Scope, scope_name
 from .seen import SeenTable
 
 FOLD_VERSION = 1
+
+MAX_JOBS = 0xFFFE
+"""Jobs of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
+
+MAX_DEPTH = (1 << 31) - 1
+"""Depth and hops of a found beyond this are no sense, and a row could not hold every integer that JSON can."""
+
+MAX_EPOCH = 0xFFFF
+MAX_DUE_S = 1e12
+"""Due times and waits are cut to this, seconds: 30,000 years."""
 
 _depth_row = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
 _parked = msgspec.msgpack.Decoder(u.FoundUrl).decode
@@ -51,6 +63,9 @@ class Listener(Protocol):
 
     def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
         """A URL waits `row.wait_s` seconds for its next attempt."""
+
+    def outdated(self, key: bytes, epoch: int) -> None:
+        """A URL's done changed nothing, for its job has left the epoch it was dispatched in."""
 
     def job_changed(self, job: int) -> None:
         """A job's record was folded."""
@@ -136,16 +151,14 @@ class Fold:
         except (ValueError, RecursionError) as error:
             return Effects(dead=[f"does not decode: {error}"])
         if record.spec is not None:
-            self._take_job(record)
-            return NO_EFFECTS
+            return self._take_job(record)
         job = self._job_of(record)
         if record.urls is not None:
             return self._take_found(job, record, offset)
         if job is not None and record.results is not None:
             self._count_record(job)
-            if record.epoch == job.epoch:
-                for result in record.results:
-                    self._take_result(job, result, timestamp_s)
+            for result in record.results:
+                self._take_result(job, result, record.epoch, timestamp_s)
         return NO_EFFECTS
 
     def flush(self) -> None:
@@ -176,12 +189,15 @@ class Fold:
         self.numbers[job.number] = job
 
     def _job_of(self, record: u.UrlsRecord) -> Job | None:
-        if record.job is not None:
+        if record.job is not None and record.job != u.DEFAULT_JOB:
             return self.jobs.get(record.job)
-        active = [job for job in self.jobs.values() if job.running and job.name != u.DEFAULT_JOB]
-        if len(active) == 1:
-            return active[0]
+        if record.job is None and (only := self._only_active()) is not None:
+            return only
         return self.jobs.get(u.DEFAULT_JOB) or self._create(u.DEFAULT_JOB, 0, u.DEFAULT_SPEC)
+
+    def _only_active(self) -> Job | None:
+        active = [job for job in self.jobs.values() if job.running and job.name != u.DEFAULT_JOB]
+        return active[0] if len(active) == 1 else None
 
     def _create(self, name: str, epoch: int, spec: u.JobSpec) -> Job:
         job = Job(len(self.numbers) + 1, r.JobRow(name, epoch, spec), JobCounts())
@@ -193,10 +209,16 @@ class Fold:
         job.dirty = True
         self.rows.put(r.job_key(job.number), r.pack(r.JobRow(job.name, job.epoch, job.spec)))
 
-    def _take_job(self, record: u.UrlsRecord) -> None:
+    def _take_job(self, record: u.UrlsRecord) -> Effects:
         assert record.job is not None
         assert record.spec is not None
         job = self.jobs.get(record.job)
+        if job is None and len(self.numbers) >= MAX_JOBS and record.job != u.DEFAULT_JOB:
+            return Effects(dead=[f"job {record.job!r} is one more than the {MAX_JOBS} a partition can hold"])
+        try:
+            _check_job(record, record.spec)
+        except (ValueError, OverflowError, Misconfigured) as error:
+            return Effects(dead=[f"job {record.job!r} cannot be taken: {error}"])
         if job is None:
             job = self._create(record.job, record.epoch, record.spec)
             self._count_record(job)
@@ -204,10 +226,13 @@ class Fold:
         else:
             self._count_record(job)
             if record.spec.rev > job.spec.rev:
-                job.set(max(record.epoch, job.epoch), record.spec)
+                # Queue keys depend on the order, Bloom pages on confirmation: both are fixed for the job's life.
+                spec = msgspec.structs.replace(record.spec, order=job.spec.order, confirm=job.spec.confirm)
+                job.set(max(record.epoch, job.epoch), spec)
                 self._put_job(job)
         if self.listener is not None:
             self.listener.job_changed(job.number)
+        return NO_EFFECTS
 
     def _unpark(self, job: Job) -> None:
         if not self._parked:
@@ -233,7 +258,7 @@ class Fold:
             self._count_record(job)
         for index, found in enumerate(record.urls):
             sequence = (offset << r.SEQUENCE_INDEX_BITS) + index
-            if index >> r.SEQUENCE_INDEX_BITS or len(found.url) > u.MAX_URL_BYTES:
+            if index >> r.SEQUENCE_INDEX_BITS or not _makes_sense(found):
                 self._bad(job)
                 continue
             place = self._place(job, found)
@@ -303,7 +328,7 @@ class Fold:
         if budget is not None and self.seen.domain(job.number, job.epoch, domain).queued >= budget:
             self._drop(job, "domain_budget")
             return
-        value = r.pack((found.depth, found.priority, sequence)) if spec.max_depth is not None else b""
+        value = r.pack((found.depth, _priority(found.priority), sequence)) if spec.max_depth is not None else b""
         self.seen.insert(job.number, job.epoch, domain, mark, spec.confirm, value)
         self._queue(job, found, url, place, sequence)
 
@@ -341,16 +366,16 @@ class Fold:
             stored = self.rows.get(key)
             if stored is not None:
                 row = msgspec.structs.replace(r.read_queued(stored), depth=found.depth)
-                self.rows.put(key, r.pack(row))
+                self.rows.put_ordered(key, r.pack(row))
                 self.seen.update(job.number, job.epoch, mark, r.pack((found.depth, priority, old_sequence)))
                 return True
-        self.seen.update(job.number, job.epoch, mark, r.pack((found.depth, found.priority, sequence)))
+        self.seen.update(job.number, job.epoch, mark, r.pack((found.depth, _priority(found.priority), sequence)))
         self._queue(job, found, url, place, sequence)
         return True
 
     def _queue(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
         host = r.hashed(place.host)
-        priority = min(max(found.priority, -128), 127)
+        priority = _priority(found.priority)
         key = r.queue_key(job.number, host, priority, sequence, job.lifo)
         seed = found.source == "seed" or found.joins
         row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority)
@@ -373,26 +398,35 @@ class Fold:
 
     # ------------------------------------------------------------------ done
 
-    def _take_result(self, job: Job, result: u.Result, timestamp_s: float) -> None:
-        """Fold what became of one attempt; it counts only if its URL has a row, so a late or doubled one is harmless."""
-        try:
-            place = self._places.of(result.url)
-        except InvalidUrl:
+    def _take_result(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
+        """Fold what became of one attempt; it counts only if its URL has a row, so a doubled one is harmless."""
+        if not 0 <= result.row < 1 << 64 or not result.url.startswith(("http://", "https://")):
             job.counts.bad += 1
             return
+        place = self._places.of(result.url)
         host = r.hashed(place.host)
-        queue_key = r.queue_key(job.number, host, min(max(result.priority, -128), 127), result.row, job.lifo)
+        queue_key = r.queue_key(job.number, host, _priority(result.priority), result.row, job.lifo)
         waited = r.wait_key(job.number, host, result.row)
-        key = queue_key
         stored = self.rows.get(queue_key)
-        if stored is None:
-            key = waited
-            stored = self.rows.get(waited)
-        if stored is None:
+        key = queue_key if stored is not None else waited
+        if stored is None and (stored := self.rows.get(waited)) is None:
+            return
+        if epoch != job.epoch:
+            self._tell_outdated(key, epoch)
             return
         row = r.read_queued(stored)
         if row.url != result.url or (result.status == "failed" and result.attempt != row.attempt + 1):
             return
+        self._take_counted(job, result, place, key, row, timestamp_s)
+
+    def _tell_outdated(self, key: bytes, epoch: int) -> None:
+        if self.listener is not None:
+            self.listener.outdated(key, epoch)
+
+    def _take_counted(  # what `_take_result` has found out
+        self, job: Job, result: u.Result, place: Place, key: bytes, row: r.QueueRow, timestamp_s: float
+    ) -> None:
+        host = r.hashed(place.host)
         self.rows.delete(key)
         if row.due_ms:
             self.rows.delete(r.due_key(row.due_ms, job.number, host, result.row))
@@ -402,14 +436,15 @@ class Fold:
         if result.status == "failed" and result.next_at > 0:
             self._wait(job, place, host, row, result)
         elif result.depth > row.depth:
-            self._again(job, place, row, queue_key)
+            self._again(job, place, row, result.row)
         else:
             self._count_final(job, result)
             self._count_queued(job, host, place, -1)
 
     def _wait(self, job: Job, place: Place, host: int, row: r.QueueRow, result: u.Result) -> None:
-        due_ms = min(max(int(result.next_at * 1000), 1), (1 << 63) - 1)
-        later = msgspec.structs.replace(row, attempt=result.attempt, due_ms=due_ms, wait_s=max(result.delay_s, 0.0))
+        due_ms = max(int(min(result.next_at, MAX_DUE_S) * 1000), 1)
+        wait_s = min(max(result.delay_s, 0.0), MAX_DUE_S)
+        later = msgspec.structs.replace(row, attempt=result.attempt, due_ms=due_ms, wait_s=wait_s)
         key = r.wait_key(job.number, host, result.row)
         self.rows.put(key, r.pack(later))
         self.rows.put(r.due_key(due_ms, job.number, host, result.row), b"")
@@ -418,8 +453,9 @@ class Fold:
         if self.listener is not None:
             self.listener.waiting(job.number, place.host, place.domain, key, later)
 
-    def _again(self, job: Job, place: Place, row: r.QueueRow, key: bytes) -> None:
+    def _again(self, job: Job, place: Place, row: r.QueueRow, sequence: int) -> None:
         """Keep the row of a URL that was found nearer while it was being fetched."""
+        key = r.queue_key(job.number, r.hashed(place.host), row.priority, sequence, job.lifo)
         fresh = msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0)
         self.rows.put_ordered(key, r.pack(fresh))
         if self.listener is not None:
@@ -449,3 +485,25 @@ class Fold:
 
 
 _default_canonical = Canonicaliser(u.CanonicalRules()).canonical
+
+
+def _priority(priority: int) -> int:
+    return min(max(priority, -128), 127)
+
+
+def _makes_sense(found: u.FoundUrl) -> bool:
+    return len(found.url) <= u.MAX_URL_BYTES and 0 <= found.depth <= MAX_DEPTH and 0 <= found.hops <= MAX_DEPTH
+
+
+def _check_job(record: u.UrlsRecord, spec: u.JobSpec) -> None:
+    """Whether a job's record can be stored and obeyed.
+
+    Raises: ValueError, OverflowError, Misconfigured: it cannot.
+    """
+    if not 0 <= record.epoch <= MAX_EPOCH:
+        raise ValueError(f"epoch {record.epoch} is not in 0..{MAX_EPOCH}")
+    r.pack(spec)
+    try:
+        Scope(spec)
+    except re2.error as error:
+        raise ValueError(f"scope: the expressions together are too large: {error}") from None

@@ -10,12 +10,15 @@ A URL's row stands until its done is folded, so a URL handed out is remembered i
 
 from bisect import insort
 from collections import deque
-from heapq import heappop, heappush
-from typing import Protocol
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING, Protocol
 
 from . import rows as r
 from .fold import Fold, Job
-from .robots import RobotsRules
+
+if TYPE_CHECKING:
+    from .robots import RobotsRules
 
 WINDOW = 30
 """URLs of one host queue in memory, at most."""
@@ -26,16 +29,18 @@ WINDOW_BUDGET = 60_000
 WINDOW_LEAST = 4
 
 WAITING_IN_MEMORY = 20_000
-"""Waiting URLs of one partition in memory; later ones are read when these are done."""
+"""Waiting URLs of one partition in memory, about; later ones are read when these are done."""
+
 
 class Task:
     """A URL to fetch, from its dispatch until its done is folded.
 
     Attributes:
         key: The row's key: a queue row's, or a waiting row's.
+        epoch: The job's, when it was dispatched.
     """
 
-    __slots__ = ("domain", "host", "job", "key", "partition", "row")
+    __slots__ = ("domain", "epoch", "host", "job", "key", "partition", "row")
 
     def __init__(self, host: "Host", job: Job, key: bytes, row: r.QueueRow, partition: "Owned") -> None:
         self.host = host
@@ -44,6 +49,7 @@ class Task:
         self.row = row
         self.partition = partition
         self.domain = host.domain
+        self.epoch = job.epoch
 
     @property
     def sequence(self) -> int:
@@ -86,6 +92,7 @@ class Host:
     Attributes:
         key: `scheme://name:port`.
         ready_at: It is not asked before this time.
+        rests_until: What is sure of that: rests after responses. The rest of it is taken back if no request is sent.
         delay_s: Rest between two requests, robots.txt's wish included.
         failures: Requests in a row that were turned away.
         rules: Its robots.txt; None until fetched, and again when `rules_until` has passed.
@@ -93,7 +100,7 @@ class Host:
     """
 
     __slots__ = (
-        "delay_s", "domain", "failures", "hash", "in_flight", "key", "partition", "queues", "ready_at",
+        "delay_s", "domain", "failures", "hash", "in_flight", "key", "partition", "queues", "ready_at", "rests_until",
         "robots_attempts", "robots_since", "rules", "rules_until", "turn", "unreachable", "where",
     )  # fmt: skip
 
@@ -105,6 +112,7 @@ class Host:
         self.queues: dict[int, _Queue] = {}
         self.delay_s = delay_s
         self.ready_at = 0.0
+        self.rests_until = 0.0
         self.in_flight = 0
         self.failures = 0
         self.rules: RobotsRules | None = None
@@ -114,6 +122,11 @@ class Host:
         self.turn = 0
         self.unreachable = ""
         self.where = _IDLE
+
+    def rest(self, until: float) -> None:
+        """Ask nothing before `until`."""
+        self.rests_until = max(self.rests_until, until)
+        self.ready_at = max(self.ready_at, until)
 
 
 _IDLE, _LATER, _READY = range(3)
@@ -146,15 +159,17 @@ class Owned:
         self.cached = cache.cached
         self.hosts: dict[str, Host] = {}
         self.pending: dict[bytes, Task] = {}
-        self.waits: list[tuple[float, bytes, str, str]] = []
-        self.more_waits = False
+        self.waits: list[tuple[float, bytes, int, str, str]] = []
+        self.waits_from: bytes | None = None
+        self.waits_upto = inf
+        self.woken = 0
 
     # ------------------------------------------------------------------ the fold's listener
 
     def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
         """A URL may be fetched."""
         entry = self.host(host, domain)
-        queue = self._queue(entry, job)
+        queue = self.queue(entry, job)
         if queue.more and key >= queue.upto:
             return
         insort(queue.window, (key, row), key=_key)
@@ -163,13 +178,25 @@ class Owned:
             queue.more = True
         self.frontier.arrange(entry)
 
-    def removed(self, job: int, host: str, key: bytes) -> None:
+    def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002 - a key names both
         """A URL has been done, or waits."""
         self.pending.pop(key, None)
 
-    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
+    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - so here
         """A URL waits `row.wait_s` seconds, from now on, for its next attempt."""
-        self._wait_until(self.frontier.now() + row.wait_s, host, domain, key)
+        due = self.frontier.now() + row.wait_s
+        if self.waits_from is not None and _due_key(key, row.due_ms) >= self.waits_from:
+            self.waits_upto = min(self.waits_upto, due)
+            return
+        heappush(self.waits, (due, key, row.due_ms, host, domain))
+        if len(self.waits) >= 2 * WAITING_IN_MEMORY:
+            self._let_go()
+
+    def outdated(self, key: bytes, epoch: int) -> None:
+        """A URL's done changed nothing, for its job has left the epoch it was dispatched in: it is fetched again."""
+        task = self.pending.get(key)
+        if task is not None and task.epoch == epoch:
+            self.frontier.back(task)
 
     def job_changed(self, job: int) -> None:
         """A job's record was folded: its hosts may have something to fetch now."""
@@ -179,11 +206,18 @@ class Owned:
 
     # ------------------------------------------------------------------ queues
 
-    def _wait_until(self, due: float, host: str, domain: str, key: bytes) -> None:
-        if len(self.waits) >= WAITING_IN_MEMORY:
-            self.more_waits = True
-            return
-        heappush(self.waits, (due, key, host, domain))
+    def _let_go(self) -> None:
+        """Keep the waits that stand first in the due-time index.
+
+        Invariant: while `waits_from` is a key of that index, rows before it are in memory and others need not be; none
+        of the others is due before `waits_upto`.
+        """
+        self.waits.sort(key=lambda wait: _due_key(wait[1], wait[2]))
+        rest = self.waits[WAITING_IN_MEMORY:]
+        del self.waits[WAITING_IN_MEMORY:]
+        heapify(self.waits)
+        self.waits_from = _due_key(rest[0][1], rest[0][2])
+        self.waits_upto = min(self.waits_upto, *(wait[0] for wait in rest))
 
     def host(self, key: str, domain: str) -> Host:
         """The host's entry, made when there is none."""
@@ -195,10 +229,11 @@ class Owned:
                 row = r.read_host(stored)
                 entry.failures = row.failures
                 rest = max(entry.delay_s, row.wait_s)
-                entry.ready_at = self.frontier.now() + min(max(row.last_at + rest - self.frontier.wall(), 0.0), rest)
+                entry.rest(self.frontier.now() + min(max(row.last_at + rest - self.frontier.wall(), 0.0), rest))
         return entry
 
-    def _queue(self, host: Host, job: int) -> _Queue:
+    def queue(self, host: Host, job: int) -> _Queue:
+        """The host's queue of a job, made when there is none."""
         queue = host.queues.get(job)
         if queue is None:
             queue = host.queues[job] = _Queue(self.fold.numbers[job])
@@ -210,64 +245,73 @@ class Owned:
         Waits written to the log are shortened by what has passed since, never lengthened.
         """
         now = self.frontier.now()
+        self.fold.flush()
         for key, value in self.fold.rows.scan(b"g"):
             stored = r.read_host_queue(value)
             if stored.queued <= 0:
                 continue
             number, _ = r.unpack_host_queue(key)
             host = self.host(stored.host, stored.domain)
-            queue = self._queue(host, number)
+            queue = self.queue(host, number)
             queue.more, queue.upto = True, b""
-            host.ready_at = max(host.ready_at, now + host.delay_s)
+            host.rest(now + host.delay_s)
             self.frontier.arrange(host)
         self._load_waits()
 
     def _load_waits(self) -> None:
-        self.more_waits = False
+        """Read the next waiting rows from the due-time index; one that is in memory already is woken twice, in vain."""
+        start, self.waits_from, self.waits_upto = self.waits_from or b"d", None, inf
+        self.fold.flush()
+        rows = self.fold.rows
         now, wall = self.frontier.now(), self.frontier.wall()
-        known = {key for _, key, _, _ in self.waits}
-        for due in self.fold.rows.scan(b"d"):
-            due_ms, job, host_hash, sequence = r.unpack_due(due[0])
+        for count, (due_key, _) in enumerate(rows.scan(b"d", start)):
+            due_ms, job, host_hash, sequence = r.unpack_due(due_key)
             key = r.wait_key(job, host_hash, sequence)
-            if key in known or key in self.pending:
+            stored, queue = rows.get(key), rows.get(r.host_queue_key(job, host_hash))
+            if stored is None or queue is None or key in self.pending:
                 continue
-            stored = self.fold.rows.get(key)
-            queue = self.fold.rows.get(r.host_queue_key(job, host_hash))
-            if stored is None or queue is None:
-                continue
-            left = min(max(due_ms / 1000 - wall, 0.0), r.read_queued(stored).wait_s)
-            host = r.read_host_queue(queue)
-            self._wait_until(now + left, host.host, host.domain, key)
-            if self.more_waits:
+            due = now + min(max(due_ms / 1000 - wall, 0.0), r.read_queued(stored).wait_s)
+            if count >= WAITING_IN_MEMORY:
+                self.waits_from, self.waits_upto = due_key, due
                 return
+            host = r.read_host_queue(queue)
+            heappush(self.waits, (due, key, due_ms, host.host, host.domain))
+
+    def wakes_at(self) -> float:
+        """When a waiting URL is due, or waiting rows are to be read."""
+        more = self.waits_upto if self.woken < WAITING_IN_MEMORY else inf
+        return min(self.waits[0][0], more) if self.waits else more
 
     def wake(self, now: float) -> None:
         """Put what has waited long enough before its host's queue."""
         while self.waits and self.waits[0][0] <= now:
-            _, key, host_key, domain = heappop(self.waits)
+            _, key, due_ms, host_key, domain = heappop(self.waits)
             stored = self.fold.rows.get(key)
-            if stored is None or key in self.pending:
+            row = r.read_queued(stored) if stored is not None else None
+            if row is None or row.due_ms != due_ms or key in self.pending:
                 continue
             host = self.host(host_key, domain)
-            self._queue(host, int.from_bytes(key[1:3], "big")).overdue.append((key, r.read_queued(stored)))
+            self.woken += 1
+            self.queue(host, int.from_bytes(key[1:3], "big")).overdue.append((key, row))
             self.frontier.arrange(host)
-        if not self.waits and self.more_waits:
+        if self.wakes_at() <= now:
             self._load_waits()
 
     def pop(self, host: Host, queue: _Queue) -> Task | None:
         """The next URL of a host queue that still has its row."""
         while queue:
             if queue.overdue:
-                key, _ = queue.overdue.popleft()
+                key, expected = queue.overdue.popleft()
+                self.woken -= 1
             elif queue.window:
-                key, _ = queue.window.pop(0)
+                key, expected = queue.window.pop(0)
             else:
                 self._refill(host, queue)
                 continue
             stored = self.fold.rows.get(key)
-            if stored is not None and key not in self.pending:
-                task = Task(host, queue.job, key, r.read_queued(stored), self)
-                self.pending[key] = task
+            row = r.read_queued(stored) if stored is not None else None
+            if row is not None and row.attempt == expected.attempt and key not in self.pending:
+                task = self.pending[key] = Task(host, queue.job, key, row, self)
                 return task
         return None
 
@@ -343,6 +387,7 @@ class Frontier:
 
     def own(self, partition: int, fold: Fold, cache: Cache) -> None:
         """Dispatch for a partition from now on; its fold must have reached the log's end."""
+        self.disown(partition)
         owned = self.owned[partition] = Owned(self, fold, cache)
         owned.load()
         fold.listener = owned
@@ -414,28 +459,30 @@ class Frontier:
     def finished(self, host: Host, wait_s: float = 0.0) -> None:
         """A request to the host has ended, however; it rests from now on."""
         host.in_flight -= 1
-        host.ready_at = max(host.ready_at, self.now() + max(host.delay_s, wait_s))
+        host.rest(self.now() + max(host.delay_s, wait_s))
         self.arrange(host)
 
     def unsent(self, host: Host) -> None:
         """A task of the host ended without a request: a rule refused it."""
         host.in_flight -= 1
         if host.in_flight == 0:
-            host.ready_at = min(host.ready_at, self.now())
+            host.ready_at = min(host.ready_at, max(host.rests_until, self.now()))
         self.arrange(host)
 
     def back(self, task: Task) -> None:
         """A task that was never tried goes back to the head of its queue."""
-        if task.partition.pending.pop(task.key, None) is None:
+        owned = task.partition
+        if self.owned.get(owned.fold.partition) is not owned or owned.pending.get(task.key) is not task:
             return
-        queue = task.host.queues.get(task.job.number)
-        if queue is not None:
-            queue.overdue.appendleft((task.key, task.row))
-            self.arrange(task.host)
+        del owned.pending[task.key]
+        host = owned.host(task.host.key, task.domain)
+        owned.queue(host, task.job.number).overdue.appendleft((task.key, task.row))
+        owned.woken += 1
+        self.arrange(host)
 
     def arrange(self, host: Host) -> None:
         """Put a host where it belongs: nowhere, among the later ones, or among those that may be asked now."""
-        if host.where == _LATER or host.where == _READY:
+        if host.where in (_LATER, _READY):
             return
         busy = host.in_flight >= self.rests.per_host
         if busy or not any(queue and queue.job.running for queue in host.queues.values()):
@@ -462,7 +509,7 @@ class Frontier:
 
     def _wake(self, now: float) -> None:
         for owned in self.owned.values():
-            if owned.waits and owned.waits[0][0] <= now:
+            if owned.wakes_at() <= now:
                 owned.wake(now)
         while self._later and self._later[0][0] <= now:
             _, _, host = heappop(self._later)
@@ -473,10 +520,10 @@ class Frontier:
 
     def next_at(self) -> float | None:
         """When something may become ready without anyone's doing, monotonic; None when nothing waits for time."""
-        times = [owned.waits[0][0] for owned in self.owned.values() if owned.waits]
+        at = min((owned.wakes_at() for owned in self.owned.values()), default=inf)
         if self._later:
-            times.append(self._later[0][0])
-        return min(times, default=None)
+            at = min(at, self._later[0][0])
+        return None if at == inf else at
 
     # ------------------------------------------------------------------ views
 
@@ -501,6 +548,11 @@ class Clock(Protocol):
 
     def __call__(self) -> float:
         """Seconds."""
+
+
+def _due_key(wait_key: bytes, due_ms: int) -> bytes:
+    """The key in the due-time index of the row under a waiting row's key."""
+    return b"d" + due_ms.to_bytes(8, "big") + wait_key[1:]
 
 
 def _key(entry: tuple[bytes, r.QueueRow]) -> bytes:

@@ -285,10 +285,15 @@ class Rows:
             if key not in self.dirty:
                 yield key, value
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All rows with a prefix, in key order, changes included. Slow where much is dirty: for opening and repair."""
-        fresh = ((key, self.dirty[key]) for key in sorted(self.dirty) if key.startswith(prefix))
-        return ((key, value) for key, value in merge(self._stored(prefix, prefix), fresh) if value is not None)
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All rows with a prefix, from `start` on, in key order, changes included.
+
+        Slow where much is dirty: for opening, repair and what is read in large parts.
+        """
+        start = max(start, prefix)
+        fresh = [(key, value) for key, value in self.dirty.items() if key >= start and key.startswith(prefix)]
+        fresh.sort()
+        return ((key, value) for key, value in merge(self._stored(prefix, start), fresh) if value is not None)
 
     def taken(self) -> dict[bytes, bytes | None]:
         """The changes, handed over to a checkpoint; the overlay is empty afterwards."""

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import structlog
 import xxhash
@@ -30,6 +31,8 @@ from .fold import FOLD_VERSION, Effects, Fold
 log = structlog.get_logger()
 
 CACHE_COLUMN = "cache"
+DAMAGED = "DAMAGED"
+"""File in a database's folder: a block of it could not be read."""
 
 WRITE_BUFFER_SHARE = 0.4
 """Part of the memory budget that unflushed writes may take; the rest is block cache."""
@@ -38,6 +41,13 @@ WRITE_BUFFER_SHARE = 0.4
 def fold_version() -> str:
     """What the fold's results depend on: our code, the suffix list and the URL library."""
     return f"{FOLD_VERSION} psl-{version('publicsuffixlist')} ada-{version('can-ada')}"
+
+
+_LOCKED = ("While lock file:", "lock hold by current process")
+"""RocksDB's words for a held lock; `block checksum mismatch` holds a "lock" too."""
+
+_NOT_DAMAGE = ("No space left", "Too many open files", "Permission denied", "Read-only file system", "Cannot allocate")
+"""What RocksDB says where the machine, not the database, is at fault: deleting the state would not mend that."""
 
 
 class StateLocked(CrawlError):
@@ -91,16 +101,50 @@ class Database:
         try:
             self._db = Rdict(str(path), memory.options(), column_families={CACHE_COLUMN: memory.options()})
         except Exception as error:
-            if "lock" in str(error).lower():
+            if any(words in str(error) for words in _LOCKED):
                 raise StateLocked(f"{path}: {error}") from error
             raise
-        self.get = self._db.get
+        self._get = self._db.get
         self._cache = self._db.get_column_family(CACHE_COLUMN)
 
+    def get(self, key: bytes) -> bytes | None:
+        """The row, or None."""
+        try:
+            value: bytes | None = self._get(key)
+        except Exception as error:
+            self._condemn(error)
+            raise
+        return value
+
+    def _condemn(self, error: Exception) -> None:
+        """Let the next who opens a damaged database see that it is: a damaged block shows only when it is read."""
+        if "Corruption" in str(error):
+            (self.path / DAMAGED).write_text(str(error))
+
+    @property
+    def condemned(self) -> str:
+        """What was found damaged by an earlier reader; empty when nothing was."""
+        mark = self.path / DAMAGED
+        return mark.read_text() if mark.exists() else ""
+
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `start` on, in key order."""
-        rows: Iterator[tuple[bytes, bytes]] = self._db.items(from_key=start)
-        return rows
+        """Rows from `start` on, in key order.
+
+        Raises: Exception: a block is damaged. RocksDB's iterator only ends there, as it does behind the last row.
+        """
+        key = start
+        rows: Iterator[Any] = iter(self._db.items(from_key=start))
+        for key, value in rows:
+            yield key, value
+        try:
+            after = self._db.iter()
+            after.seek(key)
+            if after.valid():
+                after.next()
+            after.status()
+        except Exception as error:
+            self._condemn(error)
+            raise
 
     def write(self, changes: dict[bytes, bytes | None]) -> None:
         """Apply all changes, or none."""
@@ -123,7 +167,7 @@ class Database:
 
     def close(self) -> None:
         """Release the database and its lock."""
-        del self.get
+        del self._get
         self._cache.close()
         self._db.close()
 
@@ -164,10 +208,24 @@ class Partition:
             self.db = Database(self._path, self._memory)
         except StateLocked:
             raise
-        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exception for a damaged database
+        except Exception as error:  # rocksdict raises bare Exception for a damaged database
+            if any(words in str(error) for words in _NOT_DAMAGE):
+                raise
             log.warning("state_damaged", path=str(self._path), error=str(error), then="rebuilt from the log")
             shutil.rmtree(self._path, ignore_errors=True)
             self.db = Database(self._path, self._memory)
+        try:
+            self._read()
+        except Exception:
+            if not self.db.condemned:
+                self.db.close()
+                raise
+        if self.db.condemned:
+            self.rebuild(f"it is damaged: {self.db.condemned}")
+
+    def _read(self) -> None:
+        if self.db.condemned:
+            return
         stored = self.db.get(r.META)
         meta = self._checked(r.read_meta(stored)) if stored else None
         if stored and meta is None:
@@ -179,7 +237,7 @@ class Partition:
         self.rows = r.Rows(self.db)
         self.fold = Fold(self.number, self._places, self.rows, self._cached_pages)
         self.offset = self.checkpointed = meta.offset if meta else 0
-        self.last_hash = meta.last_hash if meta else 0
+        self._last_hash = meta.last_hash if meta else 0
         self._last_value: bytes | None = None
 
     def _checked(self, meta: r.Meta) -> r.Meta | None:
@@ -211,7 +269,17 @@ class Partition:
     def skip_to(self, offset: int) -> None:
         """Go on at a later offset: the log holds no record between."""
         assert offset >= self.offset
+        if offset > self.offset:
+            self._last_hash, self._last_value = 0, None
         self.offset = offset
+
+    @property
+    def last_hash(self) -> int:
+        """xxh3_64 of the record folded last; 0 when there is none right before the offset."""
+        if self._last_value is not None:
+            self._last_hash = xxhash.xxh3_64_intdigest(self._last_value)
+            self._last_value = None
+        return self._last_hash
 
     @property
     def changes(self) -> int:
@@ -226,12 +294,8 @@ class Partition:
         if self.offset == self.checkpointed:
             return self.offset
         self.fold.flush()
-        if self._last_value is not None:
-            self.last_hash = xxhash.xxh3_64_intdigest(self._last_value)
-            self._last_value = None
-        meta = r.Meta(
-            r.FORMAT, fold_version(), self.number, self.offset, self.identity.cluster, self.identity.topic, self.last_hash
-        )
+        log_ids = self.identity.cluster, self.identity.topic
+        meta = r.Meta(r.FORMAT, fold_version(), self.number, self.offset, *log_ids, self.last_hash)
         self.db.write({**self.rows.dirty, r.META: r.pack(meta)})
         self.rows.taken()
         self.checkpointed = self.offset

@@ -1,0 +1,679 @@
+"""The fold: pure, total, and the same rows for the same log however it is read."""
+
+import json
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crawlog.schemas import urls as u
+from crawlog.streams import rows as r
+from crawlog.streams.domain import Places
+from crawlog.streams.fold import Effects, Fold
+
+UNHURRIED = settings(deadline=None)
+PLACES = Places(1)
+AT = 1_700_000_000.0
+ANY = u.JobSpec(scope=u.ScopeSpec(kind="any"))
+
+
+def spec(**changes: Any) -> u.JobSpec:
+    """A job without a scope, but for these changes."""
+    return u.JobSpec(**{"scope": ANY.scope, **changes})
+
+
+def job(name: str = "j", epoch: int = 0, **changes: Any) -> bytes:
+    """A job record."""
+    return u.encode(u.UrlsRecord(job=name, epoch=epoch, spec=spec(**changes)))
+
+
+def found(*urls: str, job: str | None = "j", fwd: int = 0, **fields: Any) -> bytes:
+    """A found of URLs that share their other fields."""
+    return u.encode(u.UrlsRecord(job=job, fwd=fwd, urls=[u.FoundUrl(url, **fields) for url in urls]))
+
+
+def done(url: str, row: int, status: u.Status = "fetched", job: str = "j", epoch: int = 0, **fields: Any) -> bytes:
+    """A done of one URL."""
+    return u.encode(u.UrlsRecord(job=job, epoch=epoch, results=[u.Result(url, row, status, **fields)]))
+
+
+class State:
+    """A fold over memory, and the log's end."""
+
+    def __init__(self, *values: bytes, places: Places = PLACES, partition: int = 0) -> None:
+        self.base = r.Memory()
+        self.places = places
+        self.partition = partition
+        self.offset = 0
+        self.open()
+        self.take(*values)
+
+    def open(self) -> None:
+        """Open what was checkpointed last."""
+        self.rows = r.Rows(self.base)
+        self.fold = Fold(self.partition, self.places, self.rows, cached_pages=2)
+
+    def checkpoint(self) -> None:
+        """Write all changes."""
+        self.fold.flush()
+        self.base.write(self.rows.taken())
+
+    def take(self, *values: bytes | None) -> list[Effects]:
+        """Fold records as the log's next ones."""
+        effects = []
+        for value in values:
+            effects.append(self.fold.take(value, self.offset, AT))
+            self.offset += 1
+        return effects
+
+    def digest(self) -> str:
+        """Digest of all rows."""
+        self.checkpoint()
+        return r.digest(self.base.scan(b""))
+
+    def queued(self, kind: bytes = b"q") -> list[r.QueueRow]:
+        """Rows of one kind, in key order."""
+        return [r.read_queued(value) for _, value in self.rows.scan(kind)]
+
+    def urls(self) -> list[str]:
+        """URLs to fetch, in key order."""
+        return [row.url for row in self.queued()]
+
+    @property
+    def counts(self) -> Any:
+        """Counts of job j."""
+        return self.fold.jobs["j"].counts
+
+
+def sequence(offset: int, index: int = 0) -> int:
+    """The sequence of a found URL."""
+    return (offset << 16) + index
+
+
+A, B, C = "http://a.com/", "http://b.com/x", "https://c.org/?q=1"
+
+# ---------------------------------------------------------------------- total
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+NUMBERS = st.sampled_from(
+    [0, 1, -1, 127, 128, -129, 65_535, 65_536, 1 << 31, (1 << 63) - 1, 1 << 63, 1 << 64, -(1 << 63), 1 << 70]
+)
+FLOATS = st.sampled_from([0, 0.5, -1.0, 1e18, 1e306, 1.7e308, -1e308, 5e-324])
+URLS = st.sampled_from(
+    [
+        A,
+        B,
+        C,
+        "",
+        "x",
+        "http:",
+        "http://",
+        "https://[::1",
+        "http://a.com",
+        "ftp://a.com/",
+        "http://a..b/",
+        "http://münchen.de/",
+        "http://xn--/",
+        "http://a.com:99999/",
+        "http://%00/",
+        "http://..",
+        "http://u:p@a.com/",
+        "http://a.com/" + "x/" * 50,
+        "http://[::1]:80/",
+        "http:///",
+        "https://@",
+        "http://:80/",
+        "http://1.2.3.4/",
+        "http://\u0130.com/",
+        "\x00",
+    ]
+) | st.text(max_size=20)
+VALUES = (
+    JSON | NUMBERS | FLOATS | URLS | st.sampled_from(["j", "default", "seed", "redirect", "failed", "fetched", "host"])
+)
+
+
+def optional(**fields: "st.SearchStrategy[Any]") -> "st.SearchStrategy[dict[str, Any]]":
+    """Objects with any of these fields."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+FOUND = optional(
+    url=URLS,
+    depth=NUMBERS,
+    priority=NUMBERS,
+    hops=NUMBERS,
+    joins=st.booleans(),
+    source=st.sampled_from(["seed", "link", "redirect"]),
+    parent=URLS,
+)
+RESULT = optional(
+    url=URLS,
+    row=NUMBERS | st.integers(0, 6).map(sequence),
+    status=st.sampled_from(["fetched", "failed", "refused"]),
+    priority=NUMBERS,
+    attempt=NUMBERS,
+    depth=NUMBERS,
+    at=FLOATS,
+    next_at=FLOATS,
+    delay_s=FLOATS,
+    host_wait_s=FLOATS,
+)
+PATTERNS = st.lists(st.sampled_from(["(", "a", "(a{900}){1}" * 40, "\\", "[[:foo:]]"]), max_size=40)
+SPEC = optional(
+    rev=NUMBERS,
+    max_depth=NUMBERS | st.none(),
+    max_pages_per_domain=NUMBERS | st.none(),
+    max_redirects=NUMBERS,
+    max_url_length=NUMBERS,
+    order=st.sampled_from(["fifo", "lifo"]),
+    confirm=st.booleans(),
+    state=st.sampled_from(["running", "stopped"]),
+    scope=optional(kind=st.sampled_from(["any", "host", "domain"]), include=PATTERNS, exclude=PATTERNS),
+    canonical=optional(drop_params=st.lists(st.text(max_size=3), max_size=3)),
+)
+RECORD = optional(
+    job=st.sampled_from(["j", "k", "default", "", "ü\n"]) | st.none(), epoch=NUMBERS, fwd=NUMBERS, at=FLOATS
+).flatmap(
+    lambda head: st.one_of(
+        st.fixed_dictionaries({"urls": st.lists(FOUND | VALUES, max_size=4)}),
+        st.fixed_dictionaries({"results": st.lists(RESULT | VALUES, max_size=4)}),
+        st.fixed_dictionaries({"spec": SPEC | VALUES}),
+        FOUND,
+        JSON.filter(lambda value: isinstance(value, dict)),
+    ).map(lambda rest: {**head, **rest})
+)
+
+
+def as_json(value: Any) -> bytes:
+    """JSON, unpaired surrogates, NaN and all."""
+    return json.dumps(value).encode()
+
+
+@settings(UNHURRIED, max_examples=400)
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=40), JSON.map(as_json), RECORD.map(as_json)), max_size=12))
+def test_no_record_breaks_the_fold(values: list[bytes | None]) -> None:
+    """Whatever stands in the log is folded, counted or dead; the state can be written and opened after it."""
+    state = State(job(max_depth=3), found(A, B, depth=2))
+    state.take(*values)
+    state.checkpoint()
+    state.open()
+    state.take(found(C))
+
+
+@settings(UNHURRIED, max_examples=200)
+@given(st.data())
+def test_a_damaged_record_breaks_nothing(data: st.DataObject) -> None:
+    """A valid record with bytes changed."""
+    valid = data.draw(st.sampled_from([job(rev=2), found(A, B, depth=1, priority=5), done(A, sequence(1))]))
+    record = bytearray(valid)
+    for at in data.draw(st.lists(st.integers(0, len(record) - 1), min_size=1, max_size=3)):
+        record[at] = data.draw(st.integers(0, 255))
+    state = State(job(max_depth=3), found(A))
+    state.take(bytes(record))
+    state.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "empty value"),
+        (b"not a url", "neither a JSON object nor"),
+        (b'{"v": 2, "url": "http://a.com/"}', "Invalid value 2"),
+        (b'{"job": "j"}', "exactly one of"),
+        (b'{"results": []}', "names its job"),
+        (b"[" * 99_999, "neither a JSON object nor"),
+        (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(scope=u.ScopeSpec(include=("(",))))), "not an RE2 expression"),
+        (u.encode(u.UrlsRecord(job="k", epoch=65_536, spec=ANY)), "epoch 65536"),
+    ],
+)
+def test_what_cannot_be_understood_is_dead(value: bytes | None, why: str) -> None:
+    """The dead letter says why; nothing else happens."""
+    state = State(job())
+    before = state.digest()
+    [effects] = state.take(value)
+    assert why in effects.dead[0]
+    assert state.digest() == before
+
+
+@pytest.mark.parametrize(
+    "bad", [{"url": "ftp://a.com/"}, {"url": A, "depth": -1}, {"url": A, "depth": 1 << 70}, {"url": A, "hops": -1}]
+)
+def test_a_bad_entry_is_counted_and_its_neighbours_are_taken(bad: dict[str, Any]) -> None:
+    """One URL of a batch makes no sense."""
+    state = State(job())
+    state.take(as_json({"job": "j", "urls": [bad, {"url": B}]}))
+    assert state.urls() == [B]
+    assert state.counts.bad == 1
+
+
+def test_a_priority_beyond_the_range_is_the_nearest_within() -> None:
+    """Such a URL is queued, found nearer and done like any other."""
+    state = State(job(max_depth=5), found(A, depth=3, priority=1000), found(A, depth=1, priority=1000))
+    assert [(row.depth, row.priority) for row in state.queued()] == [(1, 127)]
+    state.take(done(A, sequence(1), priority=127, depth=1))
+    assert state.urls() == []
+
+
+# ---------------------------------------------------------------------- the same rows
+
+
+def crawl(seed: int, records: int = 60) -> list[bytes]:
+    """A log as workers and others may write it: jobs, founds, dones in and out of time, parked and misplaced ones."""
+    draw = random.Random(seed)
+    urls = [f"http://{host}.com/{page}" for host in "abc" for page in range(5)]
+    log = [job(max_depth=4, max_pages_per_domain=12)] if draw.random() < 0.8 else []
+    for _ in range(records):
+        name = draw.choice(["j", "j", "j", "k", None])
+        kind = draw.random()
+        if kind < 0.45:
+            some = draw.sample(urls, 3)
+            log.append(found(*some, job=name, depth=draw.randrange(6), priority=draw.choice([0, 0, 5, 200])))
+        elif kind < 0.9:
+            fields: dict[str, Any] = {
+                "attempt": draw.randrange(1, 4),
+                "depth": draw.randrange(5),
+                "host_wait_s": draw.choice([0, 9]),
+            }
+            if draw.random() < 0.4:
+                fields |= {"next_at": AT + draw.randrange(100), "delay_s": 7.0}
+            row = sequence(draw.randrange(len(log) + 1), draw.randrange(3))
+            status: u.Status = draw.choice(["fetched", "failed", "failed", "refused", "redirected"])
+            log.append(done(draw.choice(urls), row, status, job=name or "default", **fields))
+        else:
+            log.append(
+                job(
+                    draw.choice(["j", "k"]),
+                    rev=draw.randrange(1, 5),
+                    max_depth=draw.choice([3, None]),
+                    order=draw.choice(["fifo", "lifo"]),
+                )
+            )
+    return log
+
+
+def true_dones(log: list[bytes]) -> list[bytes]:
+    """The log with dones aimed at what is queued at that point, so that most of them count."""
+    state = State()
+    aimed = []
+    for at, value in enumerate(log):
+        chosen = value
+        record = u.decode(value)
+        rows = list(state.rows.scan(b"q")) + list(state.rows.scan(b"w"))
+        if record.results and rows:
+            key, stored = rows[at % len(rows)]
+            row = r.read_queued(stored)
+            target = state.fold.numbers[int.from_bytes(key[1:3], "big")]
+            number = int.from_bytes(key[-8:], "big")
+            number = (1 << 64) - 1 - number if key[:1] == b"q" and target.lifo else number
+            old = record.results[0]
+            chosen = done(
+                row.url,
+                number,
+                old.status,
+                target.name,
+                target.epoch,
+                priority=row.priority,
+                attempt=row.attempt + 1,
+                depth=old.depth,
+                next_at=old.next_at,
+                delay_s=old.delay_s,
+                host_wait_s=old.host_wait_s,
+            )
+        aimed.append(chosen)
+        state.take(chosen)
+    return aimed
+
+
+LOGS = st.integers(0, 10_000).map(lambda seed: true_dones(crawl(seed)))
+
+
+@settings(UNHURRIED, max_examples=60)
+@given(LOGS, st.lists(st.integers(0, 60)), st.lists(st.integers(0, 60)))
+def test_checkpoints_and_restarts_do_not_show(log: list[bytes], checkpoints: list[int], restarts: list[int]) -> None:
+    """All at once, or with checkpoints and reopened states anywhere: the same digest."""
+    other = State()
+    for at, value in enumerate(log):
+        if at in checkpoints or at in restarts:
+            other.checkpoint()
+        if at in restarts:
+            other.open()
+        other.take(value)
+    assert other.digest() == State(*log).digest()
+
+
+@settings(UNHURRIED, max_examples=60)
+@given(LOGS)
+def test_counts_equal_a_recount_of_the_rows(log: list[bytes]) -> None:
+    """Queued, by job and by host; every waiting row has its due-time key and no other."""
+    state = State(*log)
+    state.checkpoint()
+    rows = list(state.rows.scan(b"q")) + list(state.rows.scan(b"w"))
+    for number, known in state.fold.numbers.items():
+        mine = [key for key, _ in rows if int.from_bytes(key[1:3], "big") == number]
+        assert known.counts.queued == len(mine)
+        for key, value in state.rows.scan(b"g" + number.to_bytes(2, "big")):
+            assert r.read_host_queue(value).queued == sum(other[3:11] == key[3:] for other in mine)
+    waiting = {b"d" + r.read_queued(value).due_ms.to_bytes(8, "big") + key[1:] for key, value in state.rows.scan(b"w")}
+    assert {key for key, _ in state.rows.scan(b"d")} == waiting
+
+
+@settings(UNHURRIED, max_examples=60)
+@given(LOGS)
+def test_no_url_is_lost(log: list[bytes]) -> None:
+    """What was accepted is queued, waiting or counted as done: accepted is what the seen rows hold."""
+    state = State(*log)
+    state.checkpoint()
+    for number, known in state.fold.numbers.items():
+        counts = known.counts
+        seen = sum(1 for _ in state.rows.scan(b"f" + number.to_bytes(2, "big")))
+        assert counts.queued + counts.fetched + counts.redirected + counts.failed + counts.refused >= seen
+
+
+# ---------------------------------------------------------------------- dones
+
+
+def test_a_done_removes_its_row() -> None:
+    """The URL stays known."""
+    state = State(job(), found(A, B), done(A, sequence(1), at=AT + 5))
+    assert state.urls() == [B]
+    assert (state.counts.fetched, state.counts.queued) == (1, 1)
+    state.take(found(A))
+    assert state.urls() == [B]
+
+
+STALE: dict[str, Callable[[], bytes]] = {
+    "doubled": lambda: done(A, sequence(1)),
+    "another URL's row": lambda: done(A, sequence(2)),
+    "another URL of the host": lambda: done("http://b.com/y", sequence(2)),
+    "an older attempt": lambda: done(B, sequence(2), "failed", attempt=1, next_at=AT + 9),
+    "an attempt too many": lambda: done(B, sequence(2), "failed", attempt=3, next_at=AT + 9),
+    "another epoch": lambda: done(B, sequence(2), epoch=1),
+    "an unknown row": lambda: done(B, sequence(77)),
+    "an unknown host": lambda: done("http://nobody.com/", sequence(2)),
+}
+
+
+@pytest.mark.parametrize("case", STALE)
+def test_a_late_or_doubled_done_changes_nothing(case: str) -> None:
+    """No row but the count of folded records."""
+    state = State(job(), found(A), found(B), done(A, sequence(1)), done(B, sequence(2), "failed", next_at=AT + 5))
+    state.checkpoint()
+    before = dict(state.base.rows)
+    state.take(STALE[case]())
+    state.checkpoint()
+    assert [key[:1] for key in before if state.base.rows[key] != before[key]] == [b"c"]
+    assert before.keys() == state.base.rows.keys()
+
+
+def test_a_failed_url_waits_for_its_next_attempt() -> None:
+    """It leaves the queue and is in the due-time index, with the wait as a duration."""
+    state = State(job(), found(A), done(A, sequence(1), "failed", attempt=1, next_at=AT + 5, delay_s=5.0))
+    assert state.urls() == []
+    [waiting] = state.queued(b"w")
+    assert (waiting.attempt, waiting.due_ms, waiting.wait_s) == (1, int((AT + 5) * 1000), 5.0)
+    assert (state.counts.queued, state.counts.retried) == (1, 1)
+
+
+def test_a_late_success_ends_a_waiting_url() -> None:
+    """A worker that lost its partition had it all the same: the page is in the log."""
+    state = State(job(), found(A), done(A, sequence(1), "failed", next_at=AT + 5), done(A, sequence(1)))
+    assert state.queued(b"w") == []
+    assert list(state.rows.scan(b"d")) == []
+    assert state.counts.queued == 0
+
+
+def test_a_host_remembers_its_last_answer() -> None:
+    """Failures are counted while it asks for rest, and forgotten with the first good answer."""
+    state = State(job(), found(A, "http://a.com/2"))
+    host = r.host_key(r.hashed("http://a.com:80"))
+    state.take(done(A, sequence(1), "failed", next_at=AT, at=AT, host_wait_s=60.0))
+    assert r.read_host(state.rows.get(host) or b"") == r.HostRow(AT, 60.0, 1)
+    state.take(done("http://a.com/2", sequence(1, 1), at=AT + 70))
+    assert r.read_host(state.rows.get(host) or b"") == r.HostRow(AT + 70, 0.0, 0)
+
+
+def test_a_done_without_a_time_has_its_records() -> None:
+    """The log's clock stands in."""
+    state = State(job(), found(A), done(A, sequence(1)))
+    assert r.read_host(state.rows.get(r.host_key(r.hashed("http://a.com:80"))) or b"").last_at == AT
+
+
+# ---------------------------------------------------------------------- depth
+
+
+def test_a_queued_url_found_nearer_is_lowered_in_place() -> None:
+    """One row, the lesser depth, the old place in the queue."""
+    state = State(job(max_depth=5), found(A, depth=3), found("http://a.com/2"), found(A, depth=1))
+    assert [(row.url, row.depth) for row in state.queued()] == [(A, 1), ("http://a.com/2", 0)]
+
+
+def test_a_lowered_url_beyond_the_window_is_still_found() -> None:
+    """Written at a checkpoint, then lowered: a scan of its queue sees it before the next checkpoint."""
+    state = State(job(max_depth=5), found(A, depth=3))
+    state.checkpoint()
+    state.take(found(A, depth=1))
+    prefix = r.queue_key(1, r.hashed("http://a.com:80"), 127, 0, lifo=False)[: r.QUEUE_PREFIX_BYTES]
+    assert [r.read_queued(value).depth for _, value in state.rows.scan_queue(prefix, prefix, 10)] == [1]
+
+
+def test_a_waiting_url_found_nearer_is_lowered_in_place() -> None:
+    """It still waits."""
+    state = State(job(max_depth=5), found(A, depth=3), done(A, sequence(1), "failed", depth=3, next_at=AT + 5))
+    state.take(found(A, depth=1))
+    assert [(row.depth, row.attempt) for row in state.queued(b"w")] == [(1, 1)]
+    assert state.urls() == []
+
+
+def test_a_url_found_nearer_while_in_flight_is_fetched_again() -> None:
+    """The done tells a greater depth than the row: the row stays; the second done ends it."""
+    state = State(job(max_depth=5), found(A, depth=3), found(A, depth=1), done(A, sequence(1), depth=3))
+    assert state.urls() == [A]
+    state.take(done(A, sequence(1), depth=1))
+    assert (state.urls(), state.counts.fetched, state.counts.queued) == ([], 1, 0)
+
+
+def test_a_url_found_nearer_after_it_was_done_is_queued_again() -> None:
+    """Its links may now be within the limit."""
+    state = State(job(max_depth=5), found(A, depth=3), done(A, sequence(1), depth=3), found(A, depth=1))
+    assert [(row.url, row.depth) for row in state.queued()] == [(A, 1)]
+
+
+@pytest.mark.parametrize("depth", [3, 4])
+def test_a_url_found_no_nearer_is_known(depth: int) -> None:
+    """At the same depth or deeper."""
+    state = State(job(max_depth=5), found(A, depth=3), found(A, depth=depth))
+    assert (len(state.queued()), state.counts.seen) == (1, 1)
+
+
+# ---------------------------------------------------------------------- rules
+
+
+@pytest.mark.parametrize(
+    ("changes", "url", "fields", "rule"),
+    [
+        ({"max_depth": 2}, A, {"depth": 3}, "depth"),
+        ({"max_redirects": 2}, A, {"hops": 3}, "redirects"),
+        ({"max_url_length": 20}, A + "x" * 20, {}, "url_length"),
+        ({"scope": u.ScopeSpec(names=("a.com",))}, B, {"source": "link"}, "scope"),
+        ({"scope": u.ScopeSpec(kind="any", exclude=("/x$",))}, B, {}, "exclude"),
+        ({"scope": u.ScopeSpec(kind="any", include=("/y$",))}, B, {}, "include"),
+        ({}, A + "a/a/a/a/a", {}, "trap_path"),
+    ],
+)
+def test_a_refused_url_is_counted_by_rule(changes: dict[str, Any], url: str, fields: dict[str, Any], rule: str) -> None:
+    """It is neither queued nor marked."""
+    state = State(job(**changes), found(url, **fields))
+    assert state.counts.dropped == {rule: 1}
+    state.checkpoint()
+    assert not {b"q", b"f", b"b"} & {key[:1] for key in state.base.rows}
+
+
+def test_a_domain_has_a_budget() -> None:
+    """URLs ever queued count, over all its hosts."""
+    state = State(job(max_pages_per_domain=2), found("http://a.com/1", "http://www.a.com/2", "http://a.com/3", B))
+    assert sorted(state.urls()) == ["http://a.com/1", B, "http://www.a.com/2"]
+    assert state.counts.dropped == {"domain_budget": 1}
+
+
+@pytest.mark.parametrize("fields", [{"source": "seed"}, {"source": "redirect", "joins": True}])
+def test_a_seed_and_its_redirect_join_the_scope(fields: dict[str, Any]) -> None:
+    """From then on links to that domain are in scope, after a restart too."""
+    state = State(job(scope=u.ScopeSpec()), found(A, **fields))
+    state.checkpoint()
+    state.open()
+    state.take(found("http://www.a.com/2", B, source="link"))
+    assert state.urls().count("http://www.a.com/2") == 1
+    assert state.counts.dropped == {"scope": 1}
+
+
+@pytest.mark.parametrize(("order", "expected"), [("fifo", ["3", "1", "2", "4"]), ("lifo", ["3", "4", "2", "1"])])
+def test_key_order_is_fetch_order(order: str, expected: list[str]) -> None:
+    """The priority first, then first in or last in."""
+    urls = [u.FoundUrl(f"http://a.com/{n}", priority=5 if n == 3 else 0) for n in (1, 2, 3, 4)]
+    state = State(job(order=order), u.encode(u.UrlsRecord(job="j", urls=urls)))
+    assert [url[-1] for url in state.urls()] == expected
+
+
+def test_two_spellings_are_one_url() -> None:
+    """The job's canonical rules apply to what any producer wrote."""
+    state = State(job(), found("HTTP://A.com:80/?utm_source=x&b=1#f", "http://a.com/?b=1"))
+    assert state.urls() == ["http://a.com/?b=1"]
+
+
+# ---------------------------------------------------------------------- jobs
+
+
+def test_founds_of_an_unknown_job_are_parked_and_taken_in_order() -> None:
+    """Across a restart; others' stay parked."""
+    state = State(found("http://a.com/2"), found(B, job="k"), found("http://a.com/1", "ftp://x/"))
+    state.checkpoint()
+    state.open()
+    state.take(job())
+    assert state.urls() == ["http://a.com/2", "http://a.com/1"]
+    assert len(list(state.rows.scan(b"p"))) == 1
+
+
+def test_a_parked_url_is_queued_where_it_was_found() -> None:
+    """Its place in the queue is its own, not the job record's."""
+    state = State(found(A), job())
+    state.take(done(A, sequence(0)))
+    assert state.urls() == []
+
+
+def test_a_bare_record_belongs_to_the_one_active_job() -> None:
+    """A JSON object or a line."""
+    state = State(job(), b'{"url": "http://a.com/"}', b"http://b.com/x\n")
+    assert sorted(state.urls()) == [A, B]
+    assert state.counts.queued == 2
+
+
+@pytest.mark.parametrize("before", [[], [job("j"), job("k")], [job("j", state="stopped")]])
+def test_a_bare_record_without_one_active_job_belongs_to_default(before: list[bytes]) -> None:
+    """With the scope of its own host."""
+    state = State(*before, b"http://a.com/", found("http://www.a.com/", "http://a.com/2", job="default", source="link"))
+    assert state.urls() == [A, "http://a.com/2"]
+    assert state.fold.jobs["default"].counts.dropped == {"scope": 1}
+
+
+def test_default_needs_no_job_record() -> None:
+    """A found that names it is not parked."""
+    assert State(found(A, job="default")).urls() == [A]
+
+
+def test_only_a_newer_revision_changes_a_job() -> None:
+    """The same record twice, or an older one late, changes nothing."""
+    state = State(job(rev=2, max_depth=1), job(rev=1, max_depth=9), job(rev=2, max_depth=9))
+    assert state.fold.jobs["j"].spec.max_depth == 1
+    state.take(job(rev=3, max_depth=9))
+    assert state.fold.jobs["j"].spec.max_depth == 9
+
+
+@pytest.mark.parametrize("change", [{"order": "lifo"}, {"confirm": False}])
+def test_order_and_confirmation_are_fixed_for_a_jobs_life(change: dict[str, Any]) -> None:
+    """Keys and pages in the state depend on them: a queued URL would never be done, a known one not be known."""
+    state = State(job(), found(A), job(rev=2, **change), done(A, sequence(1)), found(A))
+    assert state.urls() == []
+    assert (state.counts.fetched, state.counts.seen) == (1, 1)
+
+
+def test_a_new_epoch_offers_all_urls_anew() -> None:
+    """Dones of the old one no longer count."""
+    state = State(job(), found(A), done(A, sequence(1)), job(rev=2, epoch=1), found(A))
+    assert state.urls() == [A]
+    state.take(done(A, sequence(4), epoch=0))
+    assert state.urls() == [A]
+    state.take(done(A, sequence(4), epoch=1))
+    assert state.urls() == []
+
+
+# ---------------------------------------------------------------------- misplaced
+
+EIGHT = Places(8)
+
+
+def elsewhere(partition: int) -> Iterable[str]:
+    """URLs of other partitions."""
+    return (url for n in range(100) if EIGHT.of(url := f"http://site{n}.com/").partition != partition)
+
+
+def test_a_misplaced_url_is_forwarded_once() -> None:
+    """All of its fields travel; nothing is queued here."""
+    url = next(iter(elsewhere(0)))
+    state = State(job(), places=EIGHT)
+    [effects] = state.take(found(url, depth=2, priority=3, source="link", parent=A))
+    [(partition, record)] = effects.forward.items()
+    assert partition == EIGHT.of(url).partition
+    assert (record.fwd, record.urls) == (1, [u.FoundUrl(url, 2, 3, "link", A)])
+    assert state.urls() == []
+
+
+def test_urls_that_are_at_home_stay() -> None:
+    """One record, one URL of this partition and three others: a record each where they belong."""
+    others = list(elsewhere(0))[:3]
+    home = next(url for n in range(100) if EIGHT.of(url := f"http://site{n}.com/").partition == 0)
+    state = State(job(), places=EIGHT)
+    [effects] = state.take(found(home, *others))
+    assert state.urls() == [home]
+    assert sorted(url.url for record in effects.forward.values() for url in record.urls or []) == sorted(others)
+    assert {EIGHT.of(url).partition for url in others} == effects.forward.keys()
+
+
+def test_a_url_misplaced_again_is_dead() -> None:
+    """Producers that disagree would send it round for ever."""
+    url = next(iter(elsewhere(0)))
+    [effects] = State(job(), places=EIGHT).take(found(url, fwd=1))
+    assert effects.forward == {}
+    assert url in effects.dead[0]
+
+
+def test_a_misplaced_url_of_an_unknown_job_is_forwarded() -> None:
+    """It is parked where it belongs, not here."""
+    state = State(places=EIGHT)
+    [effects] = state.take(found(next(iter(elsewhere(0)))))
+    assert len(effects.forward) == 1
+    assert list(state.rows.scan(b"p")) == []
+
+
+# ---------------------------------------------------------------------- in passing
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_a_lowered_url_is_told_to_nobody(confirm: bool) -> None:
+    """Without confirmation no depth is kept, so a nearer one is simply known."""
+    state = State(job(max_depth=5, confirm=confirm), found(A, depth=3), found(A, depth=1))
+    assert len(state.queued()) == 1
+
+
+def test_a_host_with_nothing_queued_says_so() -> None:
+    """Its row stays and counts none."""
+    state = State(job(), found(A), done(A, sequence(1)))
+    state.checkpoint()
+    assert [r.read_host_queue(value).queued for _, value in state.rows.scan(b"g")] == [0]

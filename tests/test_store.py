@@ -1,0 +1,313 @@
+"""The state on disk: a checkpoint is all or nothing, and what does not fit the log is built again."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawlog.schemas import urls as u
+from crawlog.streams import rows as r
+from crawlog.streams import store
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.store import Database, Identity, Memory, Partition, StateLocked
+
+PLACES = Places(1)
+LOG = Identity("cluster", "topic")
+JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
+
+
+def found(first: int, number: int = 100) -> bytes:
+    """A found of so many URLs on ten hosts."""
+    urls = [u.FoundUrl(f"http://host{n % 10}.com/{n}") for n in range(first, first + number)]
+    return u.encode(u.UrlsRecord(job="j", urls=urls))
+
+
+class Opened:
+    """Partitions of one folder, closed at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "state" / "0"
+        self.memory = Memory(8)
+        self.open: list[Partition] = []
+
+    def __call__(self, identity: Identity = LOG, number: int = 0) -> Partition:
+        """Open the partition."""
+        partition = Partition(self.path, number, PLACES, identity, self.memory, cached_pages=64)
+        self.open.append(partition)
+        return partition
+
+    def close(self, partition: Partition) -> None:
+        """Close one as a death would: without a checkpoint."""
+        self.open.remove(partition)
+        partition.close()
+
+    def filled(self, records: int = 20) -> Partition:
+        """A job and some founds, checkpointed."""
+        partition = self()
+        for value in [JOB, *(found(n * 100) for n in range(records))]:
+            partition.take(value, partition.offset, 1.0)
+        partition.checkpoint()
+        return partition
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    """Opens partitions, and closes them."""
+    opener = Opened(tmp_path)
+    yield opener
+    for partition in opener.open:
+        partition.close()
+
+
+def test_a_checkpoint_survives(opened: Opened) -> None:
+    """Offset, hash, rows and digest are the same after reopening."""
+    partition = opened.filled()
+    before = (partition.offset, partition.last_hash, partition.digest())
+    opened.close(partition)
+    again = opened()
+    assert (again.offset, again.last_hash, again.digest()) == before
+    assert before[0] == 21
+
+
+def test_what_was_not_checkpointed_is_not_there(opened: Opened) -> None:
+    """Neither rows nor offset: the log is read again from the checkpoint on, to the same state."""
+    partition = opened.filled()
+    before = partition.digest()
+    partition.take(found(9_000), 21, 1.0)
+    partition.fold.flush()
+    opened.close(partition)
+    again = opened()
+    assert (again.offset, again.digest()) == (21, before)
+
+
+def test_one_checkpoint_or_many_give_one_digest(opened: Opened, tmp_path: Path) -> None:
+    """The meta row included."""
+    whole = opened.filled()
+    other = Opened(tmp_path / "other")
+    partition = other()
+    for value in [JOB, *(found(n * 100) for n in range(20))]:
+        partition.take(value, partition.offset, 1.0)
+        partition.checkpoint()
+        other.close(partition)
+        partition = other()
+    digest = partition.digest()
+    other.close(partition)
+    assert digest == whole.digest()
+
+
+def test_a_checkpoint_without_a_new_record_writes_nothing(opened: Opened) -> None:
+    """It would only cost the disk."""
+    partition = opened.filled()
+    before = partition.db._db.latest_sequence_number()
+    assert partition.checkpoint() == 21
+    assert partition.db._db.latest_sequence_number() == before
+
+
+def test_a_checkpoint_that_fails_keeps_its_changes(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one writes them."""
+    partition = opened.filled()
+    partition.take(found(9_000), 21, 1.0)
+    changes = dict(partition.rows.dirty)
+    with monkeypatch.context() as patched:
+        patched.setattr(partition.db, "write", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            partition.checkpoint()
+    assert partition.checkpointed == 21
+    assert changes.items() <= partition.rows.dirty.items()
+    assert partition.checkpoint() == 22
+
+
+def test_the_hash_is_that_of_the_record_folded_last(opened: Opened) -> None:
+    """Before a checkpoint too: a restore of an open state compares it with the log."""
+    partition = opened.filled()
+    before = partition.last_hash
+    partition.take(found(9_000), 21, 1.0)
+    after = partition.last_hash
+    assert after != before
+    partition.checkpoint()
+    assert partition.last_hash == after
+
+
+def test_no_hash_is_known_behind_a_gap(opened: Opened) -> None:
+    """The record before the offset is not one that was folded."""
+    partition = opened.filled()
+    partition.skip_to(30)
+    assert partition.last_hash == 0
+
+
+@pytest.mark.parametrize("field", ["fold", "format"])
+def test_a_state_of_another_version_is_refused(opened: Opened, field: str) -> None:
+    """The message says what to do; the state stays as it is."""
+    partition = opened.filled()
+    meta = r.read_meta(partition.db.get(r.META) or b"")
+    other = msgspec.structs.replace(meta, **{field: "0 old" if field == "fold" else 0})
+    partition.db.write({r.META: r.pack(other)})
+    opened.close(partition)
+    with pytest.raises(Misconfigured, match="delete the folder"):
+        opened()
+    database = Database(opened.path, opened.memory)
+    assert database.get(r.job_key(1)) is not None
+    database.close()
+
+
+@pytest.mark.parametrize("identity", [Identity("other", "topic"), Identity("cluster", "other")])
+def test_a_state_of_another_log_is_built_again(opened: Opened, identity: Identity) -> None:
+    """It starts empty, at offset 0, and is that log's from its first checkpoint on."""
+    opened.close(opened.filled())
+    partition = opened(identity)
+    assert (partition.offset, partition.fold.jobs, list(partition.db.scan(b""))) == (0, {}, [])
+    partition.take(JOB, 0, 1.0)
+    partition.checkpoint()
+    opened.close(partition)
+    assert opened(identity).offset == 1
+
+
+def test_a_held_state_is_locked(opened: Opened) -> None:
+    """Not damaged: it must not be thrown away."""
+    partition = opened.filled()
+    with pytest.raises(StateLocked):
+        opened()
+    assert partition.db.get(r.META) is not None
+
+
+def flip(pattern: str, at: float) -> Callable[[Path], None]:
+    """Overwrite 20 bytes of each such file, at this part of its length."""
+
+    def damage(path: Path) -> None:
+        for file in path.glob(pattern):
+            content = bytearray(file.read_bytes())
+            where = int((len(content) - 20) * at)
+            content[where : where + 20] = b"\xff" * 20
+            file.write_bytes(content)
+
+    return damage
+
+
+def cut(pattern: str) -> Callable[[Path], None]:
+    """Cut such files in half."""
+
+    def damage(path: Path) -> None:
+        for file in path.glob(pattern):
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+    return damage
+
+
+def remove(pattern: str) -> Callable[[Path], None]:
+    """Delete such files."""
+
+    def damage(path: Path) -> None:
+        for file in path.glob(pattern):
+            file.unlink()
+
+    return damage
+
+
+def empty(name: str) -> Callable[[Path], None]:
+    """Leave nothing in such a file."""
+    return lambda path: (path / name).write_text("") and None
+
+
+DAMAGES = {
+    "CURRENT gone": remove("CURRENT"),
+    "CURRENT empty": empty("CURRENT"),
+    "MANIFEST gone": remove("MANIFEST-*"),
+    "MANIFEST damaged": flip("MANIFEST-*", 0.5),
+    "table gone": remove("*.sst"),
+    "table cut": cut("*.sst"),
+    "table's end damaged": flip("*.sst", 1.0),
+    "table's start damaged": flip("*.sst", 0.0),
+    "table's middle damaged": flip("*.sst", 0.5),
+    "log gone": remove("*.log"),
+    "log cut": cut("*.log"),
+    "log damaged": flip("*.log", 0.5),
+    "settings gone": remove("OPTIONS-*"),
+    "rocksdict's settings gone": remove("rocksdict-config.json"),
+    "rocksdict's settings empty": empty("rocksdict-config.json"),
+}
+
+
+def refilled(opened: Opened) -> Partition:
+    """Open, fold the log from the state's offset on, and read all rows; as often as a supervisor would try."""
+    log = [JOB, *(found(n * 100) for n in range(40))]
+    for _ in range(3):
+        partition = opened()
+        with contextlib.suppress(Exception):
+            for offset in range(partition.offset, len(log)):
+                partition.take(log[offset], offset, 1.0)
+            partition.checkpoint()
+            partition.digest()
+            return partition
+        assert "Corruption" in partition.db.condemned
+        opened.close(partition)
+    raise AssertionError("it never gets well")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_becomes_that_of_the_log(opened: Opened, tmp_path: Path, damage: str) -> None:
+    """Built again or read on from an older offset: never a state with rows missing."""
+    intact = refilled(Opened(tmp_path / "intact"))
+    partition = opened.filled()
+    partition.db._db.flush()
+    partition.take(found(2_000), 21, 1.0)
+    partition.checkpoint()
+    opened.close(partition)
+    DAMAGES[damage](opened.path)
+    assert refilled(opened).digest() == intact.digest()
+    intact.close()
+
+
+def test_a_damaged_block_ends_a_scan_with_an_error(opened: Opened) -> None:
+    """RocksDB's own iterator only ends early, as if there were no more rows; the next who opens it builds it again."""
+    partition = opened.filled(200)
+    partition.db._db.flush()
+    opened.close(partition)
+    flip("*.sst", 0.5)(opened.path)
+    partition = opened()
+    assert partition.offset == 201
+    with pytest.raises(Exception, match="Corruption"):
+        partition.digest()
+    opened.close(partition)
+    assert opened().offset == 0
+
+
+@pytest.mark.parametrize("words", store._NOT_DAMAGE)
+def test_a_machine_at_fault_costs_no_state(opened: Opened, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    """A full disk or a missing right is reported; deleting the state would not mend it."""
+    opened.close(opened.filled())
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(f"IO error: {words} left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "Rdict", fails)
+        with pytest.raises(OSError, match="IO error"):
+            opened()
+    assert opened().offset == 21
+
+
+def test_a_database_gives_rows_in_key_order(opened: Opened) -> None:
+    """From a key on; deleted ones are gone."""
+    partition = opened()
+    partition.db.write({b"b": b"2", b"a": b"1", b"c": b"3"})
+    partition.db.write({b"b": None})
+    assert list(partition.db.scan(b"a")) == [(b"a", b"1"), (b"c", b"3")]
+    assert list(partition.db.scan(b"b")) == [(b"c", b"3")]
+
+
+def test_the_cache_is_no_part_of_the_state(opened: Opened) -> None:
+    """It is kept, and no digest sees it."""
+    partition = opened.filled()
+    before = partition.digest()
+    partition.db.cache(b"robots", b"rules")
+    assert (partition.digest(), partition.db.cached(b"robots"), partition.db.cached(b"x")) == (before, b"rules", None)
+
+
+def test_a_record_out_of_turn_is_refused(opened: Opened) -> None:
+    """Only the one at exactly the state's offset may be folded."""
+    partition = opened.filled()
+    with pytest.raises(AssertionError):
+        partition.take(JOB, 20, 1.0)
