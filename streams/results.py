@@ -1,0 +1,422 @@
+"""A sink: the fold of crawl.items into one file of rows, with the newest items of each URL.
+
+Reads crawl.items, writes FILE.partial and a RocksDB beside it. The invariant: the state never speaks of bytes that the
+file does not have, since rows are written first and the state after them, in one batch: the rows' places, the input
+offsets, the file's length. At the start the file is cut to that length. Where it cannot be (shorter, missing, another
+log's) all is forgotten and filled again from offset 0: crawl.items is kept.
+
+Superseded rows stay in the partial file until `finalise` leaves them out.
+
+    b"m"                  where this state is: JSON of `Meta`
+    b"k" URL              its newest items: page partition, page offset, start, length, digest, rows
+    b"s" start:8          length:4, of the live blocks in the file's order
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct as Layout
+from typing import BinaryIO, NamedTuple, Self
+
+import msgspec
+import xxhash
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+
+from . import formats
+from .errors import Misconfigured, RetryLater
+from .kafka import LogIdentity
+from .sinks import STDOUT, Entry, Sink
+
+VERSION = 1
+FINAL = "final.json"
+LOCK_S = 1.0
+"""Pause before asking again for what another process has, seconds."""
+
+READ_BYTES = 1 << 20
+MEMORY_BYTES = 4 << 20
+"""Of each of RocksDB's two write buffers and of its cache: a row is 100 bytes."""
+
+_EMPTY = xxhash.xxh3_64_intdigest(b"")
+_block = Layout(">IQQIQI")
+_start = Layout(">Q")
+_length = Layout(">I")
+
+
+def sink_of(job: str, output: str, epoch: int = 0) -> Sink:
+    """The sink of `-o OUTPUT`.
+
+    Raises: Misconfigured: no such format, or not a place where a file can be written.
+    """
+    if output == STDOUT:
+        return Sink(job, output, epoch)
+    path = Path(output).absolute()
+    formats.known(path)
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise Misconfigured(f"cannot write {output}: {path.parent} is no folder that can be written to")
+    return Sink(job, str(path), epoch)
+
+
+class Block(NamedTuple):
+    """Where the newest items of a URL are in the partial file."""
+
+    partition: int
+    offset: int
+    start: int
+    length: int
+    digest: int
+    rows: int
+
+
+class Final(msgspec.Struct, frozen=True):
+    """The file that was made: size and time show whether it is still the same; the offsets, what it holds."""
+
+    size_bytes: int
+    modified_ns: int
+    offsets: dict[int, int]
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the file is still the one that was made."""
+        with suppress(OSError):
+            there = path.stat()
+            return (there.st_size, there.st_mtime_ns) == (self.size_bytes, self.modified_ns)
+        return False
+
+
+class Meta(msgspec.Struct):
+    """Where a state is.
+
+    Attributes:
+        log: Cluster id and topic id of the crawl.items that it is a fold of.
+        offsets: Next input offset of each partition.
+        length: Of the partial file, bytes.
+        live: Of these, bytes that are not superseded.
+        tail: Start, length and digest of the last block: another job's file of the same name is not ours.
+    """
+
+    log: LogIdentity
+    version: int = VERSION
+    offsets: dict[int, int] = {}
+    length: int = 0
+    live: int = 0
+    rows: int = 0
+    tail: tuple[int, int, int] = (0, 0, _EMPTY)
+
+
+class Results:
+    """The state of one sink, open: one process has it at a time.
+
+    Args:
+        log: The crawl.items to be a fold of; None to take it as it is.
+
+    Raises: RetryLater: another process has it, or writes the same file. Misconfigured: a version that this one cannot
+        read, or a place that cannot be written.
+    """
+
+    def __init__(self, data: Path, sink: Sink, log: LogIdentity | None) -> None:
+        self.sink = sink
+        self._folder = sink.folder(data)
+        self.path = sink.partial(data)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self._folder / "lock")
+        try:
+            self._db = self._open()
+            self.meta = self._checked(log)
+            self._file = self._fitted()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others have it."""
+        os.close(self._file)
+        self._db.close()
+        os.close(self._lock)
+
+    def fold(self, records: Iterable[tuple[int, int, Entry | None]]) -> int:
+        """Take records, in the order of each partition: rows to the file, then one batch to the state.
+
+        When it raises nothing has changed, and it may be called again.
+
+        Args:
+            records: (partition, offset, entry); None for a record that holds nothing for this sink.
+
+        Returns: How many rows were written.
+        """
+        batch = _Batch(self._db, self.meta)
+        for partition, offset, found in records:
+            batch.take(partition, offset, found)
+        blocks = b"".join(batch.blocks)
+        if blocks:
+            _write_at(self._file, blocks, self.meta.length)
+        if batch.meta != self.meta:
+            self._write(batch.changes, batch.meta)
+        return batch.written
+
+    def live(self) -> Iterator[tuple[int, int]]:
+        """(start, length) of what is not superseded, in the file's order, neighbours joined."""
+        start = end = 0
+        for key, value in _scan(self._db, b"s"):
+            at, length = _start.unpack_from(key, 1)[0], _length.unpack(value)[0]
+            if at != end:
+                if end > start:
+                    yield start, end - start
+                start = at
+            end = at + length
+        if end > start:
+            yield start, end - start
+
+    def chunks(self) -> Iterator[bytes]:
+        """The newest rows, JSON lines, in pieces that end with a row."""
+        for start, length in self.live():
+            yield from _pieces(self._file, start, length)
+
+    def note_final(self, made: Path) -> None:
+        """Remember what is about to become FILE."""
+        there = made.stat()
+        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets)
+        _replace(self._folder / FINAL, msgspec.json.encode(final))
+
+    def sync(self) -> None:
+        """What was written survives a power cut."""
+        os.fsync(self._file)
+
+    def _open(self) -> Rdict:
+        table = BlockBasedOptions()
+        table.set_block_cache(Cache(MEMORY_BYTES))
+        table.set_bloom_filter(10, block_based=False)
+        options = Options(raw_mode=True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_size(MEMORY_BYTES)
+        options.set_max_write_buffer_number(2)
+        options.set_max_open_files(64)
+        options.set_keep_log_file_num(1)
+        try:
+            return Rdict(str(self._folder / "state"), options)
+        except Exception as error:  # rocksdict raises nothing narrower
+            raise Misconfigured(f"the sink's state in {self._folder} cannot be opened: {error}") from error
+
+    def _checked(self, log: LogIdentity | None) -> Meta:
+        raw = self._db.get(b"m")
+        if raw is None:
+            return Meta(log or LogIdentity("", ""))
+        version = msgspec.json.decode(raw).get("version")
+        if version != VERSION:
+            raise Misconfigured(
+                f"the sink's state in {self._folder} has version {version}, this crawlog reads {VERSION}:"
+                " remove the folder, and it is filled again from crawl.items"
+            )
+        meta = msgspec.json.decode(raw, type=Meta)
+        return meta if log is None or meta.log == log else self._forgotten(log)
+
+    def _fitted(self) -> int:
+        """The partial file, cut to where the state is; or all begins again."""
+        file = self._opened()
+        start, length, digest = self.meta.tail
+        if (
+            os.fstat(file).st_size < self.meta.length
+            or xxhash.xxh3_64_intdigest(os.pread(file, length, start)) != digest
+        ):
+            self.meta = self._forgotten(self.meta.log)
+        os.ftruncate(file, self.meta.length)
+        return file
+
+    def _opened(self) -> int:
+        output, final = Path(self.sink.output), final_of(self._folder)
+        try:
+            if final and final.size_bytes == self.meta.length and final.is_at(output) and not self.path.exists():
+                shutil.copyfile(output, self.path)  # FILE was the partial file: go on from a copy
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise Misconfigured(f"cannot write {self.path}: {error.strerror}") from None
+        try:
+            _lock(file, f"{self.path} is being written by another job")
+        except RetryLater:
+            os.close(file)
+            raise
+        return file
+
+    def _forgotten(self, log: LogIdentity) -> Meta:
+        """Begin again from offset 0."""
+        self._db.close()
+        Rdict.destroy(str(self._folder / "state"), Options(raw_mode=True))
+        self._db = self._open()
+        self._write(WriteBatch(raw_mode=True), Meta(log))
+        return self.meta
+
+    def _write(self, changes: WriteBatch, meta: Meta) -> None:
+        changes.put(b"m", msgspec.json.encode(meta))
+        self._db.write(changes)
+        self.meta = meta
+
+
+class _Batch:
+    """Records on their way into a state: what they change, gathered."""
+
+    def __init__(self, db: Rdict, meta: Meta) -> None:
+        self.meta = msgspec.structs.replace(meta, offsets=dict(meta.offsets))
+        self.changes = WriteBatch(raw_mode=True)
+        self.blocks: list[bytes] = []
+        self.written = 0
+        self._db = db
+        self._known: dict[bytes, Block] = {}
+
+    def take(self, partition: int, offset: int, found: Entry | None) -> None:
+        """One record; one that was taken before changes nothing."""
+        if offset < self.meta.offsets.get(partition, 0):
+            return
+        self.meta.offsets[partition] = offset + 1
+        if found is None:
+            return
+        stored = self._stored(found.key)
+        if stored is None:
+            self._put(found, self._append(found))
+        elif found.page < (stored.partition, stored.offset):
+            return
+        elif (found.digest, len(found.block)) == (stored.digest, stored.length):
+            self._put(found, stored)
+        else:
+            self._drop(stored)
+            self._put(found, self._append(found))
+
+    def _stored(self, key: bytes) -> Block | None:
+        if key in self._known:
+            return self._known[key]
+        raw = self._db.get(b"k" + key)
+        return None if raw is None else Block(*_block.unpack(raw))
+
+    def _put(self, found: Entry, at: Block) -> None:
+        block = at._replace(partition=found.page[0], offset=found.page[1])
+        self._known[found.key] = block
+        self.changes.put(b"k" + found.key, _block.pack(*block))
+
+    def _append(self, found: Entry) -> Block:
+        start, length = self.meta.length, len(found.block)
+        if length:
+            self.blocks.append(found.block)
+            self.changes.put(b"s" + _start.pack(start), _length.pack(length))
+            self.meta.tail = (start, length, found.digest)
+        self.meta.length += length
+        self.meta.live += length
+        self.meta.rows += found.rows
+        self.written += found.rows
+        return Block(0, 0, start, length, found.digest, found.rows)
+
+    def _drop(self, stored: Block) -> None:
+        if stored.length:
+            self.changes.delete(b"s" + _start.pack(stored.start))
+        self.meta.live -= stored.length
+        self.meta.rows -= stored.rows
+
+
+def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> int:
+    """Make FILE of the newest rows, whole or not at all, or write them to `out` where the output is `-`.
+
+    Args:
+        ends: What must have been folded: offsets of crawl.items, by partition.
+
+    Returns: How many rows it has.
+
+    Raises: RetryLater: the state is behind `ends`, or a worker has it. OSError: the disk is full, `out` is closed.
+    """
+    with Results(data, sink, None) as results:
+        behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
+        if behind:
+            raise RetryLater(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
+        if sink.output == STDOUT:
+            out.writelines(results.chunks())
+            out.flush()
+        else:
+            _make(results, Path(sink.output))
+        return results.meta.rows
+
+
+def is_complete(data: Path, sink: Sink, ends: Mapping[int, int]) -> bool:
+    """Whether FILE is there, as it was made, and holds all up to `ends`; never for standard output."""
+    final = final_of(sink.folder(data))
+    if final is None or sink.output == STDOUT or not final.is_at(Path(sink.output)):
+        return False
+    return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
+
+
+def final_of(folder: Path) -> Final | None:
+    """What is remembered of the file made last."""
+    try:
+        return msgspec.json.decode((folder / FINAL).read_bytes(), type=Final)
+    except (OSError, ValueError):
+        return None
+
+
+def _make(results: Results, path: Path) -> None:
+    suffix = formats.known(path)
+    if suffix == ".jsonl" and results.meta.live == results.meta.length:
+        results.sync()
+        results.note_final(results.path)
+        results.path.replace(path)
+        return
+    made = path.with_name(f"{path.name}.new.partial")
+    with made.open("wb") as file:
+        file.writelines(formats.written(suffix, results.chunks))
+        file.flush()
+        os.fsync(file.fileno())
+    results.note_final(made)
+    made.replace(path)
+    results.path.unlink()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    made = path.with_suffix(".new")
+    made.write_bytes(content)
+    made.replace(path)
+
+
+def _locked(path: Path) -> int:
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _lock(file, f"another sink worker has {path.parent}")
+    except RetryLater:
+        os.close(file)
+        raise
+    return file
+
+
+def _lock(file: int, held: str) -> None:
+    """Hold the file until it is closed, at the latest by the process's end."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RetryLater(held, LOCK_S) from None
+
+
+def _write_at(file: int, content: bytes, at: int) -> None:
+    view = memoryview(content)
+    while view:
+        done = os.pwrite(file, view, at)
+        view, at = view[done:], at + done
+
+
+def _pieces(file: int, start: int, length: int) -> Iterator[bytes]:
+    """A range of rows in pieces of about READ_BYTES, each cut after a row."""
+    rest = b""
+    for at in range(start, start + length, READ_BYTES):
+        piece = rest + os.pread(file, min(READ_BYTES, start + length - at), at)
+        cut = piece.rfind(b"\n") + 1
+        rest = piece[cut:]
+        if cut:
+            yield piece[:cut]
+    assert not rest, "a range ends with a row"
+
+
+def _scan(db: Rdict, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for key, value in db.items(from_key=prefix):
+        if not key.startswith(prefix):
+            return
+        yield key, value
