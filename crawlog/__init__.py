@@ -2,4 +2,6 @@
 
 from importlib.metadata import version
 
+__all__ = ["__version__"]
+
 __version__ = version("crawlog")
