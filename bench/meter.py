@@ -7,6 +7,7 @@ the last tick; the split by process comes from samples. Linux only.
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -154,6 +155,7 @@ class _Watch:
 def run(command: Sequence[str], watch: Path | None, timeout_s: float) -> Measured:
     """Runs a command to the end of its last process. To be called once per process: RUSAGE_CHILDREN only grows."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, _end_all)
     measured = Measured(started_ns=time.time_ns())
     rows = _Watch(watch)
     started = time.monotonic()
@@ -198,6 +200,17 @@ def _end(pids: Mapping[int, float], number: signal.Signals) -> None:
             continue
 
 
+def _end_all(*_: object) -> None:
+    """The benchmark was stopped: nothing that was measured may outlive it."""
+    while alive := descendants():
+        _end(alive, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(WATCH_S)
+    os._exit(128 + signal.SIGTERM)
+
+
 def measure(
     command: Sequence[str],
     folder: Path,
@@ -215,8 +228,15 @@ def measure(
     meter = [sys.executable, "-P", str(Path(__file__)), "--report", str(report), "--timeout", str(timeout_s)]
     if watch is not None:
         meter += ["--watch", str(watch)]
+    report.unlink(missing_ok=True)
     with (folder / "output.log").open("wb") as output:
-        subprocess.run([*meter, "--", *command], cwd=folder, env=env, stdout=output, stderr=output, check=True)
+        process = subprocess.Popen([*meter, "--", *command], cwd=folder, env=env, stdout=output, stderr=output)
+        try:
+            process.wait()
+        except BaseException:  # Ctrl-C: the meter ends what it measures, which a killed one could not
+            process.terminate()
+            process.wait()
+            raise
     raw = json.loads(report.read_text())
     measured = Measured(**{**raw, "processes": {pid: Process(**process) for pid, process in raw["processes"].items()}})
     seen_s = sum(process.cpu_s for process in measured.processes.values())

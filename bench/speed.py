@@ -14,6 +14,7 @@ the site saw every page and the rows name exactly the site's pages; repeated req
 import argparse
 import json
 import shutil
+import signal
 import statistics
 import sys
 from collections.abc import Sequence
@@ -316,6 +317,7 @@ def main() -> int:
     peers = chosen(args.only, args.without)
     small, large = args.pages or (SHORT_SIZES if args.short else SIZES)
     rounds = args.rounds or (2 if args.short else 5)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the sites are stopped
     for peer in peers:
         peer.install()
     scores = play(peers, (small, large), rounds)
