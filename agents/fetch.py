@@ -28,6 +28,7 @@ from crawlog.streams.robots import RobotsRules
 
 from .frontier import Stage, stage
 from .http import REDIRECTS, Answer, Client, LeaseLost
+from .pages import LOOK_S, PagesLog
 
 log = structlog.get_logger()
 
@@ -129,6 +130,8 @@ class Fetcher:
         self._wake = asyncio.Event()
         self._freed = asyncio.Event()
         self._stopping = False
+        self._pages = PagesLog(settings, stage.names.pages)
+        self._held = False
         stage.wake = self._wake.set
         stage.drain = self.drain
 
@@ -148,7 +151,11 @@ class Fetcher:
             await self.client.close()
 
     def _dispatch(self) -> None:
-        room = self.settings.fetch.concurrency - len(self.places)
+        concurrency = self.settings.fetch.concurrency
+        allowed = self._pages.pressure.allowed(concurrency)
+        if allowed < concurrency:
+            self._hold(allowed)
+        room = allowed - len(self.places)
         while room > 0:
             task = self.frontier.next()
             if task is None:
@@ -159,6 +166,22 @@ class Fetcher:
                 self._start(task, self._page(task))
             else:
                 self._start(task, self._host_rules(task.host))
+
+    def _hold(self, allowed: int) -> None:
+        """Back-pressure is shown, never silent; a worker that waits for parse is not stuck."""
+        self.stage.app.watchdog.beat()
+        if (allowed == 0) != self._held:
+            self._held = allowed == 0
+            unparsed_mb = self._pages.pressure.unparsed_bytes >> 20
+            limit_mb = self.settings.log.max_unparsed_mb
+            log.info("held" if self._held else "goes_on", unparsed_mb=unparsed_mb, limit_mb=limit_mb)
+
+    async def watch_pages(self) -> None:
+        """Learn how far parse is, until stopped."""
+        while not self._stopping:
+            await asyncio.sleep(LOOK_S)
+            await self._pages.look(self.stage.live)
+            self._wake.set()
 
     def _start(self, task: Task | RobotsTask, work: Coroutine[Any, Any, None]) -> None:
         running = asyncio.create_task(work)
@@ -302,10 +325,11 @@ class Fetcher:
             key=task.domain.encode(),
             partition=task.partition.fold.partition,
             headers=[(pg.HEADER, pg.encode(meta))],
-            on_delivery=partial(self._paged, task, result),
+            on_delivery=partial(self._paged, task, result, len(body)),
         )
 
-    def _paged(self, task: Task, result: u.Result, partition: int, offset: int) -> None:
+    def _paged(self, task: Task, result: u.Result, size_bytes: int, partition: int, offset: int) -> None:
+        self._pages.pressure.wrote(partition, offset, size_bytes)
         self.dones.add(task, msgspec.structs.replace(result, page=(partition, offset)))
 
     def _failed(self, task: Task, reason: str) -> None:
@@ -429,3 +453,9 @@ fetcher = Fetcher(stage)
 async def keep_fetching() -> None:
     """The dispatch loop; when it ends with an error, so does the worker."""
     await fetcher.run()
+
+
+@app.task
+async def keep_watching_pages() -> None:
+    """Back-pressure and trimming."""
+    await fetcher.watch_pages()

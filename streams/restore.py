@@ -136,8 +136,10 @@ class Restorer:
             for number in {message.partition() for message in messages}:
                 after(partitions[number])
             for tp in consumer.position([TopicPartition(self._topic, n) for n in left]):
-                if tp.offset >= ends[tp.partition]:
-                    partitions[tp.partition].skip_to(max(tp.offset, partitions[tp.partition].offset))
+                end = ends[tp.partition]
+                if tp.offset >= end:
+                    if partitions[tp.partition].offset < end:
+                        partitions[tp.partition].skip_to(end)
                     left.discard(tp.partition)
         return folded
 

@@ -1,0 +1,77 @@
+"""Keeps an eye on crawl.pages for the worker that writes it: back-pressure, and trimming what is old and parsed.
+
+Reads the committed offsets of crawlog-parse and where the partitions end, once a second, in a thread of its own;
+deletes records (never by time alone) that are parsed and older than `log.pages_keep_days`, once in ten minutes.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from crawlog.streams.kafka import consumer_config, kafka_config, watermarks
+from crawlog.streams.pressure import Pressure
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import group
+
+log = structlog.get_logger()
+
+LOOK_S = 1.0
+TRIM_S = 600.0
+ANSWER_S = 10.0
+
+
+class PagesLog:
+    """What is known of the partitions of crawl.pages that this worker writes to."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self.pressure = Pressure(settings.log.max_unparsed_mb << 20)
+        self._settings = settings
+        self._topic = topic
+        self._consumer: Consumer | None = None
+        self._trimmed_at = time.monotonic()
+
+    async def look(self, partitions: Iterable[int]) -> None:
+        """Learn how far the partitions are parsed; a silent broker changes nothing."""
+        try:
+            found = await asyncio.to_thread(self._look, list(partitions))
+        except KafkaException as error:
+            log.debug("pages_unknown", error=str(error))
+            return
+        for number, (committed, end) in found.items():
+            self.pressure.parsed(number, committed, end)
+
+    def _look(self, numbers: list[int]) -> dict[int, tuple[int, int]]:
+        if not numbers:
+            return {}
+        if self._consumer is None:
+            self._consumer = Consumer(consumer_config(self._settings, group=group("parse")))
+        consumer = self._consumer
+        places = [TopicPartition(self._topic, number) for number in numbers]
+        found = {}
+        for place in consumer.committed(places, ANSWER_S):
+            low, end = watermarks(consumer, self._topic, place.partition)
+            found[place.partition] = (max(place.offset, low), end)
+        if time.monotonic() - self._trimmed_at > TRIM_S:
+            self._trimmed_at = time.monotonic()
+            self._trim(consumer, {number: committed for number, (committed, _) in found.items()})
+        return found
+
+    def _trim(self, consumer: Consumer, parsed: dict[int, int]) -> None:
+        keep_ms = int(self._settings.log.pages_keep_days * 86_400_000)
+        before_ms = int(time.time() * 1000) - keep_ms
+        times = [TopicPartition(self._topic, number, before_ms) for number in parsed]
+        cut = []
+        for place in consumer.offsets_for_times(times, ANSWER_S):
+            until = min(place.offset, parsed[place.partition]) if place.offset >= 0 else parsed[place.partition]
+            cut.append(TopicPartition(self._topic, place.partition, until))
+        for future in AdminClient(kafka_config(self._settings)).delete_records(cut).values():
+            future.result()
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._consumer is not None:
+            self._consumer.close()
