@@ -46,6 +46,17 @@ REFUSED_TIMEOUT_S = 3.0
 POLL_S = 0.02
 """Between two looks at topics that are being created."""
 
+LEADER_CHANGES = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a new topic's leader is elected before the broker knows of it
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Answers of a broker that has just become a partition's leader, or is about to: it is asked again."""
+
 FIRST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LAST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -133,7 +144,7 @@ def ensure(settings: "Settings") -> None:
 
     Raises: EngineError: no answer, no permission, or a topic that does not fit; all misfits at once.
     """
-    admin = _Admin(settings)
+    admin = Admin(settings)
     known = admin.metadata().topics
     missing = [kind for kind in TABLE if settings.kafka.prefix + kind.name not in known]
     if missing:
@@ -147,7 +158,7 @@ def partitions(settings: "Settings") -> int:
     Raises: EngineError: no answer, or no such topic.
     """
     name = Topics(settings.kafka.prefix).urls
-    topic = _Admin(settings).metadata(name).topics.get(name)
+    topic = Admin(settings).metadata(name).topics.get(name)
     if topic is None or not topic.partitions:
         raise EngineError(
             f"The cluster {settings.kafka.bootstrap} has no topic {name}. `crawlog run` and `crawlog up` create it."
@@ -160,7 +171,7 @@ def identity(settings: "Settings") -> Identity:
 
     Raises: EngineError: no answer, or a topic is missing.
     """
-    admin = _Admin(settings)
+    admin = Admin(settings)
     names = [settings.kafka.prefix + kind.name for kind in TABLE]
     described = admin.client.describe_topics(TopicCollection(names), request_timeout=ANSWER_TIMEOUT_S)
     ids = {name: str(admin.result(future).topic_id) for name, future in described.items()}
@@ -169,7 +180,7 @@ def identity(settings: "Settings") -> Identity:
 
 def describe(settings: "Settings") -> list[TopicRow]:
     """The topics with their counts, sizes and lag, in the table's order."""
-    admin = _Admin(settings)
+    admin = Admin(settings)
     known = admin.metadata().topics
     kinds = [kind for kind in TABLE if settings.kafka.prefix + kind.name in known]
     full = {kind: settings.kafka.prefix + kind.name for kind in kinds}
@@ -230,7 +241,7 @@ MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.time
 """Settings without which the log loses records or time; the others of a user's cluster are the user's."""
 
 
-def _verify(admin: "_Admin", settings: "Settings") -> None:
+def _verify(admin: "Admin", settings: "Settings") -> None:
     prefix = settings.kafka.prefix
     known = admin.metadata().topics
     actual = admin.configs([prefix + kind.name for kind in TABLE])
@@ -266,8 +277,8 @@ def _miscounted(kind: Kind, name: str, has: int, wanted: int) -> str:
 # --- the admin client -----------------------------------------------------------------------------------------------
 
 
-class _Admin:
-    """An admin client whose failures are EngineErrors that name the cluster."""
+class Admin:
+    """An admin client whose failures are EngineErrors that name the cluster; kept open it answers in a millisecond."""
 
     def __init__(self, settings: "Settings") -> None:
         self.settings = settings
@@ -291,13 +302,14 @@ class _Admin:
         raise self._failed(failure) from None
 
     def result(self, future: "Future[Any]") -> Any:
+        """What a request was answered."""
         try:
             return future.result(ANSWER_TIMEOUT_S + 1)
         except KafkaException as error:
             raise self._failed(error) from None
 
     def create(self, new: list[NewTopic]) -> None:
-        """Creates topics and returns when all of them have leaders; another command may have been faster."""
+        """Creates topics and returns when all of them take records; another command may have been faster."""
         futures = self.client.create_topics(new, operation_timeout=ANSWER_TIMEOUT_S, request_timeout=ANSWER_TIMEOUT_S)
         for future in futures.values():
             try:
@@ -312,6 +324,7 @@ class _Admin:
                     f"The topics created on {self.settings.kafka.bootstrap} have no leaders yet. Run it again."
                 )
             time.sleep(POLL_S)
+        self.offsets((TopicPartition(one.topic, at) for one in new for at in range(one.num_partitions)), LAST)
 
     def _have_leaders(self, names: set[str]) -> bool:
         known = self.metadata().topics
@@ -337,9 +350,23 @@ class _Admin:
             self.result(future)
 
     def offsets(self, places: Iterable[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        """First or next offsets, by (topic, partition)."""
-        asked = self.client.list_offsets(dict.fromkeys(places, spec), request_timeout=ANSWER_TIMEOUT_S)
-        return {(place.topic, place.partition): self.result(future).offset for place, future in asked.items()}
+        """First or next offsets, by (topic, partition); asked again where leaders have just changed."""
+        asked = dict.fromkeys(places, spec)
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            answers = self.client.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S)
+            try:
+                return {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > deadline:
+                    raise self._failed(error) from None
+            time.sleep(POLL_S)
+
+    def ends(self, names: Iterable[str], count: int) -> dict[str, tuple[int, ...]]:
+        """The next offset of each partition, by topic, for topics of `count` partitions."""
+        names = list(names)
+        found = self.offsets((TopicPartition(name, number) for name in names for number in range(count)), LAST)
+        return {name: tuple(found[name, number] for number in range(count)) for name in names}
 
     def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
         """What a group has committed on a topic; empty for a group that never was."""

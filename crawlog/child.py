@@ -1,0 +1,47 @@
+"""A worker process of the supervisor: `python -m crawlog.child STAGE PARENT`.
+
+It dies with its supervisor, loads what it will need, and then waits at a gate, its standard input, until the supervisor
+says where the log is. So its second of imports passes while the engine starts.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from importlib import import_module
+
+PR_SET_PDEATHSIG = 1
+
+HEAVY = {
+    "fetch": ("aiohttp", "aiodns", "uvloop", "re2", "ada_url", "rocksdict", "rbloom", "protego", "publicsuffixlist"),
+    "parse": ("selectolax.lexbor", "uvloop", "ada_url", "publicsuffixlist", "re2"),
+    "sink": ("rocksdict", "uvloop"),
+}
+"""What a stage's agents import; they themselves can be imported only when the settings are known."""
+
+
+def die_with(parent: int) -> None:
+    """Lets the kernel kill this process when its supervisor ends, however that ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(0)
+
+
+def main() -> None:
+    """Waits at the gate, then works until it is told to stop."""
+    stage, parent = sys.argv[1], int(sys.argv[2])
+    die_with(parent)
+    for module in ("crawlog.streams.app", "crawlog.streams.worker", *HEAVY[stage]):
+        import_module(module)
+    told = sys.stdin.buffer.readline()
+    if not told:
+        return
+    os.environ.update(json.loads(told))
+    from .streams.app import worker
+
+    worker(stage)  # type: ignore[arg-type]  # the supervisor names stages
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""What `run` and `up` share: the data folder held, the engine kept alive, the workers kept alive, their progress read.
+
+    <data>/run/lock         held by the one supervisor of the folder
+    <data>/run/holder.json  its pid, what it is, its workers' pids
+
+Everything happens in the main thread: workers die with the thread that started them, and signals are heard there.
+The first SIGINT, SIGTERM or SIGHUP raises `Stop` wherever the program is; `close` then stops everything within 5 s. The
+second one kills at once. Both are safe: the log is the truth.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TextIO
+
+import xxhash
+
+from .picture import Picture
+from .streams import engine
+from .streams.errors import EngineError, Misconfigured
+from .workers import Name, Workers
+
+if TYPE_CHECKING:
+    from .streams.settings import Settings
+    from .watch import Watch
+
+WORKERS_STOP_S = 3.5
+"""Of the 5 seconds that a clean stop may take; workers need 0.1 s, or 4 s when every wait of theirs reaches its limit."""
+
+ENGINE_STOP_S = 1.2
+"""The rest of them; the broker needs 0.3 s and recovers from a kill."""
+
+ENGINE_TRIES = 3
+"""Starts of a broker that died, in a row."""
+
+Report = Callable[[str], None]
+
+
+class Stop(BaseException):
+    """A signal asked for the end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+class Holder(NamedTuple):
+    """Who holds a data folder."""
+
+    pid: int
+    what: str
+    workers: dict[str, int]
+
+
+class Hold:
+    """The data folder, held until this process ends."""
+
+    def __init__(self, data: Path, what: str) -> None:
+        self._folder = data.absolute() / "run"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._file: TextIO = (self._folder / "lock").open("a")
+        self._what = what
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise Misconfigured(_in_use(data, holder(data))) from None
+        self.note({})
+
+    def note(self, workers: dict[str, int]) -> None:
+        """Puts on record who holds the folder."""
+        temporary = self._folder / f".holder.{os.getpid()}"
+        temporary.write_text(json.dumps({"pid": os.getpid(), "what": self._what, "workers": workers}))
+        temporary.replace(self._folder / "holder.json")
+
+    def release(self) -> None:
+        """Lets go."""
+        (self._folder / "holder.json").unlink(missing_ok=True)
+        self._file.close()
+
+
+def holder(data: Path) -> Holder | None:
+    """Who holds the folder, or None."""
+    try:
+        with (data / "run" / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Holder(**json.loads((data / "run" / "holder.json").read_text()))
+        return Holder(0, "another crawlog", {})
+    return None
+
+
+def _in_use(data: Path, by: Holder | None) -> str:
+    who = f"`crawlog {by.what}` (pid {by.pid})" if by else "another crawlog"
+    then = (
+        "`crawlog seed` gives it more URLs, `crawlog down` stops it" if by and by.what == "up" else "Wait until it ends"
+    )
+    return f"the data folder {data} is in use by {who}.\n{then}, or use another folder with --data DIR."
+
+
+class Supervisor:
+    """Holds a folder and keeps alive what works on it.
+
+    Attributes:
+        settings: With the address of the log, once `connect` has returned.
+        picture: What the workers report.
+    """
+
+    def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
+        self.settings = settings
+        self.picture = Picture()
+        self.engine: engine.Engine | None = None
+        self.watch: Watch | None = None
+        self.report = report
+        self._data = settings.run.data
+        self._hold = Hold(self._data, what)
+        self._heard = 0
+        self._closing = False
+        self._signals = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        self._workers = Workers(names, self._data, dict(os.environ), report)
+        self._noted: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.close()
+
+    def launch(self) -> None:
+        """Starts the workers, which load while the engine starts."""
+        self._workers.launch()
+
+    def connect(self) -> None:
+        """Starts or finds the log and its topics, and lets the workers go."""
+        if not self.settings.kafka.bootstrap:
+            self._start_engine()
+        from .streams.topics import ensure  # loads while workers and engine do
+        from .watch import Watch
+
+        ensure(self.settings)
+        self.watch = Watch(self.settings, self.picture)
+        self._workers.go(self._told())
+
+    def look(self, wait_s: float) -> None:
+        """Reads reports for a while, then sees after engine and workers."""
+        assert self.watch is not None
+        self.watch.poll(wait_s)
+        if self.engine and not self.engine.alive():
+            self._revive()
+        self._workers.look()
+        pids = self._workers.pids()
+        if pids != self._noted:
+            self._noted = pids
+            self._hold.note(pids)
+
+    def close(self) -> None:
+        """Stops workers and engine, in this order; the folder is free after that."""
+        self._closing = True
+        try:
+            if not self._workers.stop(WORKERS_STOP_S):
+                self.report("a worker did not stop in time and was killed; nothing is lost")
+            if self.watch:
+                self.watch.close()
+            if running := self.engine or self._left_behind():
+                running.stop(ENGINE_STOP_S)
+        finally:
+            self._hold.release()
+            for number, handler in self._signals.items():
+                signal.signal(number, handler)
+
+    def _told(self) -> dict[str, str]:
+        from .streams.settings import to_environ
+
+        return to_environ(self.settings)
+
+    def _start_engine(self) -> None:
+        self.engine = engine.start(self.settings, self._data, self.report)
+        self.settings = self.engine.point(self.settings)
+
+    def _left_behind(self) -> engine.Engine | None:
+        """A broker whose start was interrupted."""
+        if self.settings.kafka.bootstrap:
+            return None
+        with contextlib.suppress(EngineError):
+            return engine.running(self._data)
+        return None
+
+    def _revive(self) -> None:
+        """Starts a broker that died; its clients find it again, as it has the same port if that is still free."""
+        from .watch import Watch
+
+        before = self.settings.kafka.bootstrap
+        self.report("Apache Kafka died; it is started again, nothing is lost")
+        for left in reversed(range(ENGINE_TRIES)):
+            try:
+                self._start_engine()
+            except EngineError:
+                if not left:
+                    raise
+                continue
+            break
+        if self.settings.kafka.bootstrap != before:
+            assert self.watch is not None
+            self.watch.close()
+            self.watch = Watch(self.settings, self.picture)
+            self._workers.restart(self._told())
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._heard += 1
+        if self._heard > 1:
+            self._end_now(number)
+        if not self._closing:
+            raise Stop(number)
+
+    def _end_now(self, number: int) -> NoReturn:
+        self._workers.kill()
+        if self.engine:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.engine.pid, signal.SIGKILL)
+        os._exit(128 + number)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def names(settings: "Settings", *, with_sink: bool) -> list[Name]:
+    """The workers of this machine: on a cluster of the user's, other machines have theirs."""
+    mark = ""
+    if settings.kafka.bootstrap:
+        folder = xxhash.xxh3_64_hexdigest(str(settings.run.data.absolute()))[:6]
+        mark = f"-{platform.node() or 'host'}-{folder}"
+    counts = {"fetch": settings.run.fetch_workers, "parse": settings.run.parse_workers, "sink": int(with_sink)}
+    return [Name(stage, f"{stage}-{number}{mark}") for stage, count in counts.items() for number in range(count)]
+
+
+def wait_for_end(pid: int, timeout_s: float) -> bool:
+    """Whether a process that is not our child has ended in time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False

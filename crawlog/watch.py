@@ -1,0 +1,56 @@
+"""Reads crawl.progress into a picture, and asks where the logs end: a consumer and an admin client, kept open."""
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, TopicPartition
+
+from .schemas import progress
+from .streams.kafka import bounds, consumer_config
+from .streams.topics import Admin, Topics
+
+if TYPE_CHECKING:
+    from .picture import Picture
+    from .streams.settings import Settings
+
+BATCH = 500
+"""Reports taken at a time; a worker sends one per second and partition."""
+
+
+class Watch:
+    """What the workers report from now on.
+
+    Args:
+        picture: Gets every report.
+    """
+
+    def __init__(self, settings: "Settings", picture: "Picture") -> None:
+        names = Topics(settings.kafka.prefix)
+        self._inputs = {"fetch": names.urls, "parse": names.pages, "sink": names.items}
+        self._picture = picture
+        self._admin = Admin(settings)
+        self._count = settings.kafka.partitions
+        self._consumer = Consumer(consumer_config(settings))
+        _, end = bounds(settings, names.progress, [0])[0]
+        self._consumer.assign([TopicPartition(names.progress, 0, end)])
+
+    def poll(self, wait_s: float) -> None:
+        """Takes what is there, and waits for the first report so long; a broker that is away is waited for."""
+        for record in self._consumer.consume(BATCH, wait_s):
+            if record.error() is None and (report := progress.decode(record.value())) is not None:
+                self._picture.take(report)
+
+    def ends(self, stage: str) -> tuple[int, ...]:
+        """The next offset of each partition of a stage's input.
+
+        Raises: EngineError: no answer.
+        """
+        return self.all_ends((stage,))[stage]
+
+    def all_ends(self, stages: tuple[str, ...] = ("fetch", "parse", "sink")) -> dict[str, tuple[int, ...]]:
+        """The same for several stages, in one request."""
+        found = self._admin.ends((self._inputs[stage] for stage in stages), self._count)
+        return {stage: found[self._inputs[stage]] for stage in stages}
+
+    def close(self) -> None:
+        """Lets go of the consumer."""
+        self._consumer.close()

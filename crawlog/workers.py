@@ -1,0 +1,194 @@
+"""The worker processes of one supervisor: started, watched, started again, stopped.
+
+A worker that was killed is started again for ever; one that ends by itself several times without having worked is
+broken and ends the run. A name is used again only after the death of its last bearer: it is the static member of its group.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from .streams.errors import EngineError, Misconfigured
+
+FIRST_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 15.0
+HEALTHY_S = 5.0
+"""A worker that lived this long was healthy: its next death starts the back-off anew."""
+
+MAX_FAILURES = 6
+"""Ends by itself, in a row and never healthy, after which a worker is given up: 0.5 + 1 + 2 + 4 + 8 s later."""
+
+RESTART_WANTED = 75
+"""Exit code of a worker that asks for a restart (EX_TEMPFAIL): its watchdog, or a state that has to be opened anew."""
+
+MAX_LOG_BYTES = 32 << 20
+"""A longer log becomes NAME.log.1 at the next start of its worker."""
+
+POLL_S = 0.02
+
+
+class Name(NamedTuple):
+    """A worker's stage and its name, unique among live workers."""
+
+    stage: str
+    name: str
+
+
+class Worker:
+    """One name and the process that bears it now."""
+
+    def __init__(self, who: Name, data: Path) -> None:
+        self.who = who
+        self.log = data.absolute() / "logs" / f"{who.name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.failures = 0
+        self.backoff_s = FIRST_BACKOFF_S
+        self.start_at = 0.0
+        self._started_at = 0.0
+
+    def start(self, environ: dict[str, str], now: float) -> None:
+        """Starts a process, which waits at its gate."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.1"))
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "crawlog.child", self.who.stage, str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environ | {"CRAWLOG_WORKER": self.who.name},
+                start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone
+            )
+        self._started_at = now
+
+    def open_gate(self, environ: dict[str, str]) -> None:
+        """Tells the process where the log is."""
+        if self.process and self.process.stdin:
+            with contextlib.suppress(BrokenPipeError):  # it died meanwhile: the next look sees it
+                self.process.stdin.write(json.dumps(environ).encode() + b"\n")
+                self.process.stdin.flush()
+
+    def bury(self, now: float) -> str:
+        """Notes the death of the process and when the next one starts; says why it ended."""
+        assert self.process is not None
+        code = self.process.returncode
+        if now - self._started_at >= HEALTHY_S:
+            self.failures, self.backoff_s = 0, FIRST_BACKOFF_S
+        self.failures = 0 if code < 0 or code == RESTART_WANTED else self.failures + 1
+        self.start_at = now + self.backoff_s
+        self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
+        if self.process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        self.process = None
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"ended with code {code}: {self.last_words()}"
+
+    def last_words(self) -> str:
+        """The last line of its log."""
+        with contextlib.suppress(OSError):
+            lines = self.log.read_bytes()[-8192:].decode(errors="replace").strip().splitlines()
+            return lines[-1][:300] if lines else "it said nothing"
+        return "its log cannot be read"
+
+
+class Workers:
+    """All workers of one supervisor; only its main thread may call this: they die with the thread that started them.
+
+    Args:
+        environ: What their processes are started with.
+        report: Takes one line for the user.
+    """
+
+    def __init__(self, names: list[Name], data: Path, environ: dict[str, str], report: Callable[[str], None]) -> None:
+        self._workers = [Worker(who, data) for who in names]
+        self._environ = environ
+        self._told: dict[str, str] | None = None
+        self._report = report
+
+    def launch(self) -> None:
+        """Starts all processes; they wait at their gates."""
+        for worker in self._workers:
+            worker.start(self._environ, time.monotonic())
+
+    def go(self, told: dict[str, str]) -> None:
+        """Opens the gates; who is started later passes at once."""
+        self._told = told
+        for worker in self._workers:
+            worker.open_gate(told)
+
+    def pids(self) -> dict[str, int]:
+        """Live processes by name."""
+        return {worker.who.name: worker.process.pid for worker in self._workers if worker.process}
+
+    def look(self) -> None:
+        """Buries the dead and starts who is due.
+
+        Raises: EngineError, Misconfigured: a worker is broken.
+        """
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.process is None:
+                if now >= worker.start_at:
+                    self._start_again(worker, now)
+            elif worker.process.poll() is not None:
+                self._bury(worker, now)
+
+    def _start_again(self, worker: Worker, now: float) -> None:
+        worker.start(self._environ, now)
+        if self._told is not None:
+            worker.open_gate(self._told)
+
+    def _bury(self, worker: Worker, now: float) -> None:
+        code = worker.process.returncode if worker.process else 0
+        why = worker.bury(now)
+        if code == 2:  # it does not like its settings: it will not tomorrow
+            raise Misconfigured(f"worker {worker.who.name} {why}\nIts log: {worker.log}")
+        if worker.failures >= MAX_FAILURES:
+            raise EngineError(f"worker {worker.who.name} fails again and again; it {why}\nIts log: {worker.log}")
+        self._report(f"worker {worker.who.name} {why}; started again in {worker.start_at - now:.1f} s")
+
+    def restart(self, told: dict[str, str]) -> None:
+        """Starts all processes anew: the log is at another address."""
+        self.kill()
+        self._told = told
+        self.launch()
+        self.go(told)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stops all workers; who has not ended in time is killed. True when all ended by themselves."""
+        self._signal(signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        while self._any_alive() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        clean = not self._any_alive()
+        self.kill()
+        return clean
+
+    def kill(self) -> None:
+        """Ends all processes at once, and waits until they are gone."""
+        self._signal(signal.SIGKILL)
+        for worker in self._workers:
+            if worker.process:
+                worker.process.wait()
+                if worker.process.stdin:
+                    with contextlib.suppress(BrokenPipeError):
+                        worker.process.stdin.close()
+                worker.process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        for worker in self._workers:
+            if worker.process and worker.process.poll() is None:
+                worker.process.send_signal(number)
+
+    def _any_alive(self) -> bool:
+        return any(worker.process and worker.process.poll() is None for worker in self._workers)
