@@ -2,7 +2,7 @@
 
 Environment: `PROBE_STAGE`; `PROBE_FILE`, which gets a line for all that happens; `PROBE_HOLD` seconds that an event
 takes; `PROBE_SKIP` an offset whose event is never said to be done; `PROBE_REVOKE` seconds that the hook of a revocation
-takes.
+takes; `PROBE_BLOCK` seconds that an event holds the event loop; `PROBE_STUCK` the watchdog's patience, seconds.
 """
 
 import asyncio
@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from crawlog.streams import app as apps
+from crawlog.streams.lease import boottime
 
 STAGE: apps.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]
 HOLD_S = float(os.environ.get("PROBE_HOLD", "0"))
 REVOKE_S = float(os.environ.get("PROBE_REVOKE", "0"))
+BLOCK_S = float(os.environ.get("PROBE_BLOCK", "0"))
 STUCK_AT = int(os.environ.get("PROBE_SKIP", "-1"))
 
 
@@ -25,7 +27,8 @@ def attach(app: apps.CrawlApp) -> None:
     out = Path(os.environ["PROBE_FILE"]).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115  # as long as the process
 
     def say(what: str, **fields: Any) -> None:
-        out.write(json.dumps({"what": what, "at": time.time(), "worker": app.worker_name} | fields) + "\n")
+        held = app.lease.held(boottime())
+        out.write(json.dumps({"what": what, "at": time.time(), "lease": held} | fields) + "\n")
 
     async def revoking(partitions: set[int]) -> None:
         await asyncio.sleep(REVOKE_S)
@@ -34,6 +37,7 @@ def attach(app: apps.CrawlApp) -> None:
     async def owned(partitions: set[int]) -> None:
         say("owned", partitions=sorted(partitions), starts=[app.positions.next(p) for p in sorted(partitions)])
 
+    app.watchdog.stuck_s = float(os.environ.get("PROBE_STUCK", app.watchdog.stuck_s))
     app.on_rebalance_started.append(lambda: say("started"))
     app.on_revoking.append(revoking)
     app.on_owned.append(owned)
@@ -44,6 +48,7 @@ def attach(app: apps.CrawlApp) -> None:
         async for event in stream.events():
             message = event.message
             say("event", partition=message.partition, offset=message.offset, value=message.value.decode())
+            time.sleep(BLOCK_S)  # noqa: ASYNC251  # on purpose
             await asyncio.sleep(HOLD_S)
             if message.offset == STUCK_AT:
                 held.add(message.partition)

@@ -14,6 +14,7 @@ import pytest
 from aiokafka.protocol.group import HeartbeatRequest
 from confluent_kafka import Consumer, TopicPartition
 
+from crawlog.streams import engine as local
 from crawlog.streams.consumer import watched
 from crawlog.streams.lease import Lease
 from crawlog.streams.positions import Positions, Range, first_offset
@@ -64,9 +65,9 @@ class Probe:
             )
 
     def lines(self, what: str) -> list[Line]:
-        """What it wrote of one kind."""
+        """What it wrote of one kind; of all for an empty name."""
         text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
-        return [line for line in map(json.loads, text.splitlines()) if line["what"] == what]
+        return [line for line in map(json.loads, text.splitlines()) if what in ("", line["what"])]
 
     def offsets(self, what: str = "event") -> list[tuple[int, int]]:
         """(partition, offset) of each line of a kind, in order."""
@@ -236,6 +237,29 @@ def test_partitions_stay_where_they_were(ready: Settings, start: Callable[..., P
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize(("why", "options"), [("no_progress", {"hold": 60}), ("loop_blocked", {"block": 60})])
+def test_a_stuck_worker_ends_and_says_why(
+    ready: Settings, start: Callable[..., Probe], why: str, options: dict[str, object]
+) -> None:
+    """Records wait and nothing moves, or the loop stands still: exit code 75 asks for a restart."""
+    publish(ready, 2)
+    probe = start(stuck=1, **options)
+    assert probe.process.wait(20) == 75
+    last = probe.errors.read_text().splitlines()[-1]
+    assert f"critical worker_stuck why={why} " in last
+
+
+@pytest.mark.broker
+def test_an_idle_worker_is_not_stuck(ready: Settings, start: Callable[..., Probe]) -> None:
+    """Nothing moves because nothing waits."""
+    publish(ready, 2)
+    probe = start(stuck=0.5)
+    wait_for(lambda: len(probe.offsets("done")) == 2 * PARTITIONS)
+    with pytest.raises(subprocess.TimeoutExpired):
+        probe.process.wait(2)
+
+
+@pytest.mark.broker
 def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Probe]) -> None:
     """`faust -A module:app worker` finds the app by attribute, its agents by name, and stops as cleanly."""
     places = publish(ready, 2)
@@ -386,3 +410,52 @@ def test_reading_starts_inside_the_log_and_says_where_it_differs(
     start, note = first_offset(asked, held)
     assert start == offset
     assert (note is not None) is noted
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_workers_outlive_their_broker(tmp_path: Path) -> None:
+    """Kill -9 of the broker: workers wait for it, go on where they were, and commit."""
+    engine = local.start(Settings(), tmp_path / "data", lambda _: None)
+    settings = engine.point(Settings())
+    ensure(settings)
+    probes = [Probe(settings, tmp_path, name) for name in ("w-0", "w-1")]
+
+    def seen() -> set[tuple[int, int]]:
+        return {place for probe in probes for place in probe.offsets()}
+
+    try:
+        wait_for(lambda: sum(len(probe.owned() or []) for probe in probes) == PARTITIONS)
+        places = publish(settings, 3)
+        wait_for(lambda: seen() == places)
+        os.kill(engine.pid, signal.SIGKILL)
+        wait_for(lambda: not engine.alive())
+        time.sleep(7)  # longer than a session
+        engine = local.start(Settings(), tmp_path / "data", lambda _: None)
+        places |= publish(settings, 3)
+        wait_for(lambda: seen() == places)
+        wait_for(lambda: set(committed(settings).values()) == {6})
+        assert [probe.process.poll() for probe in probes] == [None, None]
+    finally:
+        for probe in probes:
+            probe.kill()
+        engine.stop()
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_process_that_was_stopped_comes_back_as_a_stranger(ready: Settings, start: Callable[..., Probe]) -> None:
+    """SIGSTOP beyond the session: the other takes over; continued, it holds no lease until it has joined anew."""
+    places = publish(ready, 1)
+    stays, sleeps = start("w-0"), start("w-1")
+    wait_for(lambda: len(stays.owned() or []) == len(sleeps.owned() or []) == PARTITIONS / 2)
+    sleeps.process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: len(stays.owned() or []) == PARTITIONS)
+    places |= publish(ready, 1)
+    wait_for(lambda: places == set(stays.offsets()) | set(sleeps.offsets()))
+    began = time.time()
+    sleeps.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: sleeps.lines("owned")[-1]["at"] > began)
+    joined = sleeps.lines("owned")[-1]["at"]
+    assert not any(line["lease"] for line in sleeps.lines("") if began < line["at"] < joined)
+    wait_for(lambda: len(stays.owned() or []) == len(sleeps.owned() or []) == PARTITIONS / 2)
