@@ -82,8 +82,8 @@ def name_of(command: Sequence[str]) -> str:
     line = " ".join(command)
     if "kafka.Kafka" in line or "kafka.server" in line:
         return "broker"
-    if worker := re.search(r"\bworker (\w+)|app:(\w+) .*worker", line):
-        return worker[1] or worker[2]
+    if worker := re.search(r"\bworker (\w+)|crawlog\.child (\w+)|app:(\w+) .*worker", line):
+        return worker[worker.lastindex or 1]
     program = (
         next((word for word in command[1:] if not word.startswith("-")), "") if "python" in command[0] else command[0]
     )

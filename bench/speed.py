@@ -8,7 +8,8 @@
 process the command starts (broker, Redis, killed children), the site's own apart. What the small crawl costs beyond its
 pages is the start-up, reported by itself. **Pages a second** run from the site's first request to the last result row.
 Rounds are interleaved and change direction (A B C, C B A); medians with the least and the most. A crawl counts only if
-the site saw every page and the rows name exactly the site's pages; repeated requests are reported.
+the site saw every page and the rows name exactly the site's pages; repeated requests are reported. Where one does not
+count, nothing is written.
 """
 
 import argparse
@@ -87,7 +88,7 @@ def crawl(peer: Peer, site: Site, truth: set[str], folder: Path) -> Crawl:
         measured,
         stats.duplicates,
         stats.unique / lasted_s if stats.first_ns and lasted_s > 0 else 0.0,
-        (stats.first_ns - measured.started_ns) / 1e9,
+        (stats.first_ns - measured.started_ns) / 1e9 if stats.first_ns else 0.0,
         stats.cpu_s - before,
         records_by_topic(folder / "data"),
     )
@@ -204,7 +205,7 @@ def span(values: Sequence[float], digits: int = 2) -> str:
 
 def score_table(scores: dict[str, Score]) -> str:
     """The table of all peers, and a line for each that does not count."""
-    us, floor = scores.get("crawlog"), scores.get("bare")
+    us, floor = (one if one and not one.faults else None for one in map(scores.get, ("crawlog", "bare")))
     head = ["crawler", "state", "CPU ms/page", "x bare", "x crawlog", "pages/s", "x bare", "start-up CPU s",
             "first request s", "repeated", "site ms/page", "peak MB"]  # fmt: skip
     rows = []
@@ -238,6 +239,9 @@ def targets(scores: dict[str, Score]) -> tuple[str, bool]:
     us = scores.get("crawlog")
     if us is None:
         return "", True
+    if us.faults:
+        return "No goal is judged: crawlog's crawls do not count.", False
+    scores = {name: one for name, one in scores.items() if not one.faults}
     rows: list[tuple[str, str, str, bool]] = []
     if floor := scores.get("bare"):
         times = us.ms / floor.ms
@@ -325,7 +329,8 @@ def main() -> int:
     parts = [score_table(scores), goals, details(scores)]
     body = "\n\n".join(part for part in parts if part)
     print(body)
-    if not args.short or args.write:
+    invalid = any(one.faults for one in scores.values())
+    if not invalid and (args.write or not args.short):
         command = " ".join(["python -m bench.speed", *sys.argv[1:]])
         site = (
             f"{HOSTS} hosts x {small} and x {large} pages of 30 kB with 60 links; {rounds} rounds, median (least–most)"
@@ -333,7 +338,6 @@ def main() -> int:
         facts = {"run": f"`{command}`", "site": site}
         facts |= {peer.title: f"`{peer.shown}` · {peer.version()}" for peer in peers}
         section("speed", "End to end", body, facts)
-    invalid = any(one.faults for one in scores.values())
     return 1 if invalid or not (reached or args.short) else 0
 
 
