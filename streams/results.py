@@ -185,6 +185,11 @@ class Results:
         final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets)
         _replace(self._folder / FINAL, msgspec.json.encode(final))
 
+    def begin_again(self) -> None:
+        """Forget all rows: crawl.items is read from offset 0."""
+        self._forgotten(self.meta.log)
+        os.ftruncate(self._file, 0)
+
     def sync(self) -> None:
         """What was written survives a power cut."""
         os.fsync(self._file)

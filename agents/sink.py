@@ -1,0 +1,280 @@
+"""The sink: reads crawl.items in micro-batches and folds them into one file of one job.
+
+What it is for stands in the environment; one worker has the state and all partitions, a second one waits before it
+joins the group. The truth is the state's offset: reading starts there, and what the group commits only follows it.
+
+Order, for each batch: dead letters acknowledged → rows in the file → state in one batch → positions.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import structlog
+
+from crawlog.schemas.dead import DeadLetter
+from crawlog.schemas.progress import Progress
+from crawlog.streams.app import CrawlApp
+from crawlog.streams.errors import CrawlError, RetryLater
+from crawlog.streams.kafka import bounds, identity, read
+from crawlog.streams.producer import Producer
+from crawlog.streams.results import Results
+from crawlog.streams.sinks import Entry, Sink, entry, sink_from
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+log = structlog.get_logger()
+
+GATHER_S = 0.02
+"""How long the first record of a batch waits for others: a row is in the file this long after its page was parsed."""
+
+FULL_RECORDS = 500
+FULL_BYTES = 4 << 20
+"""A batch of this many records or bytes is folded at once; twice that, and reading waits."""
+
+AGAIN_S = 1.0
+"""Pause after a write that failed, such as on a full disk, seconds."""
+
+GAP_RECORDS = 10_000
+"""Records read at once where Faust left some out."""
+
+
+class Record(Protocol):
+    """A record as Faust hands it over."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Read(NamedTuple):
+    """A record that was read again."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class SinkStage:
+    """Everything about the sink but the event stream.
+
+    Args:
+        topics: Full names of crawl.items and crawl.dead.
+    """
+
+    def __init__(self, settings: "Settings", topics: tuple[str, str], results: Results, producer: Producer) -> None:
+        self.results = results
+        self.records = 0
+        self.bytes = 0
+        self._settings = settings
+        self._items, self._dead = topics
+        self._producer = producer
+        self._one_at_a_time = asyncio.Lock()
+
+    async def starts(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Where reading starts: the state's offsets, or from the beginning where the log is not the one it knows."""
+        held = await asyncio.to_thread(bounds, self._settings, self._items, sorted(partitions))
+        async with self._one_at_a_time:
+            known = self.results.meta.offsets
+            past = {at: known[at] for at, (_, end) in held.items() if known.get(at, 0) > end}
+            if past:
+                log.warning("sink_refills", reason="the log ends before the state's offsets", offsets=past)
+                self.results.begin_again()
+            known = self.results.meta.offsets
+            self.results.fold([(at, first - 1, None) for at, (first, _) in held.items() if known.get(at, 0) < first])
+            return {at: self.results.meta.offsets.get(at, 0) for at in held}
+
+    async def fold(self, batch: list[Record]) -> dict[int, int]:
+        """Fold records, in the order of each partition; afterwards all before the offsets returned is durable."""
+        async with self._one_at_a_time:
+            return await self._fold(batch)
+
+    async def _fold(self, batch: list[Record]) -> dict[int, int]:
+        folded: list[tuple[int, int, Entry | None]] = []
+        dead: list[DeadLetter] = []
+        next_offsets = dict(self.results.meta.offsets)
+        for record in batch:
+            at, offset = record.partition, record.offset
+            if next_offsets.get(at, 0) < offset:
+                await self._settle(folded, dead)
+                await self._fill(at, next_offsets.get(at, 0), offset)
+                next_offsets[at] = offset
+            if offset == next_offsets.get(at, 0):
+                folded.append((at, offset, self._entry(record, dead)))
+                next_offsets[at] = offset + 1
+        await self._settle(folded, dead)
+        self.bytes += sum(len(record.value or b"") for record in batch)
+        return {record.partition: next_offsets[record.partition] for record in batch}
+
+    async def _settle(self, folded: list[tuple[int, int, Entry | None]], dead: list[DeadLetter]) -> None:
+        """Dead letters first, then the rows and the state; both lists are empty afterwards."""
+        await self._bury(dead)
+        self.results.fold(folded)
+        self.records += len(folded)
+        dead.clear()
+        folded.clear()
+
+    async def _fill(self, partition: int, start: int, end: int) -> None:
+        """Fold what lies between the state's offset and a record further on; what is not there is passed over."""
+        log.warning("sink_gap", partition=partition, start=start, end=end)
+        for first in range(start, end, GAP_RECORDS):
+            last = min(end, first + GAP_RECORDS)
+            found = await asyncio.to_thread(_read_all, self._settings, self._items, partition, first, last)
+            dead: list[DeadLetter] = []
+            folded = [(partition, record.offset, self._entry(record, dead)) for record in found]
+            await self._settle([*folded, (partition, last - 1, None)], dead)
+
+    def _entry(self, record: Record, dead: list[DeadLetter]) -> Entry | None:
+        try:
+            return entry(record.value, self.results.sink)
+        except ValueError as error:
+            dead.append(
+                DeadLetter(
+                    topic=self._items,
+                    partition=record.partition,
+                    offset=record.offset,
+                    stage="sink",
+                    error=f"{type(error).__name__}: {error}",
+                    key=record.key,
+                    value=record.value,
+                    traceback=traceback.format_exc(),
+                )
+            )
+            return None
+
+    async def _bury(self, dead: list[DeadLetter]) -> None:
+        for letter in dead:
+            log.warning("dead_letter", partition=letter.partition, offset=letter.offset, error=letter.error)
+            self._producer.send(self._dead, letter.value, key=letter.key, partition=0, headers=letter.headers())
+        while self._producer.outstanding:
+            self._producer.poll()
+            await asyncio.sleep(0.002)
+
+
+class Worker:
+    """Gathers Faust's events into batches for a `SinkStage`."""
+
+    def __init__(self, app: CrawlApp, stage: SinkStage) -> None:
+        self._app = app
+        self._stage = stage
+        self._pending: list[Record] = []
+        self._pending_bytes = 0
+        self._filled = asyncio.Event()
+        self._full = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._folding: asyncio.Task[None] | None = None
+
+    async def owned(self, partitions: set[int]) -> None:
+        """The first assignment starts the folding."""
+        if partitions and self._folding is None:
+            self._folding = asyncio.create_task(self._run())
+
+    async def events(self, stream: Any) -> None:
+        """The agent: one event, one item record."""
+        async for event in stream.events():
+            message = event.message
+            self._pending.append(message)
+            self._pending_bytes += len(message.value or b"")
+            self._filled.set()
+            self._empty.clear()
+            if len(self._pending) >= FULL_RECORDS or self._pending_bytes >= FULL_BYTES:
+                self._full.set()
+                if len(self._pending) >= 2 * FULL_RECORDS or self._pending_bytes >= 2 * FULL_BYTES:
+                    self._room.clear()
+                    await self._room.wait()
+
+    async def revoking(self, _partitions: set[int]) -> None:
+        """Fold what gathered; what is left when the time is up will be read again, and skipped if it was folded."""
+        self._full.set()
+        await self._empty.wait()
+
+    def reports(self) -> list[Progress]:
+        """Where each partition stands."""
+        positions, stage, now, pid = self._app.positions, self._stage, time.time(), os.getpid()
+        return [
+            Progress(
+                worker=self._app.worker_name,
+                stage="sink",
+                partition=partition,
+                at=now,
+                offset=positions.next(partition) or 0,
+                checkpoint=positions.committed(partition) or 0,
+                pid=pid,
+                pages=stage.records,
+                bytes=stage.bytes,
+            )
+            for partition in sorted(positions.owned)
+        ]
+
+    async def _run(self) -> None:
+        while True:
+            await self._filled.wait()
+            if not self._full.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._full.wait(), GATHER_S)
+            await self._fold()
+
+    async def _fold(self) -> None:
+        """Fold what is pending; a failing write is tried again until it works, and nothing is acknowledged before."""
+        while True:
+            batch = self._pending[:]
+            try:
+                offsets = await self._stage.fold(batch)
+            except Exception as error:
+                log.exception("sink_write_failed", error=repr(error), file=str(self._stage.results.path))
+                if isinstance(error, OSError | CrawlError):
+                    self._app.watchdog.beat()  # it waits on purpose; anything else is for the watchdog to end
+                await asyncio.sleep(AGAIN_S)
+                continue
+            break
+        for partition, offset in offsets.items():
+            self._app.positions.done(partition, offset)
+        del self._pending[: len(batch)]
+        self._pending_bytes = sum(len(record.value or b"") for record in self._pending)
+        self._full.clear()
+        self._room.set()
+        if not self._pending:
+            self._filled.clear()
+            self._empty.set()
+
+
+def _read_all(settings: "Settings", topic: str, partition: int, start: int, end: int) -> list[Record]:
+    first, _ = bounds(settings, topic, [partition])[partition]
+    records = read(settings, topic, partition, max(start, first), end)
+    return [Read(partition, record.offset() or 0, record.key(), record.value()) for record in records]
+
+
+def opened(settings: "Settings", topic: str, sink: Sink) -> Results:
+    """The sink's state, once no other worker has it: who waits here is not in the group and holds no partition."""
+    told = False
+    while True:
+        try:
+            return Results(settings.run.data, sink, identity(settings, topic))
+        except RetryLater as error:
+            if not told:
+                log.info("sink_waits", reason=str(error))
+                told = True
+            time.sleep(error.retry_after_s or AGAIN_S)
+
+
+def attach(app: CrawlApp) -> None:
+    """Make an app the sink that the environment names."""
+    results = opened(app.crawl, app.input_name, sink_from(os.environ))
+    producer = Producer(app.crawl, app.worker_name)
+    stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer)
+    worker = Worker(app, stage)
+    app.positions.start = stage.starts
+    app.on_owned.append(worker.owned)
+    app.on_revoking.append(worker.revoking)
+    app.reports = worker.reports
+    app.agent(app.input, name="sink")(worker.events)

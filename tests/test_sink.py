@@ -1,0 +1,404 @@
+"""The sink's agent: order, gaps, dead letters, failing writes; then a real worker on a real broker, killed."""
+
+import asyncio
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from crawlog.agents import sink as agent
+from crawlog.agents.sink import Read, SinkStage, Worker
+from crawlog.schemas import items
+from crawlog.schemas.items import ItemsRecord
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.kafka import LogIdentity, bounds, read
+from crawlog.streams.producer import Producer
+from crawlog.streams.results import Results, finalise, sink_of
+from crawlog.streams.settings import Settings, to_environ
+from crawlog.streams.sinks import Sink
+from crawlog.streams.topics import Topics, ensure, partitions
+
+LOG = LogIdentity("cluster", "topic")
+
+
+def value(n: int, url: str = "", job: str = "j") -> bytes:
+    """A record of crawl.items with one row."""
+    return items.encode(ItemsRecord(job, url or f"http://a.example/{n}", (0, n), [msgspec.Raw(b'{"n":%d}' % n)]))
+
+
+class Kept(NamedTuple):
+    """A record of the log that was read again, as confluent-kafka's messages answer."""
+
+    at: int
+    content: bytes
+
+    def offset(self) -> int:
+        """Its offset."""
+        return self.at
+
+    def key(self) -> None:
+        """None."""
+
+    def value(self) -> bytes:
+        """Its value."""
+        return self.content
+
+
+class FakeProducer:
+    """Keeps dead letters; they are acknowledged at the next poll."""
+
+    def __init__(self) -> None:
+        self.dead: list[tuple[bytes | None, dict[str, bytes]]] = []
+        self.outstanding = 0
+
+    def send(self, topic: str, value: bytes | None, **rest: Any) -> None:
+        """To crawl.dead only."""
+        assert topic == "t.dead"
+        self.dead.append((value, dict(rest["headers"])))
+        self.outstanding += 1
+
+    def poll(self) -> int:
+        """All arrived."""
+        self.outstanding = 0
+        return 1
+
+
+class Bench:
+    """A stage on an in-memory log of one partition."""
+
+    def __init__(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log = [value(n) for n in range(10)]
+        self.first = 0
+        self.data = data
+        self.sink = sink_of("j", str(data / "out.jsonl"))
+        self.producer = FakeProducer()
+        self.results = Results(data, self.sink, LOG)
+        self.stage = SinkStage(Settings(), ("t.items", "t.dead"), self.results, self.producer)  # type: ignore[arg-type]
+        monkeypatch.setattr(agent, "bounds", lambda *_: {0: (self.first, len(self.log))})
+        monkeypatch.setattr(agent, "read", self._read)
+
+    def _read(self, _s: object, _t: str, _p: int, start: int, end: int) -> Iterator[Kept]:
+        assert start >= self.first
+        return (Kept(n, self.log[n]) for n in range(start, min(end, len(self.log))))
+
+    def records(self, *offsets: int) -> list[Any]:
+        """Records of the log, as Faust delivers them."""
+        return [Read(0, n, None, self.log[n]) for n in offsets]
+
+    def rows(self) -> list[int]:
+        """The rows in the file so far."""
+        return [json.loads(line)["n"] for chunk in self.results.chunks() for line in chunk.splitlines()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Closed at the end."""
+    made = Bench(tmp_path, monkeypatch)
+    yield made
+    made.results.close()
+
+
+async def test_reading_starts_at_the_offset_of_the_state(bench: Bench) -> None:
+    """Whatever the group has committed."""
+    assert await bench.stage.starts({0}) == {0: 0}
+    assert await bench.stage.fold(bench.records(0, 1, 2)) == {0: 3}
+    assert await bench.stage.starts({0}) == {0: 3}
+
+
+async def test_records_that_were_left_out_are_read_again(bench: Bench) -> None:
+    """Nothing depends on what Faust delivers or skips."""
+    assert await bench.stage.fold(bench.records(0, 4, 7)) == {0: 8}
+    assert bench.rows() == list(range(8))
+
+
+async def test_records_that_come_twice_count_once(bench: Bench) -> None:
+    """A rebalance delivers again what was not committed."""
+    await bench.stage.fold(bench.records(0, 1, 2))
+    assert await bench.stage.fold(bench.records(1, 2, 3, 2)) == {0: 4}
+    assert bench.rows() == [0, 1, 2, 3]
+
+
+async def test_a_trimmed_beginning_is_passed_over(bench: Bench) -> None:
+    """An empty range is legal."""
+    bench.first = 4
+    assert await bench.stage.starts({0}) == {0: 4}
+    await bench.stage.fold(bench.records(4))
+    assert bench.rows() == [4]
+
+
+async def test_a_log_that_was_cut_is_read_from_its_beginning(bench: Bench) -> None:
+    """The state is ahead of it: it is another log."""
+    await bench.stage.fold(bench.records(*range(10)))
+    bench.log = [value(n) for n in (20, 21)]
+    assert await bench.stage.starts({0}) == {0: 0}
+    await bench.stage.fold(bench.records(0, 1))
+    assert bench.rows() == [20, 21]
+
+
+async def test_garbage_goes_to_the_dead_letters_and_stops_nothing(bench: Bench) -> None:
+    """With its own value, and where it was."""
+    bench.log[1] = b"garbage"
+    assert await bench.stage.fold(bench.records(0, 1, 2)) == {0: 3}
+    assert bench.rows() == [0, 2]
+    [(dead, headers)] = bench.producer.dead
+    assert (dead, headers["topic"], headers["offset"], headers["stage"]) == (b"garbage", b"t.items", b"1", b"sink")
+
+
+async def test_garbage_in_a_gap_is_a_dead_letter_too(bench: Bench) -> None:
+    """Effects of reading happen however a record is read."""
+    bench.log[1] = b"garbage"
+    await bench.stage.fold(bench.records(0, 3))
+    assert len(bench.producer.dead) == 1
+    assert bench.rows() == [0, 2, 3]
+
+
+class FakePositions:
+    """Notes what is done."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[int, int]] = []
+
+    def done(self, partition: int, offset: int) -> None:
+        """As `Positions.done`."""
+        self.said.append((partition, offset))
+
+
+class FakeApp:
+    """What a worker needs of its app."""
+
+    def __init__(self) -> None:
+        self.positions = FakePositions()
+        self.watchdog = self
+        self.beats = 0
+
+    def beat(self) -> None:
+        """As `Watchdog.beat`."""
+        self.beats += 1
+
+
+class Stream:
+    """Faust's stream, of given messages."""
+
+    def __init__(self, messages: list[Any]) -> None:
+        self._messages = messages
+
+    async def events(self) -> Any:
+        """Each as an event."""
+        for message in self._messages:
+            yield type("Event", (), {"message": message})
+
+
+async def worked(bench: Bench, app: FakeApp, messages: list[Any]) -> None:
+    """A worker takes messages, then its partitions are revoked."""
+    worker = Worker(app, bench.stage)  # type: ignore[arg-type]
+    await worker.owned({0})
+    await worker.events(Stream(messages))
+    await worker.revoking({0})
+    assert worker._folding is not None
+    worker._folding.cancel()
+
+
+async def test_what_gathered_is_folded_before_partitions_go(bench: Bench) -> None:
+    """And only then acknowledged."""
+    app = FakeApp()
+    await worked(bench, app, bench.records(0, 1, 2))
+    assert app.positions.said[-1] == (0, 3)
+    assert bench.rows() == [0, 1, 2]
+
+
+async def test_more_than_a_batch_waits_for_room(bench: Bench) -> None:
+    """Memory is bounded by two batches."""
+    bench.log = [value(n) for n in range(3000)]
+    app = FakeApp()
+    await worked(bench, app, bench.records(*range(3000)))
+    assert app.positions.said[-1] == (0, 3000)
+    assert len(app.positions.said) <= 6
+
+
+async def test_nothing_is_acknowledged_while_the_disk_is_full(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is tried again, and the watchdog knows why it takes long."""
+    app, left = FakeApp(), [2]
+    whole = os.pwrite
+
+    def full(*args: Any) -> int:
+        left[0] -= 1
+        if left[0] >= 0:
+            assert app.positions.said == []
+            raise OSError("disk full")
+        return whole(*args)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(agent, "AGAIN_S", 0.01)
+    await worked(bench, app, bench.records(0, 1))
+    assert (app.beats, app.positions.said) == (2, [(0, 2)])
+    assert bench.rows() == [0, 1]
+
+
+# On the real engine
+
+
+class Running:
+    """Sink workers of one job on a cluster."""
+
+    def __init__(self, settings: Settings, data: Path) -> None:
+        run = settings.run.model_copy(update={"data": data})
+        self.settings = settings.model_copy(update={"run": run})
+        self.sink = sink_of("j", str(data / "out.jsonl"))
+        self.topics = Topics(settings.kafka.prefix)
+        self.producer = Producer(settings, "test")
+        self.count = partitions(settings)
+
+    def worker(self, name: str = "sink-0") -> "subprocess.Popen[bytes]":
+        """A new worker process."""
+        environ = os.environ | to_environ(self.settings) | self.sink.environ() | {"CRAWLOG_WORKER": name}
+        code = "from crawlog.streams import app; app.worker('sink')"
+        return subprocess.Popen([sys.executable, "-c", code], env=environ)
+
+    def send(self, numbers: range) -> None:
+        """Records, keyed by URL, some of them newer pages of the same URL."""
+        for n in numbers:
+            url = f"http://a.example/{n % 700}"
+            self.producer.send(self.topics.items, value(n, url), key=items.key("j", url))
+        assert self.producer.flush(30)
+
+    def ends(self) -> dict[int, int]:
+        """Where crawl.items ends."""
+        held = bounds(self.settings, self.topics.items, list(range(self.count)))
+        return {at: end for at, (_, end) in held.items()}
+
+    def until(self, is_so: Callable[[], bool], limit_s: float = 40) -> None:
+        """Wait."""
+        end = time.monotonic() + limit_s
+        while not is_so():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    def size(self) -> int:
+        """Bytes of the partial file."""
+        partial = self.sink.partial(self.settings.run.data)
+        return partial.stat().st_size if partial.exists() else 0
+
+    def is_through(self) -> bool:
+        """Whether the group committed the end of crawl.items."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+        from confluent_kafka.admin import AdminClient
+
+        from crawlog.streams.app import build
+        from crawlog.streams.kafka import kafka_config
+
+        group = build("sink", self.settings, "x", self.sink.environ()["CRAWLOG_SINK"]).conf.id
+        admin = AdminClient(kafka_config(self.settings))  # type: ignore[arg-type]
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        committed = {tp.partition: tp.offset for tp in asked[group].result().topic_partitions}
+        return all(committed.get(at, 0) >= end for at, end in self.ends().items() if end)
+
+    def rows(self) -> dict[int, int]:
+        """The rows of the file that is made, by URL number."""
+        finalise(self.settings.run.data, self.sink, self.ends(), io.BytesIO())
+        numbers = [json.loads(line)["n"] for line in Path(self.sink.output).read_text().splitlines()]
+        rows = {n % 700: n for n in numbers}
+        assert len(rows) == len(numbers), "a URL has one row"
+        return rows
+
+
+@pytest.fixture
+def running(cluster: Settings, tmp_path: Path) -> Running:
+    """Topics and a data folder, no worker yet."""
+    ensure(cluster)
+    return Running(cluster, tmp_path)
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_worker_killed_at_any_instant_loses_and_doubles_nothing(running: Running) -> None:
+    """Eight kills while it writes, then the file is the newest row of each URL."""
+    running.send(range(3000))
+    chance = random.Random(7)
+    for _ in range(8):
+        size, process = running.size(), running.worker()
+        running.until(lambda size=size, process=process: running.size() != size or process.poll() is not None)
+        time.sleep(chance.random() * 0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        start = random.Random(size).randrange(2000)
+        running.send(range(3000, 3000 + start))
+    process = running.worker()
+    running.until(running.is_through)
+    process.terminate()
+    assert process.wait(10) == 0
+    newest = {n % 700: n for n in range(3000)} | {n % 700: n for n in range(3000, max(running.rows().values()) + 1)}
+    assert running.rows() == newest
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_second_worker_waits_and_takes_over(running: Running) -> None:
+    """It is in no group while it waits, so that the first one keeps all partitions."""
+    first = running.worker("sink-0")
+    running.send(range(500))
+    running.until(running.is_through)
+    second = running.worker("sink-1")
+    time.sleep(2)
+    running.send(range(500, 1000))
+    running.until(running.is_through)
+    first.kill()
+    first.wait()
+    running.send(range(1000, 1500))
+    running.until(running.is_through)
+    second.terminate()
+    second.wait(10)
+    assert running.rows() == {n % 700: n for n in range(1500)}
+
+
+@pytest.mark.broker
+def test_garbage_on_the_topic_ends_in_the_dead_letters(running: Running) -> None:
+    """The rows around it are in the file."""
+    running.producer.send(running.topics.items, b"\xff garbage", partition=0)
+    running.send(range(10))
+    process = running.worker()
+    running.until(running.is_through)
+    process.terminate()
+    process.wait(10)
+    assert len(running.rows()) == 10
+    [dead] = read(running.settings, running.topics.dead, 0, 0, 1)
+    assert dead.value() == b"\xff garbage"
+
+
+def test_a_worker_that_was_not_told_its_sink_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 2 and one message."""
+    monkeypatch.delenv("CRAWLOG_SINK", raising=False)
+    app = type("App", (), {"crawl": Settings(), "input_name": "t.items"})
+    with pytest.raises(Misconfigured, match="CRAWLOG_SINK"):
+        agent.attach(app)  # type: ignore[arg-type]
+
+
+def test_the_state_of_a_sink_is_opened_once_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits is not in the group."""
+    settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
+    sink = Sink("j", str(tmp_path / "out.jsonl"))
+    held = Results(tmp_path, sink, LOG)
+    monkeypatch.setattr(agent, "identity", lambda *_: LOG)
+    monkeypatch.setattr(time, "sleep", lambda _: held.close())
+    agent.opened(settings, "t.items", sink).close()
+
+
+async def test_a_record_costs_microseconds(bench: Bench) -> None:
+    """Without Faust: decoding, state and file in batches, at most 60 µs on a busy machine."""
+    bench.log = [value(n) for n in range(10_000)]
+    messages = bench.records(*range(10_000))
+    started_at = time.thread_time()
+    await worked(bench, FakeApp(), messages)
+    cost_s = (time.thread_time() - started_at) / len(messages)
+    print(f"{cost_s * 1e6:.1f} µs a record")  # noqa: T201
+    assert cost_s < 60e-6
+    assert asyncio.get_running_loop() is not None
