@@ -1,0 +1,92 @@
+"""The encoding of a page: who decides, and what the bytes then are."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+import webencodings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlog.streams.charset import decide, decode
+
+RUSSIAN = "Привет, это обычный русский текст о погоде и природе."
+
+
+def test_html5libs_encodings_are_found(testdata: Path) -> None:
+    """At least 98 % of the cases that need no script."""
+    cases = json.loads((testdata / "html-encoding-html5lib" / "encoding_cases.json").read_text(encoding="utf-8"))
+    asked = [case for case in cases if not case["scripted"]]
+    wrong = []
+    for case in asked:
+        wanted = webencodings.lookup(case["encoding"])
+        assert wanted is not None
+        if decide(base64.b64decode(case["data_base64"]), "") != wanted.name:
+            wrong.append(case["data_base64"])
+    assert len(wrong) <= 0.02 * len(asked), wrong
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "encoding"),
+    [
+        (b"\xef\xbb\xbfx", "text/html; charset=latin1", "utf-8"),
+        (b"\xff\xfex\x00", "text/html; charset=utf-8", "utf-16le"),
+        (b"\xfe\xff\x00x", "", "utf-16be"),
+        (b'<meta charset="koi8-r">', "text/html; charset=utf-8", "utf-8"),
+        (b'<meta charset="koi8-r">', "text/html; charset='windows-1251'", "windows-1251"),
+        (b'<meta charset="koi8-r">', "text/html; charset=nonsense", "koi8-r"),
+        (b'<meta charset="koi8-r">', "text/html", "koi8-r"),
+        (b'<META http-equiv=content-type content="text/html; charset=euc-jp">', "", "euc-jp"),
+        (b'<meta content="text/html; charset=euc-jp">', "", "windows-1252"),
+        (b'<meta charset="utf-16">', "", "utf-8"),
+        (b'<meta charset="x-user-defined">', "", "windows-1252"),
+        (b"<!-- <meta charset=koi8-r> -->", "", "windows-1252"),
+        (b'<a title="<meta charset=koi8-r>">', "", "windows-1252"),
+        (b"x" * 2000 + b"<meta charset=koi8-r>", "", "koi8-r"),
+        (b"<script>" + b"x" * 2000 + b"<meta charset=koi8-r></script>", "", "windows-1252"),
+        (b"", "text/html; charset=ISO-8859-1", "windows-1252"),
+        (b"", "text/html; charset=iso-2022-kr", "replacement"),
+        (b"plain", "", "windows-1252"),
+        (RUSSIAN.encode(), "", "utf-8"),
+        (RUSSIAN.encode("cp1251"), "", "windows-1251"),
+        ("これは日本語の文章です。今日は天気がいいですね。".encode("shift_jis"), "", "shift_jis"),
+        ("Voilà l'été, où l'on déjeune à l'ombre".encode("latin-1"), "", "windows-1252"),
+    ],
+)
+def test_the_mark_decides_then_the_header_then_the_meta_then_the_bytes(body: bytes, content_type: str, encoding: str) -> None:
+    """WHATWG's order, and its names."""
+    assert decide(body, content_type) == encoding
+
+
+@pytest.mark.parametrize(
+    ("body", "charset", "text"),
+    [
+        (b"\x80\x81\x9f", "windows-1252", "€\x81Ÿ"),
+        (b"\xca", "windows-1255", "\u05ba"),
+        (b"\xae\xbe", "koi8-u", "ўЎ"),
+        (b"\xa1", "windows-1257", "\ufffd"),
+        (b"\xe3\x81<", "utf-8", "\ufffd<"),
+        (b"\xef\xbb\xbfx", "", "x"),
+        (b"\xff\xfex\x00", "", "x"),
+        (b"anything", "hz-gb-2312", "\ufffd"),
+        (b"\x82\xa0", "sjis", "あ"),
+    ],
+)
+def test_bytes_are_what_whatwg_says(body: bytes, charset: str, text: str) -> None:
+    """Also where Python's own tables differ."""
+    assert decode(body, f"text/html; charset={charset}")[1] == text
+
+
+@given(st.binary(max_size=300), st.text(max_size=30))
+def test_nothing_makes_it_raise(body: bytes, content_type: str) -> None:
+    """Any bytes under any header have an encoding and a text that can be written."""
+    encoding, text = decode(b"<meta " + body, content_type)
+    assert encoding
+    text.encode()
+
+
+@pytest.mark.parametrize("piece", [b"<!--", b"<script ", b"<meta ", b"<a ", b"<", b"=", b'<a b="'])
+def test_a_hostile_page_is_read_in_linear_time(piece: bytes) -> None:
+    """Openings that never close; the search ends at its limits."""
+    assert decide(piece * 200_000 + b"charset", "") == "windows-1252"

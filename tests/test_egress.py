@@ -1,0 +1,77 @@
+"""Which addresses may be connected to."""
+
+import ipaddress
+import json
+from pathlib import Path
+
+import pytest
+
+from crawlog.streams.egress import address_refusal, literal_refusal
+
+METADATA = ["169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"]
+
+
+def test_every_known_trick_is_refused(testdata: Path) -> None:
+    """First, middle and last address of each network, and each address, as other projects' guards judge them."""
+    cases = json.loads((testdata / "ssrf" / "cases.json").read_text(encoding="utf-8"))
+    wrong, asked = [], 0
+    for case in cases:
+        if case["block"] is None:
+            continue
+        addresses = [case["value"]]
+        if case["kind"] == "network":
+            network = ipaddress.ip_network(case["value"])
+            addresses = [str(network[at]) for at in (0, network.num_addresses // 2, -1)]
+        for address in addresses:
+            asked += 1
+            if (address_refusal(address, allow_private=False) is not None) != case["block"]:
+                wrong.append(address)
+    assert asked > 100
+    assert wrong == []
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "172.15.0.1", "172.32.0.1", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+def test_the_public_internet_is_allowed(address: str) -> None:
+    """Also where IPv6 only wraps IPv4."""
+    assert address_refusal(address, allow_private=False) is None
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", "::1", "fe80::1%eth0", "fc00::1", "::ffff:10.0.0.1", "0.0.0.0", "::"])
+def test_private_addresses_are_for_those_who_say_so(address: str) -> None:
+    """Refused by default, allowed with the setting."""
+    assert address_refusal(address, allow_private=False) == f"private address {ipaddress.ip_address(address.split('%')[0])}"
+    assert address_refusal(address, allow_private=True) is None
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_cloud_metadata_is_never_allowed(address: str) -> None:
+    """In no spelling, under no setting."""
+    assert (address_refusal(address, allow_private=True) or "").startswith("metadata address")
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "1.2.3", "1.2.3.4.5", "[::1]"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    """A resolver gives none of these."""
+    assert address_refusal(address, allow_private=True) is not None
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST.", "a.localhost", "x.internal", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.0.1.", "[::1]", "::1"]
+    + ["[::ffff:7f00:1]", "１２７.0.0.1", "%31%32%37.0.0.1", "0", "127。0。0。1", "metadata.google.internal", "169.254.169.254", "a/b", "", "a b"],
+)
+def test_a_host_is_judged_as_a_url_parser_reads_it(host: str) -> None:
+    """Names that mean this machine or its network, and every spelling of an address."""
+    assert literal_refusal(host, allow_private=False) is not None
+
+
+@pytest.mark.parametrize("host", ["example.com", "internal.example.com", "localhost.example.com", "10.example.com", "8.8.8.8", "dead.beef"])
+def test_other_names_are_left_to_the_resolver(host: str) -> None:
+    """A name alone tells nothing."""
+    assert literal_refusal(host, allow_private=False) is None
+
+
+def test_metadata_names_are_never_allowed() -> None:
+    """As their addresses."""
+    assert literal_refusal("metadata.google.internal", allow_private=True) == "metadata name metadata.google.internal"
+    assert literal_refusal("localhost", allow_private=True) is None
