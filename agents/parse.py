@@ -151,7 +151,14 @@ class ParseStage:
         now: UTC epoch seconds.
     """
 
-    def __init__(self, names: topics.Topics, places: Places, sender: Sender, done: Callable[[int, int], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        names: topics.Topics,
+        places: Places,
+        sender: Sender,
+        done: Callable[[int, int], None],
+        now: Callable[[], float],
+    ) -> None:
         self._names = names
         self._places = places
         self._send = sender.send
@@ -257,7 +264,9 @@ class ParseStage:
             epoch=meta.epoch,
             spider=SPIDER,
         )
-        self._send(self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done)
+        self._send(
+            self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done
+        )
         page.wait()
         if is_redirect(meta):
             self._follow(job, meta, page)

@@ -11,12 +11,12 @@ from typing import IO, Any
 
 import msgspec
 
+from .schemas.urls import CanonicalRules
 from .streams import charset, egress
 from .streams.canonical import Canonicaliser, InvalidUrl, serialise
 from .streams.domain import Places, registrable_domain
 from .streams.links import Links, extract
 from .streams.robots import RobotsRules
-from .schemas.urls import CanonicalRules
 
 _USAGE = 2
 _LINK_SOURCES = ("a", "area")

@@ -33,7 +33,9 @@ _LATE = re.compile(
     rb"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp|noframes)(?=[\t\n\x0c\r />]).*?(?:</\1|\Z)|(<meta)[\t\n\x0c\r /]",
     re.IGNORECASE | re.DOTALL,
 )
-_CONTENT_CHARSET = re.compile(rb"""charset[\t\n\x0c\r ]*=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r ;"'][^\t\n\x0c\r ;]*)""", re.IGNORECASE)
+_CONTENT_CHARSET = re.compile(
+    rb"""charset[\t\n\x0c\r ]*=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r ;"'][^\t\n\x0c\r ;]*)""", re.IGNORECASE
+)
 
 
 def decide(body: bytes, content_type: str) -> str:
@@ -42,7 +44,13 @@ def decide(body: bytes, content_type: str) -> str:
     Args:
         content_type: The response's header, as sent; may be empty.
     """
-    return _from_mark(body) or _from_header(content_type) or _from_meta(body[:PRESCAN_BYTES]) or _from_late_meta(body) or _from_bytes(body)
+    return (
+        _from_mark(body)
+        or _from_header(content_type)
+        or _from_meta(body[:PRESCAN_BYTES])
+        or _from_late_meta(body)
+        or _from_bytes(body)
+    )
 
 
 def decode(body: bytes, content_type: str) -> tuple[str, str]:
@@ -115,7 +123,7 @@ def _from_meta(head: bytes) -> str | None:
             encoding = _declared(attributes)
             if encoding:
                 return encoding
-        elif following[:1].isalpha() or following[:1] == b"/" and following[1:2].isalpha():
+        elif following[:1].isalpha() or (following[:1] == b"/" and following[1:2].isalpha()):
             at = _skip_name(head, at + 1)
             _, at = _attributes(head, at)
         elif following[:1] in (b"!", b"/", b"?"):
@@ -153,7 +161,7 @@ def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
     while at < len(head):
         found = _ATTRIBUTE.match(head, at)
         assert found is not None
-        if found.end() == at or not found[1] and found[2] is None:
+        if found.end() == at or (not found[1] and found[2] is None):
             return attributes, max(found.end(), at)
         value = found[2] or b""
         if value[:1] in (b'"', b"'"):

@@ -42,7 +42,7 @@ def registrable_domain(host: str) -> str:
         host: As WHATWG serialises it, so an IPv6 address has brackets. A final dot (the DNS root) is no part of it.
     """
     name = host.lower().removesuffix(".")
-    if not name or name[0] == "[" or name[-1].isdigit() and _is_ipv4(name):
+    if not name or name[0] == "[" or (name[-1].isdigit() and _is_ipv4(name)):
         return name
     if name.isascii():
         return _suffixes().privatesuffix(name) or name

@@ -15,7 +15,9 @@ IPv6 = ipaddress.IPv6Address
 _METADATA = frozenset(
     ipaddress.ip_address(text) for text in ("169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254")
 )
-_METADATA_NAMES = frozenset({"metadata", "metadata.goog", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"})
+_METADATA_NAMES = frozenset(
+    {"metadata", "metadata.goog", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"}
+)
 _PRIVATE_NAMES = ("localhost", "internal")
 
 _V4_REFUSED = tuple(

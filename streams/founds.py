@@ -54,7 +54,18 @@ class Batch:
         links: (fingerprint, depth) of each URL.
     """
 
-    __slots__ = ("_waiting", "domain", "epoch", "is_acknowledged", "job", "links", "partition", "sent", "size_bytes", "urls")
+    __slots__ = (
+        "_waiting",
+        "domain",
+        "epoch",
+        "is_acknowledged",
+        "job",
+        "links",
+        "partition",
+        "sent",
+        "size_bytes",
+        "urls",
+    )
 
     def __init__(self, job: str, epoch: int, domain: str, partition: int, sent: Sent) -> None:
         self.job = job
@@ -99,7 +110,9 @@ class Founds:
         self._send = send
         self._open: dict[tuple[int, int], Batch] = {}
 
-    def offer(self, job: str, epoch: int, sent: Sent, parent: str, depth: int, links: list[Outlink], refusal: Refusal) -> set[Batch]:
+    def offer(
+        self, job: str, epoch: int, sent: Sent, parent: str, depth: int, links: list[Outlink], refusal: Refusal
+    ) -> set[Batch]:
         """Put the links of one page into batches, those left out that are refused or were sent lately.
 
         Returns: The batches that the page must wait for.

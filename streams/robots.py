@@ -179,7 +179,7 @@ def _pair(line: bytes) -> tuple[str, str] | None:
 
 
 def _add_agent(group: _Group, value: str) -> None:
-    if value == "*" or value[:1] == "*" and value[1:2].isspace():
+    if value == "*" or (value[:1] == "*" and value[1:2].isspace()):
         group.is_for_all = True
     else:
         group.agents.add(product_token(value))
@@ -267,4 +267,4 @@ def _matches(path: str, pieces: tuple[str, list[str], str | None]) -> bool:
         if at < 0:
             return False
         at += len(literal)
-    return tail is None or len(path) - at >= len(tail) and path.endswith(tail)
+    return tail is None or (len(path) - at >= len(tail) and path.endswith(tail))

@@ -87,7 +87,7 @@ def is_redirect(meta: PageMeta) -> bool:
 def is_html(meta: PageMeta) -> bool:
     """Whether the header says HTML; without one, a kept body is read as HTML, as browsers do."""
     kind = meta.content_type.partition(";")[0].strip().lower()
-    return kind in _HTML_TYPES or not kind and meta.kept
+    return kind in _HTML_TYPES or (not kind and meta.kept)
 
 
 def is_followed(meta: PageMeta) -> bool:

@@ -52,7 +52,9 @@ def test_names_beyond_ascii_are_what_the_standard_says(testdata: Path, name: str
     assert wrong == []
 
 
-@pytest.mark.parametrize("url", ["", "relative", "mailto:a@b.c", "javascript:x", "ftp://a/", "http://", "http://a b/", "http://[x]/", "//a/"])
+@pytest.mark.parametrize(
+    "url", ["", "relative", "mailto:a@b.c", "javascript:x", "ftp://a/", "http://", "http://a b/", "http://[x]/", "//a/"]
+)
 def test_what_cannot_be_fetched_is_invalid(url: str) -> None:
     """No scheme, another scheme, or no URL."""
     with pytest.raises(InvalidUrl):

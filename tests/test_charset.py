@@ -54,7 +54,9 @@ def test_html5libs_encodings_are_found(testdata: Path) -> None:
         ("Voilà l'été, où l'on déjeune à l'ombre".encode("latin-1"), "", "windows-1252"),
     ],
 )
-def test_the_mark_decides_then_the_header_then_the_meta_then_the_bytes(body: bytes, content_type: str, encoding: str) -> None:
+def test_the_mark_decides_then_the_header_then_the_meta_then_the_bytes(
+    body: bytes, content_type: str, encoding: str
+) -> None:
     """WHATWG's order, and its names."""
     assert decide(body, content_type) == encoding
 

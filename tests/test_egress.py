@@ -8,7 +8,14 @@ import pytest
 
 from crawlog.streams.egress import address_refusal, literal_refusal
 
-METADATA = ["169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"]
+METADATA = [
+    "169.254.169.254",
+    "100.100.100.200",
+    "192.0.0.192",
+    "fd00:ec2::254",
+    "::ffff:169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+]
 
 
 def test_every_known_trick_is_refused(testdata: Path) -> None:
@@ -30,16 +37,23 @@ def test_every_known_trick_is_refused(testdata: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "172.15.0.1", "172.32.0.1", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "172.15.0.1", "172.32.0.1", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
 def test_the_public_internet_is_allowed(address: str) -> None:
     """Also where IPv6 only wraps IPv4."""
     assert address_refusal(address, allow_private=False) is None
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", "::1", "fe80::1%eth0", "fc00::1", "::ffff:10.0.0.1", "0.0.0.0", "::"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "10.1.2.3", "::1", "fe80::1%eth0", "fc00::1", "::ffff:10.0.0.1", "0.0.0.0", "::"]
+)
 def test_private_addresses_are_for_those_who_say_so(address: str) -> None:
     """Refused by default, allowed with the setting."""
-    assert address_refusal(address, allow_private=False) == f"private address {ipaddress.ip_address(address.split('%')[0])}"
+    assert (
+        address_refusal(address, allow_private=False)
+        == f"private address {ipaddress.ip_address(address.split('%', maxsplit=1)[0])}"
+    )
     assert address_refusal(address, allow_private=True) is None
 
 
@@ -57,15 +71,40 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "LOCALHOST.", "a.localhost", "x.internal", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.0.1.", "[::1]", "::1"]
-    + ["[::ffff:7f00:1]", "１２７.0.0.1", "%31%32%37.0.0.1", "0", "127。0。0。1", "metadata.google.internal", "169.254.169.254", "a/b", "", "a b"],
+    [
+        "localhost",
+        "LOCALHOST.",
+        "a.localhost",
+        "x.internal",
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "127.1",
+        "127.0.0.1.",
+        "[::1]",
+        "::1",
+    ]
+    + [
+        "[::ffff:7f00:1]",
+        "１２７.0.0.1",
+        "%31%32%37.0.0.1",
+        "0",
+        "127。0。0。1",
+        "metadata.google.internal",
+        "169.254.169.254",
+        "a/b",
+        "",
+        "a b",
+    ],
 )
 def test_a_host_is_judged_as_a_url_parser_reads_it(host: str) -> None:
     """Names that mean this machine or its network, and every spelling of an address."""
     assert literal_refusal(host, allow_private=False) is not None
 
 
-@pytest.mark.parametrize("host", ["example.com", "internal.example.com", "localhost.example.com", "10.example.com", "8.8.8.8", "dead.beef"])
+@pytest.mark.parametrize(
+    "host", ["example.com", "internal.example.com", "localhost.example.com", "10.example.com", "8.8.8.8", "dead.beef"]
+)
 def test_other_names_are_left_to_the_resolver(host: str) -> None:
     """A name alone tells nothing."""
     assert literal_refusal(host, allow_private=False) is None

@@ -22,7 +22,9 @@ def links(cached: int = 1000) -> Links:
     return Links(Canonicaliser(CanonicalRules(drop_params=())), Places(8), cached)
 
 
-def found(html: str | bytes, url: str = URL, sources: tuple[str, ...] = ("a", "area"), content_type: str = "") -> list[str]:
+def found(
+    html: str | bytes, url: str = URL, sources: tuple[str, ...] = ("a", "area"), content_type: str = ""
+) -> list[str]:
     """The links of a page."""
     page = extract(html if isinstance(html, bytes) else html.encode(), content_type, url, sources)
     return [link.url for link in links().resolve(page.base, page.hrefs)]
@@ -46,11 +48,18 @@ def test_scrapys_plain_cases_have_scrapys_links(testdata: Path) -> None:
     cases = json.loads((testdata / "links-scrapy" / "linkextractor_cases.json").read_text(encoding="utf-8"))
     asked, wrong = 0, []
     for case in cases:
-        if case["extractor_args"] or case["extractor_kwargs"] or case["error"] or case["response_type"] != "HtmlResponse":
+        if (
+            case["extractor_args"]
+            or case["extractor_kwargs"]
+            or case["error"]
+            or case["response_type"] != "HtmlResponse"
+        ):
             continue
         wanted = list(dict.fromkeys(filter(None, (spelled(link["url"]) for link in case["links"]))))
         asked += 1
-        got = found(base64.b64decode(case["body_base64"]), case["url"], content_type=f"text/html; charset={case['encoding']}")
+        got = found(
+            base64.b64decode(case["body_base64"]), case["url"], content_type=f"text/html; charset={case['encoding']}"
+        )
         if [url for url in got if url in wanted] != wanted:
             wrong.append((case["test"], wanted, got))
     assert asked > 5
@@ -71,7 +80,10 @@ def spelled(url: str) -> str | None:
         ("<a href=x>", ["http://site.test/dir/x"]),
         ("<a href=' x\n'>", ["http://site.test/dir/x"]),
         ("<a href='a\nb'>", ["http://site.test/dir/ab"]),
-        ("<a href=/x><a href=//other.test/y><a href=../z>", ["http://site.test/x", "http://other.test/y", "http://site.test/z"]),
+        (
+            "<a href=/x><a href=//other.test/y><a href=../z>",
+            ["http://site.test/x", "http://other.test/y", "http://site.test/z"],
+        ),
         ("<a href=?a=1><a href='#top'><a href=''>", ["http://site.test/dir/page.html?a=1", URL]),
         ("<a href=x#a><a href=x#b><a href=x>", ["http://site.test/dir/x"]),
         ("<a href=mailto:a@b><a href=javascript:x><a href=ftp://a/><a href='http://[/'><a>", []),
@@ -114,10 +126,19 @@ def test_a_title_is_the_first_one_of_the_document(html: str, title: str | None) 
 
 def test_bytes_that_are_no_utf8_become_the_replacement_character() -> None:
     """The parser is given the bytes as they are; the answer is as if they had been decoded first."""
-    assert found(b'<a href="\xff\xe3\x81x">', content_type="text/html; charset=utf-8") == ["http://site.test/dir/%EF%BF%BD%EF%BF%BDx"]
+    assert found(b'<a href="\xff\xe3\x81x">', content_type="text/html; charset=utf-8") == [
+        "http://site.test/dir/%EF%BF%BD%EF%BF%BDx"
+    ]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["http://a.test/", "http://a.test/x/y?z", "http://b.test/x/"]), st.text(alphabet="ax/.?#:h\\ t", max_size=6))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["http://a.test/", "http://a.test/x/y?z", "http://b.test/x/"]),
+            st.text(alphabet="ax/.?#:h\\ t", max_size=6),
+        )
+    )
+)
 def test_a_remembered_link_is_the_same_link(asked: list[tuple[str, str]]) -> None:
     """Whatever was resolved before, from whichever page, and however little is remembered."""
     long, short = links(), links(cached=2)
@@ -132,7 +153,19 @@ def test_links_of_elements_nested_too_deeply_are_found() -> None:
     assert found(html) == ["http://site.test/dir/x", "http://site.test/dir/y"]
 
 
-@pytest.mark.parametrize("html", ["<div>" * 50_000, "<b>" * 50_000 + "<div>" * 50_000, "<" * 1_000_000, "<a<" * 300_000, "<a href=x>" * 20_000, "<a " + "x=1 " * 20_000 + "href=y>", "<a href='" + "x" * 1_000_000, "\0" * 10_000])
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<div>" * 50_000,
+        "<b>" * 50_000 + "<div>" * 50_000,
+        "<" * 1_000_000,
+        "<a<" * 300_000,
+        "<a href=x>" * 20_000,
+        "<a " + "x=1 " * 20_000 + "href=y>",
+        "<a href='" + "x" * 1_000_000,
+        "\0" * 10_000,
+    ],
+)
 def test_a_hostile_page_is_only_a_page(html: str) -> None:
     """Depth, numbers and lengths without limit neither raise nor stall."""
     assert len(found(html)) <= 1

@@ -14,7 +14,10 @@ from crawlog.probe import KINDS, answer, run
 
 def asked(kind: str, **question: Any) -> dict[str, Any]:
     """The answer to a question; bytes are sent as base64."""
-    coded = {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in question.items()}
+    coded = {
+        name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+        for name, value in question.items()
+    }
     told: dict[str, Any] = json.loads(answer(kind, json.dumps(coded).encode()))
     return told
 
@@ -44,7 +47,13 @@ def test_each_kind_answers(kind: str, question: dict[str, Any], told: dict[str, 
 
 @pytest.mark.parametrize(
     ("kind", "line"),
-    [("normalize", b"{"), ("normalize", b"[]"), ("normalize", b"{}"), ("normalize", b'{"url": 1}'), ("normalize", b'{"url": "x"}')]
+    [
+        ("normalize", b"{"),
+        ("normalize", b"[]"),
+        ("normalize", b"{}"),
+        ("normalize", b'{"url": 1}'),
+        ("normalize", b'{"url": "x"}'),
+    ]
     + [("robots", b'{"body": "!", "user_agent": "a", "url": "b"}'), ("sitemap", b"{}"), ("domain", b"\xff")],
 )
 def test_a_bad_line_answers_itself(kind: str, line: bytes) -> None:
@@ -52,7 +61,12 @@ def test_a_bad_line_answers_itself(kind: str, line: bytes) -> None:
     assert list(json.loads(answer(kind, line))) == ["error"]
 
 
-@given(st.sampled_from(sorted(KINDS)), st.dictionaries(st.sampled_from(["url", "base", "body", "host", "address", "content_type", "user_agent"]), st.none() | st.text()))
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.dictionaries(
+        st.sampled_from(["url", "base", "body", "host", "address", "content_type", "user_agent"]), st.none() | st.text()
+    ),
+)
 def test_no_question_makes_it_raise(kind: str, question: dict[str, str | None]) -> None:
     """Every line gets one JSON object without a line end."""
     told = answer(kind, json.dumps(question).encode())

@@ -81,7 +81,11 @@ def test_any_bytes_are_a_file(body: bytes) -> None:
         ("User-agent: crawl\nDisallow: /", "/x", True),
         ("User-agent: *\nDisallow: /\n\nUser-agent: crawlog\nDisallow:", "/x", True),
         ("User-agent: a\nUser-agent: crawlog\nDisallow: /", "/x", False),
-        ("User-agent: crawlog\nDisallow: /a\n\nUser-agent: b\nDisallow: /\n\nUser-agent: crawlog\nDisallow: /x", "/x", False),
+        (
+            "User-agent: crawlog\nDisallow: /a\n\nUser-agent: b\nDisallow: /\n\nUser-agent: crawlog\nDisallow: /x",
+            "/x",
+            False,
+        ),
         ("User-agent: a\nCrawl-delay: 1\nUser-agent: crawlog\nDisallow: /", "/x", False),
         ("User-agent: a\nSitemap: http://s/\nNoindex: /\nUser-agent: crawlog\nDisallow: /", "/x", False),
         ("<html><body>User-agent: *</body></html>", "/x", True),

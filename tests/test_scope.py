@@ -33,7 +33,7 @@ def spec_of(kind: str = "any", *names: str, **fields: object) -> JobSpec:
     ],
 )
 def test_a_scope_name_writes_no_default_port(kind: str, url: str, name: str) -> None:
-    """http and https of one host are one name."""
+    """Http and https of one host are one name."""
     assert scope_name(kind, PLACES.of(url)) == name
 
 

@@ -1,0 +1,395 @@
+"""The parse stage without a broker: what it sends, what it waits for, and when a page is done."""
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from crawlog.agents.parse import MAX_UNDONE, ParseStage
+from crawlog.schemas import control, items, pages, urls
+from crawlog.schemas.control import JobCopy, Join
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec
+from crawlog.streams.domain import Places, partition_of
+from crawlog.streams.errors import GiveUp
+from crawlog.streams.inorder import InOrder
+from crawlog.streams.topics import Topics
+
+NAMES = Topics("crawl.")
+PAGE = "http://a.test/p"
+HTML = "text/html; charset=utf-8"
+
+
+class Sent(NamedTuple):
+    """A record on its way."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int | None
+    headers: list[tuple[str, bytes]]
+    on_delivery: Any
+
+
+class Log:
+    """Takes records and acknowledges them when told to."""
+
+    def __init__(self, largest: int = 1 << 20) -> None:
+        self.records: list[Sent] = []
+        self.unacknowledged: list[Sent] = []
+        self.largest = largest
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: Any = None,
+        partition: Any = None,
+        headers: Any = None,
+        on_delivery: Any = None,
+    ) -> None:
+        """As the producer."""
+        if len(value or b"") > self.largest:
+            raise GiveUp("too_large")
+        record = Sent(topic, value, key, partition, headers or [], on_delivery)
+        self.records.append(record)
+        self.unacknowledged.append(record)
+
+    def acknowledge(self, *topics: str) -> None:
+        """What was sent to these topics, or to all, is in the log."""
+        there = [record for record in self.unacknowledged if not topics or record.topic in topics]
+        self.unacknowledged = [record for record in self.unacknowledged if record not in there]
+        for record in there:
+            if record.on_delivery:
+                record.on_delivery(0, 0)
+
+    def values(self, topic: str) -> list[Any]:
+        """The values sent to a topic."""
+        return [record.value for record in self.records if record.topic == topic]
+
+
+class Message(NamedTuple):
+    """A record of crawl.pages."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
+
+class Stage:
+    """A stage, its log, and what it said to be done."""
+
+    def __init__(self, largest: int = 1 << 20, job: JobSpec | None = None) -> None:
+        self.log = Log(largest)
+        self.done: list[tuple[int, int]] = []
+        self.stage = ParseStage(NAMES, Places(8), self.log, lambda *at: self.done.append(at), lambda: 7.0)
+        self.offsets = 0
+        self.learn(job or JobSpec(scope=ScopeSpec(names=("a.test",))))
+
+    def learn(self, spec: JobSpec) -> None:
+        """A revision of the job becomes known."""
+        self.stage.learn(JobCopy("j", spec))
+
+    def take(self, body: bytes = b"", offset: int | None = None, **meta: Any) -> int:
+        """A page comes; returns its offset."""
+        offset = self.offsets if offset is None else offset
+        self.offsets = offset + 1
+        fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
+        header = (pages.HEADER, pages.encode(PageMeta(**fields)))
+        self.stage.take(Message(3, offset, b"a.test", body, [header]))
+        return offset
+
+    def founds(self) -> list[urls.FoundUrl]:
+        """All URLs sent to crawl.urls."""
+        return [found for value in self.log.values(NAMES.urls) for found in urls.decode(value).urls or ()]
+
+    def row(self) -> dict[str, Any]:
+        """The one row of the newest page."""
+        (raw,) = items.decode(self.log.values(NAMES.items)[-1]).items
+        told: dict[str, Any] = json.loads(bytes(raw))
+        return told
+
+
+def links(*names: str) -> bytes:
+    """A page with links."""
+    return "".join(f"<a href='{name}'>" for name in names).encode()
+
+
+def test_a_page_gives_a_row_with_all_its_keys() -> None:
+    """As users read it."""
+    stage = Stage()
+    body = b"<title>T</title><a href=x><a href=http://other.test/>"
+    stage.take(body, depth=2, fetched_at=1.5)
+    assert stage.row() == {
+        "url": PAGE,
+        "status": 200,
+        "error": None,
+        "title": "T",
+        "depth": 2,
+        "links": 2,
+        "fetched_at": 1.5,
+        "sha256": hashlib.sha256(body).hexdigest(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("meta", "body", "row"),
+    [
+        ({"http": 404}, b"<title>no</title><a href=x>", {"status": 404, "title": "no", "links": 1}),
+        ({"http": 503}, b"", {"status": 503, "title": None, "links": 0, "sha256": None}),
+        (
+            {"http": None, "error": "timeout", "content_type": ""},
+            b"",
+            {"status": None, "error": "timeout", "sha256": None},
+        ),
+        ({"content_type": "application/pdf", "kept": False}, b"", {"status": 200, "title": None, "links": 0}),
+        ({"content_type": "text/plain"}, b"<title>x</title><a href=x>", {"title": None, "links": 0}),
+        ({"content_type": ""}, b"<title>x</title>", {"title": "x"}),
+    ],
+)
+def test_what_is_no_page_gives_a_row_too(meta: dict[str, Any], body: bytes, row: dict[str, Any]) -> None:
+    """Errors, failures and other types; none of them leads anywhere."""
+    stage = Stage()
+    stage.take(body, **meta)
+    stage.stage.flush()
+    assert stage.row().items() >= row.items()
+    assert stage.founds() == []
+
+
+def test_links_in_scope_are_found_one_level_deeper() -> None:
+    """One record per partition, keyed by the domain that all its URLs share."""
+    stage = Stage()
+    stage.take(links("x", "http://sub.a.test/y", "http://other.test/"), depth=1)
+    stage.stage.flush()
+    (record,) = [record for record in stage.log.records if record.topic == NAMES.urls]
+    assert (record.key, record.partition) == (b"a.test", partition_of("a.test", 8))
+    assert [(found.url, found.depth, found.source, found.parent) for found in stage.founds()] == [
+        ("http://a.test/x", 2, "link", PAGE),
+        ("http://sub.a.test/y", 2, "link", PAGE),
+    ]
+
+
+def test_a_batch_over_two_domains_has_no_key() -> None:
+    """Only its partition."""
+    twins = [n for n in range(200) if partition_of(f"d{n}.test", 8) == 0][:2]
+    stage = Stage(job=JobSpec(scope=ScopeSpec(kind="any")))
+    stage.take(links(*(f"http://d{n}.test/" for n in twins)))
+    stage.stage.flush()
+    assert [(r.key, r.partition) for r in stage.log.records if r.topic == NAMES.urls] == [(None, 0)]
+
+
+def test_a_page_is_done_when_all_its_outputs_are_in_the_log() -> None:
+    """Not before: a crash at any point reads it again."""
+    stage = Stage()
+    stage.take(links("x"))
+    stage.log.acknowledge()
+    assert stage.done == []
+    stage.stage.flush()
+    assert stage.done == []
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+def test_pages_are_done_in_offset_order() -> None:
+    """A later page waits for an earlier one."""
+    stage = Stage()
+    stage.take(links("x"))
+    stage.take(b"")
+    stage.log.acknowledge(NAMES.items)
+    assert stage.done == []
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert stage.done == [(3, 2)]
+
+
+def test_a_link_is_sent_once_and_both_pages_wait_for_it() -> None:
+    """While it is on its way it is not known yet, and not sent again either."""
+    stage = Stage()
+    stage.take(links("x"))
+    stage.stage.flush()
+    stage.take(links("x"))
+    stage.log.acknowledge(NAMES.items)
+    assert stage.done == []
+    stage.log.acknowledge(NAMES.urls)
+    assert stage.done == [(3, 1), (3, 2)] or stage.done == [(3, 2)]
+    stage.take(links("x"))
+    stage.stage.flush()
+    assert len(stage.founds()) == 1
+
+
+def test_a_shallower_link_is_always_sent() -> None:
+    """With a depth limit it opens more of the site."""
+    stage = Stage()
+    for depth in (5, 5, 2, 3):
+        stage.take(links("x"), depth=depth)
+        stage.stage.flush()
+        stage.log.acknowledge()
+    assert [found.depth for found in stage.founds()] == [6, 3]
+
+
+def test_a_new_revision_and_a_new_epoch_send_links_again() -> None:
+    """What was known under other rules says nothing."""
+    stage = Stage()
+    for rev, epoch in ((1, 0), (1, 1), (2, 1)):
+        stage.learn(JobSpec(rev=rev, scope=ScopeSpec(names=("a.test",))))
+        stage.take(links("x"), rev=rev, epoch=epoch)
+        stage.stage.flush()
+        stage.log.acknowledge()
+    assert len(stage.founds()) == 3
+
+
+def test_a_full_batch_is_sent_at_once() -> None:
+    """At most 500 URLs; the rest gathers on."""
+    stage = Stage()
+    stage.take(links(*(f"x{n}" for n in range(MAX_BATCH_URLS + 1))))
+    assert [len(urls.decode(value).urls or ()) for value in stage.log.values(NAMES.urls)] == [MAX_BATCH_URLS]
+    stage.stage.flush()
+    assert len(stage.founds()) == MAX_BATCH_URLS + 1
+
+
+def test_a_page_waits_for_its_jobs_revision() -> None:
+    """And holds back what comes after it."""
+    stage = Stage()
+    stage.take(b"", rev=2)
+    stage.take(b"", rev=1)
+    stage.log.acknowledge()
+    assert stage.done == []
+    stage.learn(JobSpec(rev=2, scope=ScopeSpec(names=("a.test",))))
+    stage.log.acknowledge()
+    assert stage.done == [(3, 2)]
+
+
+def test_a_redirect_gives_no_row_and_one_found() -> None:
+    """Of the same depth, with one hop more."""
+    stage = Stage()
+    stage.take(b"moved", http=301, location="/y#f", depth=2, hops=1)
+    stage.stage.flush()
+    assert items.decode(stage.log.values(NAMES.items)[0]).items == []
+    assert stage.founds() == [urls.FoundUrl("http://a.test/y", 2, 0, "redirect", PAGE, 2)]
+
+
+@pytest.mark.parametrize("location", ["http://[/", "ftp://a.test/", "http://other.test/"])
+def test_a_redirect_to_nowhere_is_the_end(location: str) -> None:
+    """No URL, no http, or out of scope."""
+    stage = Stage()
+    stage.take(b"", http=302, location=location)
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert stage.founds() == []
+    assert stage.done == [(3, 1)]
+
+
+def test_where_a_seed_leads_joins_the_scope() -> None:
+    """Said in crawl.control, before the page is done; links there are then taken."""
+    stage = Stage()
+    stage.take(b"", http=301, location="http://www.other.test/", seed=True)
+    stage.stage.flush()
+    assert [(found.url, found.joins) for found in stage.founds()] == [("http://www.other.test/", True)]
+    (join,) = [record for record in stage.log.records if record.topic == NAMES.control]
+    assert control.decode(join.key, join.value) == Join("j", "other.test")
+    stage.log.acknowledge(NAMES.items, NAMES.urls)
+    assert stage.done == []
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+    stage.take(links("http://other.test/z"))
+    stage.stage.flush()
+    assert stage.founds()[-1].url == "http://other.test/z"
+
+
+def test_a_join_that_another_worker_wrote_counts() -> None:
+    """Before the job's record too: they come in any order after a compaction."""
+    stage = Stage()
+    stage.stage.learn(Join("k", "other.test"))
+    stage.stage.learn(JobCopy("k", JobSpec(scope=ScopeSpec(names=("a.test",)))))
+    stage.take(links("http://other.test/z"), job="k")
+    stage.stage.flush()
+    assert [found.url for found in stage.founds()] == ["http://other.test/z"]
+
+
+def test_a_record_that_is_no_page_goes_to_the_dead_letters() -> None:
+    """As it was, with its headers; then it is done."""
+    stage = Stage()
+    stage.stage.take(Message(3, 0, b"k", b"body", [("other", b"1"), (pages.HEADER, b"{")]))
+    assert stage.done == []
+    (record,) = stage.log.records
+    assert (record.topic, record.key, record.value) == (NAMES.dead, b"k", b"body")
+    assert {"other": b"1", "stage": b"parse", "offset": b"0", pages.HEADER: b"{"}.items() <= dict(
+        record.headers
+    ).items()
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+def test_a_page_that_fails_twice_goes_to_the_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once more, since memory may have been short; the next page is parsed."""
+    tries = []
+
+    def fail(*args: Any) -> None:
+        tries.append(args)
+        raise MemoryError("no room")
+
+    stage = Stage()
+    with monkeypatch.context() as patch:
+        patch.setattr("crawlog.agents.parse.parse_page", fail)
+        stage.take(b"x")
+    stage.take(b"")
+    assert len(tries) == 2
+    assert [dict(r.headers)["error"] for r in stage.log.records if r.topic == NAMES.dead] == [b"MemoryError: no room"]
+    stage.log.acknowledge()
+    assert stage.done[-1] == (3, 2)
+
+
+def test_a_dead_letter_too_large_for_a_record_names_its_page() -> None:
+    """Its body stays in crawl.pages, where the headers point."""
+    stage = Stage(largest=1000)
+    stage.stage.take(Message(3, 0, None, b"x" * 2000, []))
+    assert stage.log.values(NAMES.dead) == [None]
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+def test_a_job_that_cannot_be_used_stops_nobody() -> None:
+    """Its pages are dead letters that say why."""
+    stage = Stage()
+    stage.stage.learn(JobCopy("bad", JobSpec(scope=ScopeSpec(exclude=("(",)))))
+    stage.take(b"", job="bad")
+    stage.log.acknowledge()
+    assert b"scope.exclude" in dict(stage.log.records[0].headers)["error"]
+    assert stage.done == [(3, 1)]
+
+
+def test_what_is_given_up_is_not_done() -> None:
+    """Late acknowledgements of pages of an earlier assignment say nothing."""
+    stage = Stage()
+    stage.take(b"")
+    stage.stage.give_up()
+    stage.take(b"", offset=0)
+    early, late = stage.log.unacknowledged
+    early.on_delivery(0, 0)
+    assert stage.done == []
+    late.on_delivery(0, 0)
+    assert stage.done == [(3, 1)]
+
+
+def test_too_many_pages_without_an_acknowledgement_are_enough() -> None:
+    """Then no more are taken."""
+    stage = Stage()
+    for _ in range(MAX_UNDONE):
+        assert not stage.stage.is_full
+        stage.take(b"")
+    assert stage.stage.is_full
+    stage.log.acknowledge()
+    assert not stage.stage.is_full
+
+
+def test_in_order_says_the_lowest_offset_that_is_not_done() -> None:
+    """Gaps in the offsets are none."""
+    order = InOrder()
+    for offset in (4, 5, 9):
+        order.take(offset)
+    assert [order.finish(offset) for offset in (5, 4, 9)] == [None, 6, 10]
+    assert len(order) == 0
