@@ -31,7 +31,7 @@ from faust.tables.manager import TableManager
 from faust.topics import Topic
 
 from .consumer import HOOKS_S, LIBRARY, Consumer, TopicsConductor, Transport, within
-from .errors import Misconfigured
+from .errors import CrawlError, Misconfigured
 from .kafka import aiokafka_credentials
 from .lease import Lease
 from .positions import Positions
@@ -251,9 +251,13 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
 
 def worker(stage: Stage) -> None:
     """Run one worker of a stage until it is told to stop; does not return."""
-    from .worker import run  # builds Faust's worker, which a client of the apps does not need
+    from .worker import refuse, run  # noqa: PLC0415  # builds Faust's worker, which a client of the apps does not need
 
-    run(_the(stage))
+    try:
+        app = _the(stage)
+    except CrawlError as error:
+        refuse(error, stage)
+    run(app)
 
 
 def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:

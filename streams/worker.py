@@ -93,10 +93,16 @@ def run(app: "CrawlApp") -> NoReturn:
     try:
         app.discover()
     except (CrawlError, ModuleNotFoundError) as error:
-        log.critical("worker_refused", group=app.conf.id, error=str(error))
-        raise SystemExit(EXIT.get(type(error), 1)) from error
+        refuse(error, app.stage)
     app.worker_init_post_autodiscover()
     raise app.Worker(loglevel=app.crawl.log.level).execute_from_commandline()
+
+
+def refuse(error: Exception, stage: str) -> NoReturn:
+    """End before the start, with the reason in one line."""
+    logs.configure("error")
+    log.critical("worker_refused", stage=stage, error=str(error))
+    raise SystemExit(EXIT.get(type(error), 1)) from None
 
 
 def _severity(level: str) -> str:
