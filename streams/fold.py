@@ -33,6 +33,8 @@ MAX_EPOCH = 0xFFFF
 MAX_DUE_S = 1e12
 """Due times and waits are cut to this, seconds: 30,000 years."""
 
+_NEVER_ASKED = r.HostRow(0.0, 0.0, 0)
+
 _depth_row = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
 _parked = msgspec.msgpack.Decoder(u.FoundUrl).decode
 
@@ -174,6 +176,15 @@ class Fold:
             if job.dirty:
                 self.rows.put(r.counts_key(job.number), r.pack(job.counts))
                 job.dirty = False
+
+    def queued_of(self, job: int, host: int) -> int:
+        """URLs in a host queue, waiting ones included; `host` is its hash."""
+        key = r.host_queue_key(job, host)
+        queue = self._hosts.get(key)
+        if queue is not None:
+            return queue.queued
+        stored = self.rows.get(key)
+        return r.read_host_queue(stored).queued if stored else 0
 
     # ------------------------------------------------------------------ jobs
 
@@ -465,11 +476,14 @@ class Fold:
         if result.status == "refused":
             return
         key = r.host_key(host)
-        failures = 0
-        if result.host_wait_s > 0:
-            stored = self.rows.get(key)
-            failures = (r.read_host(stored).failures if stored else 0) + 1
-        self.rows.put(key, r.pack(r.HostRow(result.at or timestamp_s, max(result.host_wait_s, 0.0), failures)))
+        stored = self.rows.get(key)
+        before = r.read_host(stored) if stored else _NEVER_ASKED
+        at = result.at or timestamp_s
+        # Several at a time: a rest that one answer asked for is not over because another one was fine.
+        left_s = min(before.last_at + before.wait_s - at, before.wait_s)
+        wait_s = min(max(result.host_wait_s, left_s, 0.0), MAX_DUE_S)
+        failures = before.failures + 1 if result.host_wait_s > 0 else 0
+        self.rows.put(key, r.pack(r.HostRow(at, wait_s, failures)))
 
     @staticmethod
     def _count_final(job: Job, result: u.Result) -> None:

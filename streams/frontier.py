@@ -440,6 +440,9 @@ class Frontier:
                 continue
             host.where = _IDLE
             host.turn += 1
+            if host.ready_at > now:  # 1 ready for a second request → 2 the first is answered: the host rests
+                self.arrange(host)
+                continue
             if self.robots and (host.rules is None or now >= host.rules_until):
                 if host.in_flight:
                     continue
@@ -535,12 +538,8 @@ class Frontier:
 
     @staticmethod
     def _queued(host: Host) -> int:
-        rows = host.partition.fold.rows
-        total = 0
-        for number in host.queues:
-            stored = rows.get(r.host_queue_key(number, host.hash))
-            total += r.read_host_queue(stored).queued if stored else 0
-        return total
+        fold = host.partition.fold
+        return sum(fold.queued_of(number, host.hash) for number in host.queues)
 
 
 class Clock(Protocol):

@@ -208,7 +208,11 @@ def remove(pattern: str) -> Callable[[Path], None]:
 
 def empty(name: str) -> Callable[[Path], None]:
     """Leave nothing in such a file."""
-    return lambda path: (path / name).write_text("") and None
+
+    def damage(path: Path) -> None:
+        (path / name).write_text("")
+
+    return damage
 
 
 DAMAGES = {
