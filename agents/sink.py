@@ -132,21 +132,25 @@ class SinkStage:
             await self._settle([*folded, (partition, last - 1, None)], dead)
 
     def _entry(self, record: Record, dead: list[DeadLetter]) -> Entry | None:
+        """What a record means for this sink; garbage under another job's key is left to that job's sink."""
         try:
             return entry(record.value, self.results.sink)
         except ValueError as error:
-            dead.append(
-                DeadLetter(
-                    topic=self._items,
-                    partition=record.partition,
-                    offset=record.offset,
-                    stage="sink",
-                    error=f"{type(error).__name__}: {error}",
-                    key=record.key,
-                    value=record.value,
-                    traceback=traceback.format_exc(),
+            job = (record.key or b"").partition(b" ")[0].decode("utf-8", "replace")
+            if job in ("", self.results.sink.job):
+                dead.append(
+                    DeadLetter(
+                        topic=self._items,
+                        partition=record.partition,
+                        offset=record.offset,
+                        stage="sink",
+                        job=job,
+                        error=f"{type(error).__name__}: {error}",
+                        key=record.key,
+                        value=record.value,
+                        traceback=traceback.format_exc(),
+                    )
                 )
-            )
             return None
 
     async def _bury(self, dead: list[DeadLetter]) -> None:

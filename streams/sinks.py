@@ -57,6 +57,14 @@ def sink_from(environ: Mapping[str, str]) -> Sink:
         raise Misconfigured(f"a sink worker needs {ENVIRONMENT}={wanted}, got {text!r}: {error}") from None
 
 
+def name_of(text: str) -> str:
+    """What `CRAWLOG_SINK` adds to the consumer group's name: the sink's id; a text that names none stays as it is."""
+    try:
+        return msgspec.json.decode(text, type=Sink).id
+    except msgspec.MsgspecError:
+        return text
+
+
 class Entry(NamedTuple):
     """An item record as a sink keeps it.
 

@@ -21,7 +21,7 @@ from crawlog.streams import formats, results
 from crawlog.streams.errors import Misconfigured, RetryLater
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.results import Results, finalise, is_complete, sink_of
-from crawlog.streams.sinks import Entry, Sink, entry, sink_from
+from crawlog.streams.sinks import Entry, Sink, entry, name_of, sink_from
 
 LOG = LogIdentity("cluster", "topic")
 
@@ -307,6 +307,7 @@ def test_an_output_that_cannot_be_is_refused_at_once(tmp_path: Path, output: str
 def test_a_worker_is_told_its_sink_through_the_environment(sink: Sink) -> None:
     """And says what it needs when it is not."""
     assert sink_from(sink.environ()) == sink
+    assert (name_of(sink.environ()["CRAWLOG_SINK"]), name_of("mine")) == (sink.id, "mine")
     assert sink.id != sink_of("k", sink.output).id
     with pytest.raises(Misconfigured, match="CRAWLOG_SINK"):
         sink_from({})

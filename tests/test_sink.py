@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 
 from crawlog.agents import sink as agent
 from crawlog.agents.sink import Read, SinkStage, Worker
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.kafka import LogIdentity, bounds, read
+from crawlog.streams.kafka import LogIdentity, bounds, kafka_config, read
 from crawlog.streams.producer import Producer
 from crawlog.streams.results import Results, finalise, sink_of
 from crawlog.streams.settings import Settings, to_environ
@@ -152,6 +154,12 @@ async def test_garbage_goes_to_the_dead_letters_and_stops_nothing(bench: Bench) 
     assert bench.rows() == [0, 2]
     [(dead, headers)] = bench.producer.dead
     assert (dead, headers["topic"], headers["offset"], headers["stage"]) == (b"garbage", b"t.items", b"1", b"sink")
+
+
+async def test_garbage_under_the_key_of_another_job_is_left_to_its_sink(bench: Bench) -> None:
+    """One dead letter for one record, however many sinks there are."""
+    await bench.stage.fold([Read(0, 0, b"other http://a.example/", b"garbage"), Read(0, 1, b"j x", b"garbage")])
+    assert [headers["job"] for _, headers in bench.producer.dead] == [b"j"]
 
 
 async def test_garbage_in_a_gap_is_a_dead_letter_too(bench: Bench) -> None:
@@ -290,16 +298,13 @@ class Running:
 
     def is_through(self) -> bool:
         """Whether the group committed the end of crawl.items."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
-        from confluent_kafka.admin import AdminClient
-
-        from crawlog.streams.app import build
-        from crawlog.streams.kafka import kafka_config
-
-        group = build("sink", self.settings, "x", self.sink.environ()["CRAWLOG_SINK"]).conf.id
         admin = AdminClient(kafka_config(self.settings))  # type: ignore[arg-type]
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        committed = {tp.partition: tp.offset for tp in asked[group].result().topic_partitions}
+        groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+        committed: dict[int, int] = {}
+        for group in groups:
+            if self.sink.id in group or self.sink.output in group:
+                asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+                committed |= {tp.partition: tp.offset for tp in asked[group].result().topic_partitions}
         return all(committed.get(at, 0) >= end for at, end in self.ends().items() if end)
 
     def rows(self) -> dict[int, int]:
