@@ -1,7 +1,7 @@
 """Follows crawl.control: what every worker must know, told to its event loop in the order of the log.
 
-A plain consumer in a thread, from the topic's beginning: the topic is compacted and small, and a worker that starts must
-know every job before it can do anything.
+A plain consumer in a thread, from the topic's beginning: the topic is compacted and small, and a worker that starts
+must know every job before it can do anything.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from ..schemas import control
 from ..streams.kafka import consumer_config
@@ -58,19 +58,18 @@ class ControlTail:
             consumer.close()
 
     def _poll(self, consumer: Consumer, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            record = consumer.poll(POLL_S)
-            if record is None:
-                return
-            error = record.error()
-            if error is not None:
-                raise KafkaException(error)
-            heard = control.decode(record.key(), record.value())
-        except KafkaException as failure:
-            log.warning("control_unread", error=str(failure))
+        record = consumer.poll(POLL_S)
+        if record is None:
+            return
+        error = record.error()
+        if error is not None:
+            log.warning("control_unread", error=error.str())
             self._stop.wait(POLL_S)
+            return
+        try:
+            heard = control.decode(record.key(), record.value())
         except ValueError as failure:
             log.warning("control_record_bad", offset=record.offset(), error=str(failure))
-        else:
-            if heard is not None:
-                loop.call_soon_threadsafe(self._told, heard)
+            return
+        if heard is not None:
+            loop.call_soon_threadsafe(self._told, heard)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from ..schemas import control, dead, items, pages, urls
@@ -208,7 +209,7 @@ class ParseStage:
             self._jobs[name] = Job(name, spec, self._places, self._joined.setdefault(name, set()))
         except Misconfigured as error:
             self._broken[name] = (spec.rev, str(error))
-            log.error("job_broken", job=name, rev=spec.rev, error=str(error))
+            log.exception("job_broken", job=name, rev=spec.rev)
 
     def take(self, message: Message) -> None:
         """Parse a page, or hold it; its outputs are on their way when this returns, but for founds that gather."""
@@ -254,13 +255,13 @@ class ParseStage:
         body = message.value or b""
         try:
             parsed = parse_page(meta, body, job.links, job.spec.links)
-        except Exception:  # once more: what failed for want of memory may succeed
+        except Exception:  # noqa: BLE001  # once more: what failed for want of memory may succeed; a second failure is caught above
             parsed = parse_page(meta, body, job.links, job.spec.links)
         record = items.ItemsRecord(
             job=meta.job,
             url=meta.url,
             page=(message.partition, message.offset),
-            items=[] if parsed.row is None else [items.msgspec.Raw(parsed.row)],
+            items=[] if parsed.row is None else [msgspec.Raw(parsed.row)],
             epoch=meta.epoch,
             spider=SPIDER,
         )

@@ -97,7 +97,7 @@ def _url_refusal(url: str) -> str | None:
     return egress.literal_refusal(host, allow_private=False)
 
 
-def _not_yet(asked: dict[str, Any]) -> dict[str, Any]:
+def _not_yet(_asked: dict[str, Any]) -> dict[str, Any]:
     raise BadQuestion("this version of crawlog does not read sitemaps")
 
 
@@ -125,10 +125,7 @@ def answer(kind: str, line: bytes) -> bytes:
 
 
 def run(kind: str, stdin: IO[bytes], stdout: IO[bytes]) -> int:
-    """Answers every line of standard input; returns the exit code.
-
-    Each answer is flushed when no more input is waiting in the buffer is unknown, so after every line.
-    """
+    """Answers every line of standard input, each at once; returns the exit code."""
     if kind not in KINDS:
         stdout.write(_encode({"error": f"no probe kind {kind!r}; there are: {', '.join(KINDS)}"}) + b"\n")
         return _USAGE

@@ -40,7 +40,7 @@ def serialise(url: str, base: str | None = None) -> str:
 def _absolute(url: str) -> str:
     """The fast way, where both parsers agree.
 
-    can_ada follows an older standard: other IDNA tables (so no name beyond ASCII, in any spelling) and no escape for `^`.
+    can_ada follows an older standard: other IDNA tables (so no name beyond ASCII, in any spelling), no escape for `^`.
     """
     if url.isascii() and "^" not in url and ("%" not in url or _ESCAPED_HOST.match(url) is None):
         try:

@@ -27,12 +27,16 @@ _REPLACEMENT = frozenset({"replacement", "csiso2022kr", "hz-gb-2312", "iso-2022-
 _SPACE = b"\t\n\x0c\r "
 _HEADER_CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
-    rb"""[\t\n\x0c\r /]*([^\t\n\x0c\r />=]?[^\t\n\x0c\r />=]*)[\t\n\x0c\r ]*(?:=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r >]*))?"""
+    rb"""[\t\n\x0c\r /]*([^\t\n\x0c\r />=]*)[\t\n\x0c\r ]*"""
+    rb"""(?:=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r >]*))?"""
 )
 _LATE = re.compile(
-    rb"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp|noframes)(?=[\t\n\x0c\r />]).*?(?:</\1|\Z)|(<meta)[\t\n\x0c\r /]",
+    rb"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp|noframes)(?=[\t\n\x0c\r />]).*?(?:</\1|\Z)"
+    rb"|(<meta)[\t\n\x0c\r /]",
     re.IGNORECASE | re.DOTALL,
 )
+_META = re.compile(rb"<meta[\t\n\x0c\r /]", re.IGNORECASE)
+_NAMED = re.compile(rb"</?[a-z]", re.IGNORECASE)
 _CONTENT_CHARSET = re.compile(
     rb"""charset[\t\n\x0c\r ]*=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r ;"'][^\t\n\x0c\r ;]*)""", re.IGNORECASE
 )
@@ -112,28 +116,25 @@ def _from_meta(head: bytes) -> str | None:
     at = 0
     while (at := head.find(b"<", at)) >= 0:
         if head.startswith(b"<!--", at):
-            end = head.find(b"-->", at + 2)
-            if end < 0:
-                return None
-            at = end + 3
-            continue
-        following = head[at + 1 : at + 7].lower()
-        if following[:4] == b"meta" and following[4:5] in (b"\t", b"\n", b"\x0c", b"\r", b" ", b"/"):
+            at = _behind(b"-->", head, at + 2)
+        elif _META.match(head, at):
             attributes, at = _attributes(head, at + 5)
             encoding = _declared(attributes)
             if encoding:
                 return encoding
-        elif following[:1].isalpha() or (following[:1] == b"/" and following[1:2].isalpha()):
-            at = _skip_name(head, at + 1)
-            _, at = _attributes(head, at)
-        elif following[:1] in (b"!", b"/", b"?"):
-            end = head.find(b">", at)
-            if end < 0:
-                return None
-            at = end
+        elif _NAMED.match(head, at):
+            at = _attributes(head, _skip_name(head, at + 1))[1]
+        elif head[at + 1 : at + 2] in (b"!", b"/", b"?"):
+            at = _behind(b">", head, at)
         else:
             at += 1
     return None
+
+
+def _behind(mark: bytes, head: bytes, at: int) -> int:
+    """Where the mark that comes next ends, else the end of it all."""
+    found = head.find(mark, at)
+    return found + len(mark) if found >= 0 else len(head)
 
 
 def _from_late_meta(body: bytes) -> str | None:

@@ -1,7 +1,7 @@
 """Whose URL it is: registrable domain (partition key, scope), host key (politeness, queues) and partition.
 
-Every producer of crawl.urls must agree on these, so the partitioner is Kafka's own and the suffix list is one package's.
-Changing either changes which worker owns a domain: the fold's version must change with it.
+Every producer of crawl.urls must agree on these, so the partitioner is Kafka's own and the suffix list is one
+package's. Changing either changes which worker owns a domain: the fold's version must change with it.
 """
 
 import ipaddress

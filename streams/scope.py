@@ -56,22 +56,26 @@ class Scope:
         Args:
             joined: Scope names that joined the job while it ran.
         """
+        return self._limit(url, depth, hops) or self._place(place, joined) or self._expression(url) or trap(url)
+
+    def _limit(self, url: str, depth: int, hops: int) -> str | None:
         spec = self._spec
         if len(url) > spec.max_url_length:
             return "url_length"
         if spec.max_depth is not None and depth > spec.max_depth:
             return "depth"
-        if hops > spec.max_redirects:
-            return "redirects"
-        if self._kind != "any":
-            name = place.domain if self._kind == "domain" else self._host_name(place)
-            if name not in self._names and name not in joined:
-                return "scope"
+        return "redirects" if hops > spec.max_redirects else None
+
+    def _place(self, place: Place, joined: Container[str]) -> str | None:
+        if self._kind == "any":
+            return None
+        name = place.domain if self._kind == "domain" else self._host_name(place)
+        return None if name in self._names or name in joined else "scope"
+
+    def _expression(self, url: str) -> str | None:
         if self._exclude is not None and self._exclude.search(url):
             return "exclude"
-        if self._include is not None and not self._include.search(url):
-            return "include"
-        return trap(url)
+        return "include" if self._include is not None and not self._include.search(url) else None
 
     def _host_name(self, place: Place) -> str:
         name = self._name_by_host.get(place.host)

@@ -83,8 +83,6 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         "127.0.0.1.",
         "[::1]",
         "::1",
-    ]
-    + [
         "[::ffff:7f00:1]",
         "１２７.0.0.1",
         "%31%32%37.0.0.1",
