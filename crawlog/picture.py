@@ -23,6 +23,7 @@ class Picture:
     def __init__(self) -> None:
         self.newest: dict[tuple[str, int], Progress] = {}
         self._pages: dict[tuple[str, str, int], int] = {}
+        self._pids: set[int] = set()
         self._rate: deque[tuple[float, int]] = deque()
 
     def take(self, report: Progress) -> None:
@@ -31,6 +32,7 @@ class Picture:
         known = self.newest.get(at)
         if known is None or report.at >= known.at:
             self.newest[at] = report
+        self._pids.add(report.pid)
         life = report.stage, report.worker, report.pid
         self._pages[life] = max(self._pages.get(life, 0), report.pages)
 
@@ -48,6 +50,10 @@ class Picture:
     def pages(self, stage: str = "fetch") -> int:
         """Pages that the workers of a stage handled since this picture began, those of dead workers included."""
         return sum(count for (name, _, _), count in self._pages.items() if name == stage)
+
+    def has_reported(self, pid: int) -> bool:
+        """Whether a worker process has ever told anything: it has worked."""
+        return pid in self._pids
 
     def rate(self, now: float) -> float:
         """Pages fetched per second, lately."""

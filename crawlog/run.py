@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from . import outcome
+from .background import down, status, up
 from .live import Frame, View, view
 from .picture import Finish
 from .schemas.control import Finished, JobCopy
@@ -25,6 +26,10 @@ from .supervisor import Stop, Supervisor, names
 if TYPE_CHECKING:
     from .agents.seed import Source
     from .streams.settings import Settings
+    from .streams.sinks import Sink
+    from .watch import Watch
+
+__all__ = ["down", "run", "status", "up"]
 
 LOOK_S = 0.1
 """Between two looks at workers and engine."""
@@ -157,6 +162,7 @@ class Run:
         from .streams.producer import Producer
         from .streams.topics import Topics
 
+        assert supervisor.watch is not None
         self.order = order
         self.summary = summary
         self.supervisor = supervisor
@@ -165,41 +171,78 @@ class Run:
         self._shown = shown
         self._started = started
         self._producer: Producer = Producer(self.settings, "crawlog-run")
-        self._copy: JobCopy
-        self._was_finished: Finished | None = None
+        self._known: JobCopy | None = None
+        self._is_changed = False
+        self._end: Finished | None = None
+        self._sink: Sink | None = None
+
+    @property
+    def watch(self) -> "Watch":
+        """The supervisor's; another one after the broker moved."""
+        assert self.supervisor.watch is not None
+        return self.supervisor.watch
 
     def until_finished(self) -> None:
-        """Seeds, follows, records the end."""
-        watch = self.supervisor.watch
-        assert watch is not None
-        dead_before = self._dead_end()
-        self._plant()
-        finish = Finish(self.summary.job, watch.ends("fetch"), with_sink=self.order.output is not None)
+        """Seeds, follows, records the end, makes the file."""
+        self._recall()
+        if self._has_nothing_to_do():
+            self.summary.reason = "already_finished"
+            return
+        dead_before = self.watch.dead_end()
+        self.supervisor.go(("fetch", "parse"))
+        copy = self._plant()
+        if self._sink:
+            self.supervisor.go(("sink",), self._sink.environ())
+        finish = Finish(self.summary.job, self.watch.ends("fetch"), with_sink=self._sink is not None)
         while not self._is_finished(finish):
             self.supervisor.look(LOOK_S)
+            copy = self._within_limit(copy)
             if self._shown.is_due(time.monotonic()):
                 self._show()
-            self._obey_limit()
         self.summary.dead = self._dead_since(dead_before)
-        self._record(finish)
+        self._record(copy, finish)
+        self._write_file(finish)
 
-    def _plant(self) -> None:
-        """The job's record, new or changed, then its seeds; all acknowledged."""
-        from .agents.seed import plant
-        from .streams.jobs import finished, known_job, write_job
+    def _recall(self) -> None:
+        """What the log says of the job, and what this command makes of it."""
+        from .streams.jobs import finished, known_job
+        from .streams.results import sink_of
 
         job, source = self.summary.job, self.order.source()
-        copy = known_job(self.settings, self.topics, job)
-        if copy is None and source is None:
+        known = known_job(self.settings, self.topics, job)
+        if known is None and source is None:
             raise Misconfigured(f"there is no job {job} in the log; give the URLs that it starts with.")
-        if copy is not None:
+        self._known = known
+        if known is not None:
             self.summary.resumed = True
-            self._was_finished = finished(self.settings, self.topics, job)
-            changed = self._changed(copy, source)
-            if changed != copy:
-                copy = write_job(self.settings, self._producer, self.topics, job, changed.spec, changed.epoch)
-                self._was_finished = None
-        if source is not None and not (self._was_finished and not self.order.job):
+            self._end = finished(self.settings, self.topics, job)
+            self._known = self._changed(known, source)
+            self._is_changed = self._known != known
+            self._end = None if self._is_changed else self._end
+            self.summary.epoch = self._known.epoch
+        if self.order.output:
+            self._sink = sink_of(job, str(self.order.output), self.summary.epoch)
+
+    def _has_nothing_to_do(self) -> bool:
+        """Whether the job is finished, all its pages are parsed, and the file is there as it was made."""
+        from .streams.results import is_complete
+
+        if self._end is None or self.order.job:  # a named job may have been given more seeds
+            return False
+        if self.watch.lag("parse"):
+            return False
+        ends = dict(enumerate(self.watch.ends("sink")))
+        return self._sink is None or is_complete(self.settings.run.data, self._sink, ends)
+
+    def _plant(self) -> JobCopy:
+        """The job's record, new or changed, then its seeds; all acknowledged."""
+        from .agents.seed import plant
+        from .streams.jobs import known_job, write_job
+
+        job, source, known = self.summary.job, self.order.source(), self._known
+        if known is not None and self._is_changed:
+            known = write_job(self.settings, self._producer, self.topics, job, known.spec, known.epoch)
+        if source is not None and (self._end is None or self.order.job):
             plant(
                 self.settings,
                 self._producer,
@@ -209,10 +252,9 @@ class Run:
                 spider=self.order.spider,
                 report=self._shown.say,
             )
-        copy = copy or known_job(self.settings, self.topics, job)
+        copy = known or known_job(self.settings, self.topics, job)
         assert copy is not None
-        self._copy = copy
-        self.summary.epoch = copy.epoch
+        return copy
 
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record as this command wants it; the same when nothing is different."""
@@ -225,7 +267,7 @@ class Run:
             listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))
             wanted = resolve_spec(self.settings, self.order.spider, listed)
             spec = msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
-        if self.order.fresh or (self._was_finished and spec != copy.spec):
+        if self.order.fresh or (self._end and spec != copy.spec):
             if not self.order.fresh:
                 self._shown.say("the job was finished under other settings: it is crawled again")
             spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running")
@@ -235,53 +277,61 @@ class Run:
         return copy
 
     def _is_finished(self, finish: Finish) -> bool:
-        watch = self.supervisor.watch
-        assert watch is not None
         try:
-            return finish.step(self.supervisor.picture, watch.ends)
+            return finish.step(self.supervisor.picture, self.watch.ends)
         except EngineError as error:  # it may be restarting; who asks again gets an answer, or the engine's own error
             self._shown.say(str(error).splitlines()[0])
             return False
 
-    def _obey_limit(self) -> None:
-        """Stops the job once it has as many pages as asked for."""
+    def _within_limit(self, copy: JobCopy) -> JobCopy:
+        """The job's record; the job is stopped once it has as many pages as asked for."""
         from .streams.jobs import write_job
 
-        spec = self._copy.spec
-        fetched = self.supervisor.picture.counts(self.summary.job).fetched
-        if spec.max_pages is not None and spec.state == "running" and fetched >= spec.max_pages:
-            spec = msgspec.structs.replace(spec, rev=spec.rev + 1, state="stopped")
-            self._copy = write_job(self.settings, self._producer, self.topics, self.summary.job, spec, self._copy.epoch)
+        limit, fetched = copy.spec.max_pages, self.supervisor.picture.counts(copy.job).fetched
+        if limit is None or copy.spec.state != "running" or fetched < limit:
+            return copy
+        spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="stopped")
+        return write_job(self.settings, self._producer, self.topics, copy.job, spec, copy.epoch)
 
-    def _record(self, finish: Finish) -> None:
+    def _record(self, copy: JobCopy, finish: Finish) -> None:
         """Puts the end on record, unless it stands there."""
         from .streams.jobs import write_finished
 
-        picture = self.supervisor.picture
-        reason = "max_pages" if self._copy.spec.state == "stopped" else "finished"
-        again = self._was_finished and not picture.pages()
-        self.summary.reason = "already_finished" if again else reason
+        reason = "max_pages" if copy.spec.state == "stopped" else "finished"
+        is_known = self._end is not None and not self.supervisor.picture.pages()
+        self.summary.reason = "already_finished" if is_known else reason
+        if is_known:
+            return
         record = Finished(
-            job=self.summary.job,
+            job=copy.job,
             at=time.time(),
-            epoch=self._copy.epoch,
+            epoch=copy.epoch,
             reason=reason,
             urls=finish.passed["fetch"],
             pages=finish.passed["parse"],
             items=finish.passed["sink"],
             dead=self.summary.dead,
         )
-        if not again:
-            write_finished(self._producer, self.topics, record)
+        write_finished(self._producer, self.topics, record)
+
+    def _write_file(self, finish: Finish) -> None:
+        """Makes the file whole; the sink's worker must have let go of it."""
+        from .streams.results import finalise
+
+        if self._sink is None:
+            return
+        self._shown.close()  # rows may go to the same terminal
+        self.supervisor.stop_stage("sink")
+        ends = dict(enumerate(finish.passed["sink"]))
+        self.summary.rows = finalise(self.settings.run.data, self._sink, ends, sys.stdout.buffer)
 
     def _show(self) -> None:
-        picture, watch, now = self.supervisor.picture, self.supervisor.watch, time.monotonic()
-        assert watch is not None
+        picture, now = self.supervisor.picture, time.monotonic()
         try:
-            ends = watch.all_ends()
+            ends = self.watch.all_ends()
         except EngineError:
             return
-        stages = ("fetch", "parse", "sink") if self.order.output else ("fetch", "parse")
+        stages = ("fetch", "parse", "sink") if self._sink else ("fetch", "parse")
         self._shown.show(
             Frame(
                 job=self.summary.job,
@@ -293,15 +343,10 @@ class Run:
             )
         )
 
-    def _dead_end(self) -> int:
-        from .streams.kafka import bounds
-
-        return bounds(self.settings, self.topics.dead, [0])[0][1]
-
     def _dead_since(self, start: int) -> int:
         """Records of this job that crawl.dead gained."""
         from .streams.kafka import read
 
         wanted = ("job", self.summary.job.encode())
-        records = read(self.settings, self.topics.dead, 0, start, self._dead_end())
+        records = read(self.settings, self.topics.dead, 0, start, self.watch.dead_end())
         return sum(wanted in (record.headers() or ()) for record in records)

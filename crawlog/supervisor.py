@@ -15,7 +15,7 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TextIO
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 WORKERS_STOP_S = 3.5
-"""Of the 5 seconds that a clean stop may take; workers need 0.1 s, or 4 s when every wait of theirs reaches its limit."""
+"""Of the 5 seconds that a clean stop may take; workers need 0.1 s, 4 s at the worst."""
 
 ENGINE_STOP_S = 1.2
 """The rest of them; the broker needs 0.3 s and recovers from a kill."""
@@ -102,9 +102,8 @@ def holder(data: Path) -> Holder | None:
 
 def _in_use(data: Path, by: Holder | None) -> str:
     who = f"`crawlog {by.what}` (pid {by.pid})" if by else "another crawlog"
-    then = (
-        "`crawlog seed` gives it more URLs, `crawlog down` stops it" if by and by.what == "up" else "Wait until it ends"
-    )
+    is_up = by is not None and by.what == "up"
+    then = "`crawlog seed` gives it more URLs, `crawlog down` stops it" if is_up else "Wait until it ends"
     return f"the data folder {data} is in use by {who}.\n{then}, or use another folder with --data DIR."
 
 
@@ -127,8 +126,9 @@ class Supervisor:
         self._heard = 0
         self._closing = False
         self._signals = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
-        self._workers = Workers(names, self._data, dict(os.environ), report)
+        self._workers = Workers(names, self._data, report, self.picture.has_reported)
         self._noted: dict[str, int] = {}
+        self._more: dict[str, dict[str, str]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -141,7 +141,7 @@ class Supervisor:
         self._workers.launch()
 
     def connect(self) -> None:
-        """Starts or finds the log and its topics, and lets the workers go."""
+        """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
         from .streams.topics import ensure  # loads while workers and engine do
@@ -149,7 +149,15 @@ class Supervisor:
 
         ensure(self.settings)
         self.watch = Watch(self.settings, self.picture)
-        self._workers.go(self._told())
+
+    def go(self, stages: tuple[str, ...], more: Mapping[str, str] | None = None) -> None:
+        """Lets the workers of some stages begin, with `more` in their environment."""
+        self._more |= {stage: dict(more or {}) for stage in stages}
+        self._workers.go({stage: self._told() | self._more[stage] for stage in stages})
+
+    def stop_stage(self, stage: str) -> None:
+        """Stops the workers of a stage, for good."""
+        self._workers.retire(stage, WORKERS_STOP_S)
 
     def look(self, wait_s: float) -> None:
         """Reads reports for a while, then sees after engine and workers."""
@@ -213,7 +221,7 @@ class Supervisor:
             assert self.watch is not None
             self.watch.close()
             self.watch = Watch(self.settings, self.picture)
-            self._workers.restart(self._told())
+            self._workers.restart({stage: self._told() | more for stage, more in self._more.items()})
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._heard += 1

@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from .schemas import progress
 from .streams.kafka import bounds, consumer_config
-from .streams.topics import Admin, Topics
+from .streams.topics import Admin, Topics, group
 
 if TYPE_CHECKING:
     from .picture import Picture
@@ -26,6 +26,7 @@ class Watch:
     def __init__(self, settings: "Settings", picture: "Picture") -> None:
         names = Topics(settings.kafka.prefix)
         self._inputs = {"fetch": names.urls, "parse": names.pages, "sink": names.items}
+        self._dead = names.dead
         self._picture = picture
         self._admin = Admin(settings)
         self._count = settings.kafka.partitions
@@ -50,6 +51,16 @@ class Watch:
         """The same for several stages, in one request."""
         found = self._admin.ends((self._inputs[stage] for stage in stages), self._count)
         return {stage: found[self._inputs[stage]] for stage in stages}
+
+    def dead_end(self) -> int:
+        """The next offset of crawl.dead."""
+        return self._admin.ends((self._dead,), 1)[self._dead][0]
+
+    def lag(self, stage: str) -> int:
+        """Records that a stage's group has not committed."""
+        name, ends = self._inputs[stage], self.ends(stage)
+        committed = self._admin.committed(group(stage), name)
+        return sum(max(0, end - committed.get((name, partition), 0)) for partition, end in enumerate(ends))
 
     def close(self) -> None:
         """Lets go of the consumer."""

@@ -1,7 +1,8 @@
 """The worker processes of one supervisor: started, watched, started again, stopped.
 
 A worker that was killed is started again for ever; one that ends by itself several times without having worked is
-broken and ends the run. A name is used again only after the death of its last bearer: it is the static member of its group.
+broken and ends the run. A name is used again only after the death of its last bearer: it is the static member of
+its group.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ HEALTHY_S = 5.0
 """A worker that lived this long was healthy: its next death starts the back-off anew."""
 
 MAX_FAILURES = 6
-"""Ends by itself, in a row and never healthy, after which a worker is given up: 0.5 + 1 + 2 + 4 + 8 s later."""
+"""Ends by itself, in a row and without a single report, after which a worker is given up."""
 
 RESTART_WANTED = 75
 """Exit code of a worker that asks for a restart (EX_TEMPFAIL): its watchdog, or a state that has to be opened anew."""
@@ -53,7 +54,7 @@ class Worker:
         self.start_at = 0.0
         self._started_at = 0.0
 
-    def start(self, environ: dict[str, str], now: float) -> None:
+    def start(self, now: float) -> None:
         """Starts a process, which waits at its gate."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
@@ -64,7 +65,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environ | {"CRAWLOG_WORKER": self.who.name},
+                env=os.environ | {"CRAWLOG_WORKER": self.who.name},
                 start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone
             )
         self._started_at = now
@@ -76,13 +77,13 @@ class Worker:
                 self.process.stdin.write(json.dumps(environ).encode() + b"\n")
                 self.process.stdin.flush()
 
-    def bury(self, now: float) -> str:
+    def bury(self, now: float, *, has_worked: bool) -> str:
         """Notes the death of the process and when the next one starts; says why it ended."""
         assert self.process is not None
         code = self.process.returncode
         if now - self._started_at >= HEALTHY_S:
-            self.failures, self.backoff_s = 0, FIRST_BACKOFF_S
-        self.failures = 0 if code < 0 or code == RESTART_WANTED else self.failures + 1
+            self.backoff_s = FIRST_BACKOFF_S
+        self.failures = 0 if has_worked or code < 0 or code == RESTART_WANTED else self.failures + 1
         self.start_at = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
         if self.process.stdin:
@@ -105,26 +106,30 @@ class Workers:
     """All workers of one supervisor; only its main thread may call this: they die with the thread that started them.
 
     Args:
-        environ: What their processes are started with.
         report: Takes one line for the user.
+        has_worked: Whether a process, by its pid, ever got so far as to report.
     """
 
-    def __init__(self, names: list[Name], data: Path, environ: dict[str, str], report: Callable[[str], None]) -> None:
+    def __init__(
+        self, names: list[Name], data: Path, report: Callable[[str], None], has_worked: Callable[[int], bool]
+    ) -> None:
         self._workers = [Worker(who, data) for who in names]
-        self._environ = environ
-        self._told: dict[str, str] | None = None
+        self._data = data
+        self._told: dict[str, dict[str, str]] = {}
         self._report = report
+        self._has_worked = has_worked
 
     def launch(self) -> None:
         """Starts all processes; they wait at their gates."""
         for worker in self._workers:
-            worker.start(self._environ, time.monotonic())
+            worker.start(time.monotonic())
 
-    def go(self, told: dict[str, str]) -> None:
-        """Opens the gates; who is started later passes at once."""
-        self._told = told
+    def go(self, told: dict[str, dict[str, str]]) -> None:
+        """Opens the gates of some stages, with what their workers are told; who is started later passes at once."""
+        self._told |= told
         for worker in self._workers:
-            worker.open_gate(told)
+            if worker.who.stage in told:
+                worker.open_gate(told[worker.who.stage])
 
     def pids(self) -> dict[str, int]:
         """Live processes by name."""
@@ -144,25 +149,32 @@ class Workers:
                 self._bury(worker, now)
 
     def _start_again(self, worker: Worker, now: float) -> None:
-        worker.start(self._environ, now)
-        if self._told is not None:
-            worker.open_gate(self._told)
+        worker.start(now)
+        if worker.who.stage in self._told:
+            worker.open_gate(self._told[worker.who.stage])
 
     def _bury(self, worker: Worker, now: float) -> None:
-        code = worker.process.returncode if worker.process else 0
-        why = worker.bury(now)
+        assert worker.process is not None
+        code = worker.process.returncode
+        why = worker.bury(now, has_worked=self._has_worked(worker.process.pid))
         if code == 2:  # it does not like its settings: it will not tomorrow
             raise Misconfigured(f"worker {worker.who.name} {why}\nIts log: {worker.log}")
         if worker.failures >= MAX_FAILURES:
             raise EngineError(f"worker {worker.who.name} fails again and again; it {why}\nIts log: {worker.log}")
         self._report(f"worker {worker.who.name} {why}; started again in {worker.start_at - now:.1f} s")
 
-    def restart(self, told: dict[str, str]) -> None:
+    def restart(self, told: dict[str, dict[str, str]]) -> None:
         """Starts all processes anew: the log is at another address."""
         self.kill()
-        self._told = told
         self.launch()
         self.go(told)
+
+    def retire(self, stage: str, timeout_s: float) -> None:
+        """Stops the workers of a stage and forgets them."""
+        leaving = Workers([], self._data, self._report, self._has_worked)
+        leaving._workers = [worker for worker in self._workers if worker.who.stage == stage]
+        self._workers = [worker for worker in self._workers if worker.who.stage != stage]
+        leaving.stop(timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
         """Stops all workers; who has not ended in time is killed. True when all ended by themselves."""
