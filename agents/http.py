@@ -8,6 +8,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -96,7 +97,7 @@ class _Connector(aiohttp.TCPConnector):
             raise LeaseLost
         if not self._allow_private and connection.transport is not None:
             peer = connection.transport.get_extra_info("peername")
-            refusal = address_refusal(peer[0], allow_private=False) if peer else None
+            refusal = _peer_refusal(peer[0]) if peer else None
             if refusal is not None:
                 connection.close()
                 raise Refused(refusal)
@@ -158,7 +159,7 @@ class Client:
         return answer
 
     async def _get(self, url: str, any_type: bool, max_bytes: int | None) -> Answer:
-        refusal = literal_refusal(urlsplit(url).hostname or "", self._allow_private)
+        refusal = _host_refusal(url[: url.find("/", 8)], self._allow_private)
         if refusal is not None:
             return _private(refusal)
         answer = Answer(None)
@@ -212,6 +213,16 @@ class Client:
                 break
         answer.body = b"".join(chunks)[:limit]
         answer.kept = True
+
+
+@lru_cache(4096)
+def _host_refusal(origin: str, allow_private: bool) -> str | None:
+    return literal_refusal(urlsplit(origin).hostname or "", allow_private)
+
+
+@lru_cache(4096)
+def _peer_refusal(address: str) -> str | None:
+    return address_refusal(address, allow_private=False)
 
 
 def _private(refusal: str) -> Answer:
