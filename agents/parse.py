@@ -73,11 +73,16 @@ class Sender(Protocol):
 class Message(Protocol):
     """What parse needs of a record of crawl.pages."""
 
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: Any
+    @property
+    def partition(self) -> int: ...  # noqa: D102
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    @property
+    def key(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def value(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def headers(self) -> Any: ...  # noqa: D102
 
 
 class Job:
