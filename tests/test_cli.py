@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from crawlog import __version__, arguments, folder, outcome
+from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import ensure
 
 CRAWLOG = (sys.executable, "-m", "crawlog")
 UNREACHABLE = "127.0.0.1:1"
@@ -263,3 +266,27 @@ def test_topics_starts_the_engine_and_stops_it(tmp_path: Path) -> None:
     ]
     assert not (tmp_path / ".crawlog" / "kafka" / "broker.json").exists()
     assert crawlog("doctor").stdout.count("not running") == 1
+
+
+@pytest.mark.broker
+def test_doctor_compares_the_cluster_with_the_settings(engine: Engine) -> None:
+    """Record size, how long offsets are kept, and the topics' partitions."""
+    done = crawlog("doctor", "--bootstrap", engine.bootstrap, "--json")
+    findings = {one["check"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert findings["broker"]["status"] == findings["group offsets"]["status"] == "ok"
+    assert findings["record size"]["status"] == "ok"
+    larger = crawlog("doctor", "--bootstrap", engine.bootstrap, "-s", f"kafka.max_record_bytes={64 << 20}", "--json")
+    findings = {one["check"]: one for one in map(json.loads, larger.stdout.splitlines())}
+    assert findings["record size"]["status"] == "warn"
+    assert str(64 << 20) in findings["record size"]["found"]
+
+
+@pytest.mark.broker
+def test_doctor_finds_topics_of_another_size(cluster: Settings) -> None:
+    """The number of partitions is fixed when the topics are made; the advice is the setting that fits."""
+    ensure(cluster)
+    prefix = f"kafka.prefix={cluster.kafka.prefix}"
+    done = crawlog("doctor", "--bootstrap", cluster.kafka.bootstrap, "-s", prefix, "-s", "kafka.partitions=5", "--json")
+    findings = {one["check"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert findings["topics"]["status"] == "fail"
+    assert f"-s kafka.partitions={cluster.kafka.partitions}" in findings["topics"]["advice"]

@@ -20,6 +20,7 @@ from crawlog.streams.settings import (
     load,
     origins,
     parse_pairs,
+    reference,
     resolve,
     to_environ,
     wanted,
@@ -278,3 +279,9 @@ def test_variables_are_named_after_their_keys() -> None:
     """One name, two spellings."""
     assert environ_name("politeness.delay_s") == "CRAWLOG_POLITENESS__DELAY_S"
     assert json.loads(to_environ(Settings())["CRAWLOG_LINKS__SOURCES"]) == ["a", "area"]
+
+
+def test_the_reference_is_up_to_date() -> None:
+    """docs/settings.md is what `crawlog settings --markdown` prints."""
+    written = Path(__file__).parent.parent / "docs" / "settings.md"
+    assert written.read_text() == reference()
