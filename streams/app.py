@@ -36,6 +36,7 @@ from .kafka import aiokafka_credentials
 from .lease import Lease
 from .positions import Positions
 from .settings import Settings, load
+from .sinks import ENVIRONMENT, name_of
 from .topics import Topics, group
 from .watchdog import Watchdog
 
@@ -245,13 +246,13 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
     if worker_name is None:
         worker_name = os.environ.get("CRAWLOG_WORKER") or f"{socket.gethostname()}-{os.getpid()}"
     if sink_name is None:
-        sink_name = os.environ.get("CRAWLOG_SINK", "")
+        sink_name = name_of(os.environ.get(ENVIRONMENT, ""))
     return CrawlApp(stage, _with_bootstrap(settings), worker_name, sink_name if stage == "sink" else "")
 
 
 def worker(stage: Stage) -> None:
     """Run one worker of a stage until it is told to stop; does not return."""
-    from .worker import refuse, run  # noqa: PLC0415  # builds Faust's worker, which a client of the apps does not need
+    from .worker import refuse, run  # builds Faust's worker, which a client of the apps does not need
 
     try:
         app = _the(stage)
