@@ -5,6 +5,7 @@ A section is a nested model, so `politeness.delay_s` is the attribute path, the 
 name in the environment.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -77,6 +78,22 @@ class Kafka(Section):
     session_timeout_s: Annotated[float, Field(ge=1)] = 6.0
     """After this long without a heartbeat a worker's partitions move, seconds."""
 
+    @field_validator("prefix")
+    @classmethod
+    def prefix_is_a_topic_name(cls, value: str) -> str:
+        """Kafka's rule for names, which may have 249 characters in all."""
+        if not re.fullmatch(r"[A-Za-z0-9._-]{0,200}", value):
+            raise ValueError("only letters, digits, dots, dashes and underscores, at most 200")
+        return value
+
+    @field_validator("bootstrap")
+    @classmethod
+    def bootstrap_is_no_url(cls, value: str) -> str:
+        """`http://kafka:9092` would be looked up as a host name."""
+        if "/" in value or " " in value.replace(", ", ","):
+            raise ValueError("HOST:PORT, several with commas")
+        return value
+
 
 class Politeness(Section):
     """What a host is spared."""
@@ -113,6 +130,14 @@ class Fetch(Section):
     dns_cache_hosts: Count = 10_000
     """Host names whose addresses are remembered."""
 
+    @field_validator("user_agent")
+    @classmethod
+    def header_is_one_line(cls, value: str) -> str:
+        """RFC 9110 5.5: no line ends, no control characters; what is not Latin-1 has no bytes in a header."""
+        if not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", value):
+            raise ValueError("a header is one line of Latin-1 without control characters")
+        return value
+
 
 class Network(Section):
     """Which addresses may be reached."""
@@ -134,6 +159,14 @@ class Robots(Section):
     """Those tries take place within this time, seconds."""
     ttl_s: Positive = 86_400.0
     """How long rules are used before they are fetched again, seconds (RFC 9309 2.4: at most 24 h)."""
+
+    @field_validator("token")
+    @classmethod
+    def token_is_a_product(cls, value: str) -> str:
+        """RFC 9309 2.2.1: letters, dashes and underscores; anything else would match no group."""
+        if not re.fullmatch(r"[A-Za-z_-]+", value):
+            raise ValueError("a product token has letters, dashes and underscores only")
+        return value
 
 
 class Scope(Section):

@@ -112,7 +112,12 @@ def test_an_unknown_key_gets_a_suggestion(key: str, told: str) -> None:
         ("scope=hosts", "one of domain, host, seeds, any"),
         ("links.sources=a,b", "each one of a, area, frame, link"),
         ("scope.exclude=(?=x)", "is no RE2 expression"),
-        ("fetch.user_agent=a\0b", "NUL"),
+        ("log.level=a\0b", "debug, info"),
+        ("engine.java=a\0b", "NUL"),
+        ("fetch.user_agent=a\nb", "one line of Latin-1"),
+        ("kafka.prefix=a b", "only letters, digits"),
+        ("kafka.bootstrap=http://kafka:9092", "HOST:PORT"),
+        ("robots.token=crawl/1", "a product token"),
     ],
 )
 def test_a_wrong_value_is_told_its_range(pair: str, told: str) -> None:
@@ -238,6 +243,15 @@ def _any_value(annotation: Any, bounds: dict[str, Any]) -> st.SearchStrategy[Any
     return TEXT.map(Path) if annotation is Path else TEXT
 
 
+PLAIN = {
+    "kafka.prefix": r"[A-Za-z0-9._-]{0,9}",
+    "kafka.bootstrap": r"[a-z]{1,5}:[1-9]{4}(,[a-z]{1,5}:[1-9]{4})?",
+    "fetch.user_agent": r"[ -~]{0,20}",
+    "robots.token": r"[A-Za-z_-]{1,9}",
+}
+"""Keys whose text has a form, as an expression that gives some of it."""
+
+
 @st.composite
 def _settings(draw: st.DrawFn) -> Settings:
     """Any valid settings; the expressions of scope are quoted text."""
@@ -249,7 +263,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         whole = get_origin(field.annotation) in {Literal, tuple}
         base = field.annotation if whole else get_args(kinds[0])[0] if get_args(kinds[0]) else kinds[0]
         bounds = next((one for one in schema.get("anyOf", []) if one["type"] != "null"), schema)
-        value = _any_value(base, bounds)
+        value = st.from_regex(PLAIN[key], fullmatch=True) if key in PLAIN else _any_value(base, bounds)
         if "anyOf" in schema:
             value = value | st.none()
         if draw(st.booleans()):
