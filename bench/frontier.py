@@ -51,6 +51,7 @@ SLOWER = 1.10
 """Noise allowed: a serve may cost this many times the small case's."""
 
 LIVE_S = 180
+"""How long the live crawl lasts, seconds: to seed, fold, and ask every host for its robots.txt and some pages."""
 
 
 class Clock:
@@ -263,21 +264,21 @@ def goals(cases: list[Case]) -> list[str]:
     return missed
 
 
-def live(urls: int, hosts: int) -> tuple[str, bool]:
-    """A real fetch worker's memory: every page of the site is a seed, and a host is asked once in five minutes."""
+def live(urls: int, hosts: int, lasts_s: int) -> tuple[str, bool]:
+    """A real fetch worker's memory: every page of the site is a seed, and each host is asked a few times."""
     folder = WORK / "runs" / "frontier-live"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with Site(hosts, urls // hosts, flags={"bytes": 1500, "links": 2, "prerender-mb": 0}) as site:
         (folder / "seeds.txt").write_text("\n".join(sorted(site.urls())) + "\n")
-        settings = ["network.allow_private=true", "politeness.delay_s=300"]
+        settings = ["network.allow_private=true", f"politeness.delay_s={lasts_s // 4}"]
         words = [word for setting in settings for word in ("-s", setting)]
         crawl = [str(CRAWLOG), "run", "--seeds", "seeds.txt", "-o", "rows.jsonl", "--data", "data", *words]
-        measured = measure(["timeout", "--signal=INT", "--kill-after=30", str(LIVE_S), *crawl], folder)
+        measured = measure(["timeout", "--signal=INT", "--kill-after=30", str(lasts_s), *crawl], folder)
         stats = site.stats()
     processes = measured.by_name()
     peaks = ", ".join(f"{name} {process.peak_rss_mb:.0f}" for name, process in processes.items())
-    text = f"Live, {urls:,} seeds on {hosts:,} hosts, {stats.unique:,} pages fetched in {LIVE_S} s; peak MB: {peaks}."
+    text = f"Live, {urls:,} seeds on {hosts:,} hosts, {stats.unique:,} pages fetched in {lasts_s} s; peak MB: {peaks}."
     fetch = processes.get("fetch")
     return text, fetch is not None and fetch.peak_rss_mb <= MEMORY_MB and stats.raw["hosts_touched"] == hosts
 
@@ -294,7 +295,7 @@ def main() -> int:
         return 0
     scale = 10 if args.short else 1
     if args.live:
-        text, reached = live(CASES[-1][0] // scale, CASES[-1][1] // scale)
+        text, reached = live(CASES[-1][0] // scale, CASES[-1][1] // scale, LIVE_S // (4 if args.short else 1))
         print(text)
     else:
         cases = [in_process(urls // scale, hosts // scale, SERVED // scale) for urls, hosts in CASES]

@@ -18,6 +18,7 @@ import shutil
 import signal
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -46,6 +47,9 @@ RECORDS = 3.0
 """Kafka records a page, all topics together, at most."""
 
 FIRST_FETCH_S = 6.0
+
+ONCE = ("broker", "fetch", "parse", "sink")
+"""crawlog's processes: one that died and was started again spoils the CPU count."""
 
 
 @dataclass
@@ -96,6 +100,10 @@ def crawl(peer: Peer, site: Site, truth: set[str], folder: Path) -> Crawl:
         one.faults.append(f"exit code {measured.exit_code}" + (", timed out" if measured.timed_out else ""))
     if measured.left_behind:
         one.faults.append(f"left behind: {', '.join(measured.left_behind)}")
+    started = Counter(process.name for process in measured.processes.values())
+    for name in ONCE:
+        if started[name] > 1:
+            one.faults.append(f"{name} was started {started[name]} times")
     if stats.unique != stats.expected:
         one.faults.append(f"{stats.expected - stats.unique} pages never asked for")
     if stats.private:
