@@ -22,26 +22,30 @@ class Sent:
 
     Args:
         cached: Links remembered, in two generations: the older one goes when the newer one is full.
+
+    Attributes:
+        newest: The newer generation: least depth by fingerprint.
+        on_way: Depth and batch of each link that was put into a batch and is not in the log yet.
     """
 
     def __init__(self, cached: int = 200_000) -> None:
         self._half = max(1, cached // 2)
-        self._new: dict[int, int] = {}
+        self.newest: dict[int, int] = {}
         self._old: dict[int, int] = {}
         self.on_way: dict[int, tuple[int, Batch]] = {}
 
     def depth(self, fingerprint: int) -> int | None:
         """The least depth that a link was sent with, None when it was not, or is forgotten."""
-        depth = self._new.get(fingerprint)
+        depth = self.newest.get(fingerprint)
         return self._old.get(fingerprint) if depth is None else depth
 
     def acknowledged(self, batch: "Batch") -> None:
         """The batch is in the log."""
         for fingerprint, depth in batch.links:
-            if len(self._new) >= self._half:
-                self._old, self._new = self._new, {}
+            if len(self.newest) >= self._half:
+                self._old, self.newest = self.newest, {}
             known = self.depth(fingerprint)
-            self._new[fingerprint] = depth if known is None else min(known, depth)
+            self.newest[fingerprint] = depth if known is None else min(known, depth)
             if self.on_way.get(fingerprint, (0, None))[1] is batch:
                 del self.on_way[fingerprint]
 
@@ -121,7 +125,9 @@ class Founds:
         on_way = sent.on_way
         for link in links:
             fingerprint = link.fingerprint
-            known = sent.depth(fingerprint)
+            known = sent.newest.get(fingerprint)  # here, not in `depth`: asked for every link of every page
+            if known is None:
+                known = sent.depth(fingerprint)
             if known is not None and known <= depth:
                 continue
             going = on_way.get(fingerprint)
