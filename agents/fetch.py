@@ -8,6 +8,7 @@ so what a kill repeats is bounded by it. Nothing is decided here that the next o
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
@@ -44,6 +45,9 @@ DONES_S = 0.7
 ROBOTS_REDIRECTS = 5
 """RFC 9309 2.3.1.2: at least five."""
 
+ADDRESS_BUSY_S = 0.05
+"""How long a host waits whose address is busy with others."""
+
 UNREACHABLE_TTL_S = 300.0
 """How long a host whose robots.txt could not be read is not asked again."""
 
@@ -58,6 +62,8 @@ class _Robots(msgspec.Struct, array_like=True):
     status: int
     body: bytes
 
+
+_jitter = random.Random().random  # noqa: S311  # spreads retries; no secret
 
 _robots = msgspec.msgpack.Decoder(_Robots).decode
 
@@ -132,6 +138,7 @@ class Fetcher:
         self._stopping = False
         self._pages = PagesLog(settings, stage.names.pages)
         self._held = False
+        self._at_address: Counter[str] = Counter()
         stage.wake = self._wake.set
         stage.drain = self.drain
 
@@ -246,9 +253,8 @@ class Fetcher:
                 self.frontier.unsent(host)
                 self.dones.add(task, self._result(task, "refused", reason="robots", rule=rule))
                 return
-        assert self.client is not None
         try:
-            answer = await self.client.get(url)
+            answer = await self._ask(url, host)
         except BaseException as error:
             self.frontier.finished(host)
             self.frontier.back(task)
@@ -256,7 +262,29 @@ class Fetcher:
             if isinstance(error, LeaseLost):
                 return
             raise
+        if answer is None:  # the address is busy with other hosts: this URL is the host's next again
+            self.frontier.finished(host, ADDRESS_BUSY_S)
+            self.frontier.back(task)
+            self._release(task)
+            return
         self._answered(task, answer)
+
+    async def _ask(self, url: str, host: Host) -> Answer | None:
+        """The answer; None when as many requests as `politeness.per_ip` allows are under way to the host's address."""
+        assert self.client is not None
+        most = self.settings.politeness.per_ip
+        if not most:
+            return await self.client.get(url)
+        address = await self.client.address(host.key)
+        if self._at_address[address] >= most:
+            return None
+        self._at_address[address] += 1
+        try:
+            return await self.client.get(url)
+        finally:
+            self._at_address[address] -= 1
+            if not self._at_address[address]:
+                del self._at_address[address]
 
     def _answered(self, task: Task, answer: Answer) -> None:
         now = time.time()
@@ -268,7 +296,7 @@ class Fetcher:
         if answer.error == "too_large":
             again = False
         if again and attempt < self.settings.fetch.attempts:
-            wait_s = max(backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, random.random()), rest_s)
+            wait_s = max(backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, _jitter()), rest_s)
             reason = answer.error or f"http_{answer.http}"
             result = self._result(task, "failed", reason=reason, answer=answer, host_wait_s=rest_s)
             self.dones.add(task, msgspec.structs.replace(result, next_at=now + wait_s, delay_s=wait_s))
@@ -284,7 +312,7 @@ class Fetcher:
         host.failures += 1
         politeness = self.settings.politeness
         asked = retry_after_s(answer.retry_after, now) or 0.0
-        backoff = backoff_s(host.failures, self.settings.fetch.retry_delay_s, politeness.max_delay_s, random.random())
+        backoff = backoff_s(host.failures, self.settings.fetch.retry_delay_s, politeness.max_delay_s, _jitter())
         return min(max(asked, backoff), politeness.max_delay_s)
 
     def _final(self, task: Task, answer: Answer, now: float, rest_s: float = 0.0) -> None:
@@ -420,7 +448,7 @@ class Fetcher:
             return
         most = settings.robots.retry_window_s / settings.robots.attempts
         asked = retry_after_s(answer.retry_after, time.time()) or 0.0
-        backoff = backoff_s(host.robots_attempts, settings.fetch.retry_delay_s, most, random.random())
+        backoff = backoff_s(host.robots_attempts, settings.fetch.retry_delay_s, most, _jitter())
         self.frontier.finished(host, min(max(asked, backoff), most))
 
     def _unreachable(self, host: Host, reason: str) -> None:

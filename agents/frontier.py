@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
+from faust.types import StreamT
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
@@ -100,8 +101,8 @@ class Stage:
         self._seen_end.clear()
         self._restoring = asyncio.create_task(self._restore_until_live(partitions))
 
-    async def revoking(self, partitions: set[int]) -> None:
-        """End what is in flight, checkpoint, close."""
+    async def revoking(self, _partitions: set[int]) -> None:
+        """End what is in flight, checkpoint, close: a rebalance takes all partitions, whichever come back."""
         self.rebalance_started()
         await self._end_restore()
         if self.drain is not None:
@@ -138,12 +139,12 @@ class Stage:
             except Exception:
                 log.exception("restore_broken", then="exit for a restart")
                 os._exit(EX_TEMPFAIL)
-            behind = [n for n, p in self._opened.items() if n not in self.live and self._seen_end.get(n, 0) > p.offset]
-            if behind:
-                continue
-            break
-        if interrupt.is_set():
-            return
+            if not any(self._seen_end.get(n, 0) > p.offset for n, p in self._opened.items() if n not in self.live):
+                break
+        if not interrupt.is_set():
+            self._go_live()
+
+    def _go_live(self) -> None:
         for number, partition in self._opened.items():
             if number not in self.live:
                 self.live[number] = partition
@@ -319,7 +320,7 @@ class _Outbox:
     def send(self, partition: store.Partition, message: "Message", effects: Effects) -> None:
         """Put the effects of a record on their way."""
         for topic, to, key, value, headers in records_of(
-            self._names, partition.number, message.offset(), message.key(), message.value(), effects
+            self._names, partition.number, partition.offset - 1, message.key(), message.value(), effects
         ):
             self._producer.send(topic, value, key=key, partition=to, headers=headers)
 
@@ -338,7 +339,7 @@ app.reports = stage.reports
 
 
 @app.agent(app.input)
-async def frontier(stream):  # type: ignore[no-untyped-def]  # Faust's stream types do not fit its own agents
+async def frontier(stream: StreamT[bytes]) -> None:
     """Fold crawl.urls as it arrives; an error here would be swallowed by Faust and lose the record."""
     async for event in stream.events():
         message = event.message

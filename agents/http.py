@@ -5,8 +5,10 @@ of the address of the connected peer. Redirects are never followed here: each ho
 """
 
 import asyncio
+import socket
 import ssl
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -26,7 +28,8 @@ DRAINED_BYTES = 64 * 1024
 """A body that nobody wants is read up to here to keep its connection, and cut off beyond."""
 
 KEEPALIVE_S = 30.0
-DNS_TTL_S = 300
+DNS_TTL_S = 300.0
+"""How long the addresses of a name are used."""
 
 
 class Refused(Exception):
@@ -62,15 +65,45 @@ class Answer:
 
 
 class _GuardedResolver(AbstractResolver):
-    """Names to addresses, refused ones left out; all must not be refused."""
+    """Names to addresses that may be connected to, remembered for a while.
 
-    def __init__(self, allow_private: bool) -> None:
+    Args:
+        cached: Names remembered; the one asked for longest ago goes first.
+    """
+
+    def __init__(self, allow_private: bool, cached: int) -> None:
         self._resolver = AsyncResolver()
         self._allow_private = allow_private
+        self._cached = cached
+        self._known: OrderedDict[tuple[str, int], tuple[float, list[ResolveResult]]] = OrderedDict()
+        self._asking: dict[tuple[str, int], asyncio.Future[list[ResolveResult]]] = {}
 
-    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:  # noqa: ANN401
-        """The addresses that may be connected to."""
-        found = await self._resolver.resolve(host, port, family)
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a name.
+
+        Raises:
+            Refused: All of them are private.
+            OSError: There are none.
+        """
+        key = (host, int(family))
+        known = self._known.get(key)
+        if known is None or known[0] < time.monotonic():
+            asking = self._asking.get(key)
+            if asking is None:
+                asking = self._asking[key] = asyncio.ensure_future(self._ask(host, family))
+                asking.add_done_callback(lambda _: self._asking.pop(key, None))
+            found = await asyncio.shield(asking)
+            self._known[key] = (time.monotonic() + DNS_TTL_S, found)
+            while len(self._known) > self._cached:
+                self._known.popitem(last=False)
+        else:
+            found = known[1]
+        return [{**one, "port": port} for one in found]
+
+    async def _ask(self, host: str, family: socket.AddressFamily) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, 0, family)
         allowed = [one for one in found if address_refusal(one["host"], self._allow_private) is None]
         if found and not allowed:
             raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], self._allow_private)}")
@@ -84,12 +117,12 @@ class _GuardedResolver(AbstractResolver):
 class _Connector(aiohttp.TCPConnector):
     """Checks, once connected and before anything is sent, that we may still ask, and whom."""
 
-    def __init__(self, may_ask: Callable[[], bool], allow_private: bool, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, may_ask: Callable[[], bool], allow_private: bool, **options: Any) -> None:
         super().__init__(**options)
         self._may_ask = may_ask
         self._allow_private = allow_private
 
-    async def connect(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    async def connect(self, *args: Any, **kwargs: Any) -> Any:
         """A connection that may be used now."""
         connection = await super().connect(*args, **kwargs)
         if not self._may_ask():
@@ -117,13 +150,13 @@ class Client:
         self._allow_private = settings.network.allow_private
         self._max_body_bytes = fetch.max_body_bytes
         self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
+        self._resolver = _GuardedResolver(self._allow_private, fetch.dns_cache_hosts)
         connector = _Connector(
             may_ask,
             self._allow_private,
             limit=0,
-            resolver=_GuardedResolver(self._allow_private),
-            ttl_dns_cache=DNS_TTL_S,
-            dns_cache_max_size=fetch.dns_cache_hosts,
+            resolver=self._resolver,
+            use_dns_cache=False,  # the resolver remembers
             keepalive_timeout=KEEPALIVE_S,
             ssl=ssl.create_default_context(),
         )
@@ -144,12 +177,23 @@ class Client:
         """Close every connection."""
         await self._session.close()
 
+    async def address(self, origin: str) -> str:
+        """An address that `scheme://name:port` will be asked at, or the name where it has none."""
+        name = urlsplit(origin).hostname or ""
+        if ":" in name or name.replace(".", "").isdigit():
+            return name
+        try:
+            found = await self._resolver.resolve(name, family=socket.AF_UNSPEC)
+        except (OSError, Refused):
+            return name
+        return found[0]["host"] if found else name
+
     async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None) -> Answer:
         """Ask for a URL; every failure is an answer.
 
         Args:
             any_type: Keep the body whatever its type (robots.txt).
-            max_bytes: Keep this many bytes and drop the rest; None for `fetch.max_body_bytes`, beyond which all is lost.
+            max_bytes: Keep so many bytes and drop the rest; None for `fetch.max_body_bytes`, above which none is kept.
 
         Raises: LeaseLost: nothing was sent.
         """
@@ -171,23 +215,27 @@ class Client:
                 answer.retry_after = headers.get("Retry-After")
                 if response.status in REDIRECTS:
                     answer.location = headers.get("Location", "")
-                if any_type or self._accepts(answer.content_type):
-                    await self._read(response, answer, max_bytes)
-                elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
-                    await response.read()
-                else:
-                    response.close()
+                await self._body(response, answer, any_type, max_bytes)
         except (LeaseLost, asyncio.CancelledError):
             raise
-        except Refused as error:
-            return _private(str(error))
-        except Exception as error:  # noqa: BLE001 - a server can make aiohttp raise nearly anything
+        except Exception as error:  # noqa: BLE001  # a server can make aiohttp raise nearly anything
+            refused = error if isinstance(error, Refused) else error.__cause__
+            if isinstance(refused, Refused):
+                return _private(str(refused))
             answer.error = reason_of(error)
-            if isinstance(error.__cause__, Refused):
-                return _private(str(error.__cause__))
             answer.kept = False
             answer.body = b""
         return answer
+
+    async def _body(
+        self, response: aiohttp.ClientResponse, answer: Answer, any_type: bool, max_bytes: int | None
+    ) -> None:
+        if any_type or self._accepts(answer.content_type):
+            await self._read(response, answer, max_bytes)
+        elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
+            await response.read()
+        else:
+            response.close()
 
     def _accepts(self, content_type: str) -> bool:
         kind = content_type.partition(";")[0].strip().lower()

@@ -8,6 +8,7 @@ delivers or skips. It blocks: run it in a thread, with no one else at those part
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import cast
 
 import structlog
 import xxhash
@@ -26,8 +27,10 @@ STALL_S = 30.0
 """A read that gets nothing for this long fails: the caller reports it and the supervisor tries again."""
 
 POLL_S = 0.2
+"""Longest wait for records, and so for an interrupt to be seen."""
 
 After = Callable[[Partition], None]
+"""What to do with a partition after each batch that holds records of it."""
 
 Handle = Callable[[Partition, Message, Effects], None]
 """What to do with the effects of a record: forwarding and dead letters happen in restore as in live reading."""
@@ -72,7 +75,7 @@ class Restorer:
         partitions: Iterable[Partition],
         handle: Handle,
         after: After,
-        interrupt: threading.Event,
+        interrupt: threading.Event | None = None,
         ends: dict[int, int] | None = None,
     ) -> dict[int, int]:
         """Fold each partition to the log's end.
@@ -93,9 +96,13 @@ class Restorer:
         while True:
             consumer = Consumer(self._config)
             try:
-                return self._read(consumer, by_number, handle, after, interrupt, ends)
+                ends_here = ends or self._prepare(consumer, by_number)
+                reading = _Reading(self._topic, consumer, by_number, ends_here, handle)
+                reading.read(after, interrupt or threading.Event())
             except _AnotherLog as error:
                 error.partition.rebuild(str(error))
+            else:
+                return reading.folded
             finally:
                 consumer.close()
 
@@ -104,44 +111,6 @@ class Restorer:
             return watermarks(consumer, self._topic, number)
         except KafkaException as error:
             raise EngineError(f"{self._topic}[{number}]: {error.args[0]}") from error
-
-    def _read(
-        self,
-        consumer: Consumer,
-        partitions: dict[int, Partition],
-        handle: Handle,
-        after: After,
-        interrupt: threading.Event,
-        wanted: dict[int, int] | None,
-    ) -> dict[int, int]:
-        ends = self._prepare(consumer, partitions) if wanted is None else wanted
-        folded = dict.fromkeys(partitions, 0)
-        # The last folded record is read again, one before the offset: its hash tells whether this is the same log.
-        begin = {n: p.offset - 1 if p.last_hash else p.offset for n, p in partitions.items()}
-        left = {n for n in partitions if begin[n] < ends[n]}
-        if left:
-            consumer.assign([TopicPartition(self._topic, n, begin[n]) for n in left])
-        heard = time.monotonic()
-        while left:
-            if interrupt.is_set():
-                raise Interrupted
-            messages = consumer.consume(BATCH_RECORDS, timeout=POLL_S)
-            if messages:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > STALL_S:
-                raise EngineError(f"{self._topic}: nothing read for {STALL_S:.0f} s from partitions {sorted(left)}")
-            for message in messages:
-                if wanted is None or message.offset() < ends[message.partition()]:
-                    self._take(message, partitions, folded, handle)
-            for number in {message.partition() for message in messages}:
-                after(partitions[number])
-            for tp in consumer.position([TopicPartition(self._topic, n) for n in left]):
-                end = ends[tp.partition]
-                if tp.offset >= end:
-                    if partitions[tp.partition].offset < end:
-                        partitions[tp.partition].skip_to(end)
-                    left.discard(tp.partition)
-        return folded
 
     def _prepare(self, consumer: Consumer, partitions: dict[int, Partition]) -> dict[int, int]:
         """The log's ends; states that do not fit between its start and its end are mended."""
@@ -155,24 +124,70 @@ class Restorer:
                 partition.skip_to(low)
         return ends
 
-    def _take(
-        self, message: Message, partitions: dict[int, Partition], folded: dict[int, int], handle: Handle
+
+class _Reading:
+    """One pass over the log, from where each partition is to where it shall end.
+
+    The record before a partition's offset is read again: its hash tells whether this is the log that was folded.
+    """
+
+    def __init__(
+        self, topic: str, consumer: Consumer, partitions: dict[int, Partition], ends: dict[int, int], handle: Handle
     ) -> None:
+        self._topic = topic
+        self._consumer = consumer
+        self._partitions = partitions
+        self._ends = ends
+        self._handle = handle
+        self.folded = dict.fromkeys(partitions, 0)
+
+    def read(self, after: After, interrupt: threading.Event) -> None:
+        begin = {n: p.offset - 1 if p.last_hash else p.offset for n, p in self._partitions.items()}
+        left = {n for n in self._partitions if begin[n] < self._ends[n]}
+        if left:
+            self._consumer.assign([TopicPartition(self._topic, n, begin[n]) for n in left])
+        heard = time.monotonic()
+        while left:
+            if interrupt.is_set():
+                raise Interrupted
+            messages = self._consumer.consume(BATCH_RECORDS, timeout=POLL_S)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > STALL_S:
+                raise EngineError(f"{self._topic}: nothing read for {STALL_S:.0f} s from partitions {sorted(left)}")
+            for number in {self._take(message) for message in messages}:
+                after(self._partitions[number])
+            left -= self._ended(left)
+
+    def _ended(self, left: set[int]) -> set[int]:
+        """Partitions read to their ends; by position, since the last offsets may hold no record."""
+        ended = set()
+        for tp in self._consumer.position([TopicPartition(self._topic, number) for number in left]):
+            partition, end = self._partitions[tp.partition], self._ends[tp.partition]
+            if tp.offset >= end:
+                ended.add(tp.partition)
+                if partition.offset < end:
+                    partition.skip_to(end)
+        return ended
+
+    def _take(self, message: Message) -> int:
+        """Fold a record if it is the next one; returns its partition."""
+        number, offset = cast("int", message.partition()), cast("int", message.offset())
         error = message.error()
         if error is not None:
-            if error.retriable():
-                log.warning("restore_waits", error=str(error))
-                return
-            raise EngineError(f"{self._topic}: {error}")
-        partition = partitions[message.partition()]
-        offset = message.offset()
+            if not error.retriable():
+                raise EngineError(f"{self._topic}: {error}")
+            log.warning("restore_waits", error=str(error))
+            return number
+        partition = self._partitions[number]
         if offset < partition.offset:
             value = message.value() or b""
             if offset == partition.offset - 1 and xxhash.xxh3_64_intdigest(value) != partition.last_hash:
                 raise _AnotherLog(partition, offset)
-            return
-        partition.skip_to(offset)
-        effects = partition.take(message.value(), offset, message.timestamp()[1] / 1000)
-        folded[partition.number] += 1
-        if effects.forward or effects.dead:
-            handle(partition, message, effects)
+        elif offset < self._ends[number]:
+            partition.skip_to(offset)
+            effects = partition.take(message.value(), offset, message.timestamp()[1] / 1000)
+            self.folded[number] += 1
+            if effects.forward or effects.dead:
+                self._handle(partition, message, effects)
+        return number

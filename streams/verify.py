@@ -5,10 +5,9 @@ a worker that wrote beside the fold, a fold that looked at a clock, a record tha
 """
 
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from rocksdict import AccessType, Options, Rdict
 
@@ -60,7 +59,7 @@ def verify(settings: Settings, state: Path) -> list[Verdict]:
             for number in kept
         ]
         ends = {number: offset for number, (offset, _) in kept.items()}
-        Restorer(settings, names.urls).restore(again, lambda *_: None, lambda _: None, threading.Event(), ends)
+        Restorer(settings, names.urls).restore(again, lambda *_: None, lambda _: None, ends=ends)
         verdicts = []
         for partition in again:
             partition.checkpoint()
@@ -83,5 +82,8 @@ def _kept(state: Path) -> Iterator[tuple[int, tuple[int, str]]]:
         )
         meta = db.get(r.META)
         if meta is not None:
-            yield int(folder.name), (r.read_meta(meta).offset, r.digest(db.items()))
+            yield (
+                int(folder.name),
+                (r.read_meta(meta).offset, r.digest(cast("Iterator[tuple[bytes, bytes]]", db.items()))),
+            )
         db.close()
