@@ -214,7 +214,7 @@ def up(workers: str | None, **given: Any) -> int:
 
     settings = _settings(given, arguments.worker_counts(workers) if workers else {})
     prepare(settings.run.data)
-    from .run import up as start
+    from .background import up as start
 
     return start(settings)
 
@@ -223,7 +223,7 @@ def up(workers: str | None, **given: Any) -> int:
 @_settings_options
 def down(**given: Any) -> int:
     """Stop what `up` started; the data stay."""
-    from .run import down as stop
+    from .background import down as stop
 
     return stop(_settings(given))
 
@@ -233,7 +233,7 @@ def down(**given: Any) -> int:
 @_settings_options
 def status(as_json: bool, **given: Any) -> int:
     """Show what runs on the data folder, and how far the jobs are."""
-    from .run import status as show
+    from .background import status as show
 
     return show(_settings(given), as_json=as_json)
 

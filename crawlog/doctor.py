@@ -30,6 +30,7 @@ ANSWER_S = 5.0
 """Longest wait for one answer of the cluster."""
 WEEK_MIN = 7 * 24 * 60
 """Kafka's own default of offsets.retention.minutes: a group idle for longer forgets where it was."""
+CENTURY_MIN = 100 * 365 * 24 * 60
 
 
 class Finding(NamedTuple):
@@ -212,7 +213,9 @@ def _record_size(settings: "Settings", configs: dict[str, str]) -> Finding:
 
 def _retention(configs: dict[str, str]) -> Finding:
     minutes = int(configs.get("offsets.retention.minutes") or 0)
-    found = f"offsets of an idle group are kept for {minutes // 1440} days"
+    found = (
+        f"offsets of an idle group are kept {f'for {minutes // 1440} days' if minutes < CENTURY_MIN else 'for good'}"
+    )
     if minutes > WEEK_MIN or not minutes:
         return Finding("group offsets", "ok", found)
     return Finding(

@@ -260,6 +260,7 @@ def test_doctor_leaves_no_folder_behind(tmp_path: Path) -> None:
 def test_topics_starts_the_engine_and_stops_it(tmp_path: Path) -> None:
     """Commands that need the log leave no broker behind."""
     done = crawlog("topics", "--create", "--json")
+    assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["name"] for row in rows] == [
         f"crawl.{name}" for name in ["urls", "pages", "items", "dead", "control", "progress"]

@@ -14,6 +14,7 @@ import yaml
 from crawlog.cli import cli
 from crawlog.streams.jars import kafka_version
 from crawlog.streams.settings import Settings, load
+from crawlog.streams.sinks import sink_from
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = ROOT / "docker" / "compose.yaml"
@@ -91,6 +92,17 @@ def test_the_environment_is_valid_settings(services: dict[str, Any]) -> None:
     loaded = [load(environ=service["environment"]) for name, service in services.items() if name != "kafka"]
     assert loaded[0].kafka.bootstrap == "kafka:9092"
     assert all(settings == loaded[0] for settings in loaded)
+
+
+def test_the_sink_knows_what_it_writes(services: dict[str, Any]) -> None:
+    """The job of the example in the file's own comment, in a folder that outlives the container."""
+    environ = {
+        name: value.replace("${CRAWLOG_JOB:-example}", "example")
+        for name, value in services["sink"]["environment"].items()
+    }
+    sink = sink_from(environ)
+    assert sink.job == "example"
+    assert any(volume.endswith(str(Path(sink.output).parent)) for volume in services["sink"]["volumes"])
 
 
 def test_the_broker_is_the_one_that_crawlog_runs(services: dict[str, Any]) -> None:
