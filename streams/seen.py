@@ -8,7 +8,7 @@ fingerprints; a false positive then costs a read, never a page. Without confirma
 Every value depends on the sequence of offers only, so two folds of one log give the same bytes.
 """
 
-from collections import OrderedDict
+from collections import deque
 from operator import index
 
 from rbloom import Bloom
@@ -25,25 +25,32 @@ UNCONFIRMED = (1000, 1e-6)
 """The same where the filter alone decides: 3.6 KB."""
 
 
-class _Page:
-    """One Bloom page in memory; `count` of its keys is stored before the filter."""
-
-    __slots__ = ("bloom", "count", "dirty", "full")
-
-    def __init__(self, bloom: Bloom, count: int, full: int) -> None:
-        self.bloom = bloom
-        self.count = count
-        self.full = full
-        self.dirty = False
-
-
 class _Domain:
-    __slots__ = ("dirty", "queued", "top")
+    """A domain in memory, with those of its pages that are."""
 
-    def __init__(self, top: int, queued: int) -> None:
+    __slots__ = ("dirty", "key", "pages", "queued", "top")
+
+    def __init__(self, key: tuple[int, int, int], top: int, queued: int) -> None:
+        self.key = key
         self.top = top
         self.queued = queued
         self.dirty = False
+        self.pages: dict[int, _Page] = {}
+
+
+class _Page:
+    """One Bloom page in memory; `count` of its keys is stored before the filter."""
+
+    __slots__ = ("bloom", "count", "dirty", "domain", "full", "slot", "used")
+
+    def __init__(self, bloom: Bloom, count: int, full: int, domain: _Domain, slot: int) -> None:
+        self.bloom = bloom
+        self.count = count
+        self.full = full
+        self.domain = domain
+        self.slot = slot
+        self.dirty = False
+        self.used = False
 
 
 class SeenTable:
@@ -51,15 +58,17 @@ class SeenTable:
 
     Args:
         rows: The state; pages and domains are written to it by `flush`, fingerprints at once.
-        cached: Pages held in memory before old ones are let go.
+        cached: Pages held in memory before those not used lately are let go.
     """
 
     def __init__(self, rows: r.Rows, cached: int = 4096) -> None:
         self.rows = rows
         self.cached = cached
-        self._pages: OrderedDict[bytes, _Page] = OrderedDict()
-        self._domains: OrderedDict[bytes, _Domain] = OrderedDict()
-        self._changed: dict[bytes, _Page] = {}
+        self._domains: dict[tuple[int, int, int], _Domain] = {}
+        self._held: deque[_Page] = deque()
+        self._most = 2 * cached
+        self._changed: list[_Page] = []
+        self._grown: list[_Domain] = []
 
     def knows(self, job: int, epoch: int, domain: int, fingerprint: int, confirm: bool) -> bytes | None:
         """The fingerprint's row (often empty) when the URL was seen, else None.
@@ -68,28 +77,34 @@ class SeenTable:
             domain: Hash of the registrable domain, as in keys.
             confirm: The job's setting; fixed for the job's life.
         """
-        entry = self.domain(job, epoch, domain)
+        if len(self._held) > self._most:  # here, where nobody holds a page
+            self._let_go(self.cached)
+        entry = self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain)
+        pages = entry.pages
         for level in range(entry.top, -1, -1):
-            if fingerprint in self._page(job, epoch, domain, level, fingerprint, confirm).bloom:
-                if not confirm:
-                    return b""
-                return self.rows.get(r.seen_key(job, epoch, fingerprint))
+            slot = _slot(level, fingerprint)
+            page = pages.get(slot) or self._load(entry, slot, confirm)
+            page.used = True
+            if fingerprint in page.bloom:
+                return self.rows.get(r.seen_key(job, epoch, fingerprint)) if confirm else b""
         return None
 
     def insert(self, job: int, epoch: int, domain: int, fingerprint: int, confirm: bool, value: bytes = b"") -> None:
         """Mark a URL as seen that `knows` did not know."""
         entry = self.domain(job, epoch, domain)
-        page = self._page(job, epoch, domain, entry.top, fingerprint, confirm)
+        page = self._page(entry, fingerprint, confirm)
         if page.count >= page.full and entry.top < len(LEVELS) - 1:
             entry.top += 1
-            page = self._page(job, epoch, domain, entry.top, fingerprint, confirm)
+            page = self._page(entry, fingerprint, confirm)
         page.bloom.add(fingerprint)
         page.count += 1
         if not page.dirty:
             page.dirty = True
-            self._changed[self._key(job, epoch, domain, entry.top, fingerprint)] = page
+            self._changed.append(page)
         entry.queued += 1
-        entry.dirty = True
+        if not entry.dirty:
+            entry.dirty = True
+            self._grown.append(entry)
         if confirm:
             self.rows.put(r.seen_key(job, epoch, fingerprint), value)
 
@@ -99,43 +114,69 @@ class SeenTable:
 
     def domain(self, job: int, epoch: int, domain: int) -> _Domain:
         """The domain's levels and how many of its URLs were ever queued."""
-        key = r.domain_key(job, epoch, domain)
+        key = (job, epoch, domain)
         entry = self._domains.get(key)
         if entry is None:
-            stored = self.rows.get(key)
+            stored = self.rows.get(r.domain_key(job, epoch, domain))
             row = r.read_domain(stored) if stored else r.DomainRow(0, 0)
-            entry = self._domains[key] = _Domain(row.top, row.queued)
+            entry = self._domains[key] = _Domain(key, row.top, row.queued)
         return entry
 
     def flush(self) -> None:
         """Write what changed into the rows, and let old pages go: before each checkpoint."""
-        for key, page in self._changed.items():
-            self.rows.put(key, page.count.to_bytes(4, "big") + page.bloom.save_bytes())
+        for page in self._changed:
+            self.rows.put(_page_key(page.domain, page.slot), page.count.to_bytes(4, "big") + page.bloom.save_bytes())
             page.dirty = False
         self._changed.clear()
-        for key, entry in self._domains.items():
-            if entry.dirty:
-                self.rows.put(key, r.pack(r.DomainRow(entry.top, entry.queued)))
-                entry.dirty = False
-        while len(self._pages) > self.cached:
-            self._pages.popitem(last=False)
-        while len(self._domains) > self.cached:
-            self._domains.popitem(last=False)
+        for entry in self._grown:
+            self.rows.put(r.domain_key(*entry.key), r.pack(r.DomainRow(entry.top, entry.queued)))
+            entry.dirty = False
+        self._grown.clear()
+        self._let_go(self.cached)
 
-    def _page(self, job: int, epoch: int, domain: int, level: int, fingerprint: int, confirm: bool) -> _Page:
-        key = self._key(job, epoch, domain, level, fingerprint)
-        page = self._pages.get(key)
-        if page is None:
-            page = self._pages[key] = self._changed.get(key) or self._load(key, level, confirm)
+    def _let_go(self, most: int) -> None:
+        """Forget pages until `most` are held: the longest held first, one used since it was last looked at later.
+
+        What is dirty stays, and so does its domain: the rows do not have it yet.
+        """
+        for _ in range(2 * len(self._held)):
+            if len(self._held) <= most:
+                break
+            page = self._held.popleft()
+            entry = page.domain
+            if page.used or page.dirty or entry.dirty:
+                page.used = False
+                self._held.append(page)
+                continue
+            del entry.pages[page.slot]
+            if not entry.pages:
+                del self._domains[entry.key]
+        self._most = max(2 * self.cached, 2 * len(self._held))
+
+    def _page(self, entry: _Domain, fingerprint: int, confirm: bool) -> _Page:
+        slot = _slot(entry.top, fingerprint)
+        return entry.pages.get(slot) or self._load(entry, slot, confirm)
+
+    def _load(self, entry: _Domain, slot: int, confirm: bool) -> _Page:
+        keys, rate = CONFIRMED if confirm else UNCONFIRMED
+        keys = LEVELS[slot & 7][0] or keys
+        stored = self.rows.get(_page_key(entry, slot))
+        count = 0
+        if stored is None:
+            bloom = Bloom(keys, rate, hash_func=index)
+        else:
+            count = int.from_bytes(stored[:4], "big")
+            bloom = Bloom.load_bytes(stored[4:], hash_func=index)
+        page = entry.pages[slot] = _Page(bloom, count, keys, entry, slot)
+        self._held.append(page)
         return page
 
-    def _key(self, job: int, epoch: int, domain: int, level: int, fingerprint: int) -> bytes:
-        return r.page_key(job, epoch, domain, level, (fingerprint >> 13) % LEVELS[level][1])
 
-    def _load(self, key: bytes, level: int, confirm: bool) -> _Page:
-        keys, rate = CONFIRMED if confirm else UNCONFIRMED
-        keys = LEVELS[level][0] or keys
-        stored = self.rows.get(key)
-        if stored is None:
-            return _Page(Bloom(keys, rate, hash_func=index), 0, keys)
-        return _Page(Bloom.load_bytes(stored[4:], hash_func=index), int.from_bytes(stored[:4], "big"), keys)
+def _slot(level: int, fingerprint: int) -> int:
+    """A fingerprint's page in a level, as (page << 3) + level."""
+    pages = LEVELS[level][1]
+    return level if pages == 1 else ((fingerprint >> 13) % pages << 3) | level
+
+
+def _page_key(entry: _Domain, slot: int) -> bytes:
+    return r.page_key(*entry.key, slot & 7, slot >> 3)

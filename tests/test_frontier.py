@@ -447,6 +447,7 @@ def test_a_rest_is_never_longer_than_the_log_says(jump: float, left: float) -> N
     world = turned_away(60.0)
     world.wall += jump
     world.due.clear()
+    world.hosts.clear()
     world.crash()
     world.pass_time(left - 0.1)
     assert world.next() is None

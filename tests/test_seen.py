@@ -147,7 +147,16 @@ def test_memory_is_bounded_by_the_cache() -> None:
     for domain in range(100):
         table.offer(Offer(1, 0, domain, mark(1)))
     table.write()
-    assert (len(table.seen._pages), len(table.seen._domains)) == (10, 10)
+    assert (len(table.seen._held), len(table.seen._domains)) == (10, 10)
+
+
+def test_look_ups_alone_do_not_fill_memory() -> None:
+    """Offers that are all known change nothing, so no checkpoint comes and lets pages go."""
+    table = Table(cached=10)
+    for domain in range(500):
+        assert table.seen.knows(1, 0, domain, mark(1), confirm=True) is None
+    assert len(table.seen._held) <= 21
+    assert len(table.seen._domains) <= 21
 
 
 def test_a_look_up_leaves_no_trace() -> None:

@@ -1,0 +1,59 @@
+"""How long a host rests."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlog.streams.politeness import backoff_s, crawl_delay_s, retry_after_s
+
+NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
+
+
+@pytest.mark.parametrize(
+    ("floor_s", "wish_s", "expected"),
+    [(1.0, None, 1.0), (1.0, 0.5, 1.0), (1.0, 7.0, 7.0), (1.0, 9999.0, 60.0), (90.0, 5.0, 90.0), (90.0, 9999.0, 90.0)],
+)
+def test_a_wish_raises_the_floor_and_never_lowers_it(floor_s: float, wish_s: float | None, expected: float) -> None:
+    """Up to the longest one granted, here a minute."""
+    assert crawl_delay_s(floor_s, wish_s, 60.0) == expected
+
+
+@pytest.mark.parametrize(("failures", "expected"), [(1, 2.0), (2, 4.0), (5, 32.0), (6, 60.0), (10_000, 60.0)])
+def test_a_back_off_doubles_up_to_its_limit(failures: int, expected: float) -> None:
+    """The middle of the spread."""
+    assert backoff_s(failures, 2.0, 60.0, 0.5) == expected
+
+
+@given(st.integers(1, 100), st.floats(0, 1, exclude_max=True))
+def test_jitter_spreads_by_a_quarter(failures: int, jitter: float) -> None:
+    """To both sides."""
+    middle = backoff_s(failures, 2.0, 60.0, 0.5)
+    assert 0.75 * middle <= backoff_s(failures, 2.0, 60.0, jitter) <= 1.25 * middle
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("120", 120.0),
+        (" 0 ", 0.0),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60.0),
+        ("Tue, 14 Nov 2023 22:00:00 GMT", 0.0),
+        ("Tuesday, 14-Nov-23 22:14:20 GMT", 60.0),
+        (None, None),
+        ("", None),
+        ("-5", None),
+        ("soon", None),
+        ("١٢", None),
+        ("9" * 5000, 9_999_999_999.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str | None, expected: float | None) -> None:
+    """RFC 9110 10.2.3; what makes no sense is no wish."""
+    assert retry_after_s(header, NOW) == expected
+
+
+@given(st.text())
+def test_no_header_breaks_retry_after(header: str) -> None:
+    """A wait, never negative, or none."""
+    wait_s = retry_after_s(header, NOW)
+    assert wait_s is None or wait_s >= 0

@@ -1,0 +1,87 @@
+"""The state's rows: key order is fetch order, and the overlay is what a checkpoint will write."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlog.streams import rows as r
+
+SEQUENCES = st.integers(0, (1 << 64) - 1)
+PRIORITIES = st.integers(-128, 127)
+HASHES = st.integers(0, (1 << 64) - 1)
+
+
+@given(st.tuples(PRIORITIES, SEQUENCES), st.tuples(PRIORITIES, SEQUENCES), st.booleans())
+def test_key_order_is_fetch_order(one: tuple[int, int], other: tuple[int, int], lifo: bool) -> None:
+    """The higher priority, then the older, or with LIFO the newer."""
+    keys = [r.queue_key(1, 2, priority, sequence, lifo) for priority, sequence in (one, other)]
+    order = [(-priority, -sequence if lifo else sequence) for priority, sequence in (one, other)]
+    assert (keys[0] < keys[1]) == (order[0] < order[1])
+
+
+@given(st.integers(0, 65_535), HASHES, PRIORITIES, SEQUENCES, st.booleans())
+def test_a_queue_key_can_be_read_back(job: int, host: int, priority: int, sequence: int, lifo: bool) -> None:
+    """Both ways of one layout."""
+    assert r.unpack_queue(r.queue_key(job, host, priority, sequence, lifo), lifo) == (job, host, priority, sequence)
+
+
+@given(st.integers(0, (1 << 63) - 1), st.integers(0, 65_535), HASHES, SEQUENCES)
+def test_a_due_key_can_be_read_back(due_ms: int, job: int, host: int, sequence: int) -> None:
+    """Both ways of one layout."""
+    assert r.unpack_due(r.due_key(due_ms, job, host, sequence)) == (due_ms, job, host, sequence)
+
+
+KEYS = st.sampled_from([b"q%02d" % n for n in range(20)])
+CHANGES = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2), st.booleans()), max_size=40)
+
+
+@given(CHANGES, st.sampled_from([b"q", b"q0", b"q1"]), st.sampled_from([b"", b"q05", b"q15"]))
+def test_a_scan_sees_rows_and_changes_as_one(
+    changes: list[tuple[bytes, bytes | None, bool]], prefix: bytes, start: bytes
+) -> None:
+    """Written or not, replaced or deleted: as a plain dict would have them."""
+    base = r.Memory()
+    rows, plain = r.Rows(base), dict[bytes, bytes]()
+    for key, value, written in changes:
+        rows.put(key, value) if value is not None else rows.delete(key)
+        plain |= {key: value} if value is not None else {}
+        if value is None:
+            plain.pop(key, None)
+        if written:
+            base.write(rows.taken())
+    expected = sorted((key, value) for key, value in plain.items() if key.startswith(prefix) and key >= start)
+    assert list(rows.scan(prefix, start)) == expected
+    assert [rows.get(key) for key, _ in expected] == [value for _, value in expected]
+
+
+@given(CHANGES, st.integers(1, 5))
+def test_a_queue_is_scanned_in_parts(changes: list[tuple[bytes, bytes | None, bool]], limit: int) -> None:
+    """From any row on, so many rows, changes included."""
+    base = r.Memory()
+    rows, plain = r.Rows(base), dict[bytes, bytes]()
+    prefix = r.queue_key(1, 2, 127, 0, lifo=False)[: r.QUEUE_PREFIX_BYTES]
+    for tail, value, written in changes:
+        key = prefix + tail
+        rows.put_ordered(key, value) if value is not None else rows.delete(key)
+        plain |= {key: value} if value is not None else {}
+        if value is None:
+            plain.pop(key, None)
+        if written:
+            base.write(rows.taken())
+    start = prefix + b"q10"
+    expected = sorted((key, value) for key, value in plain.items() if key >= start)[:limit]
+    assert rows.scan_queue(prefix, start, limit) == expected
+
+
+def test_a_queue_ends_where_the_next_one_starts() -> None:
+    """Another host's rows lie right behind."""
+    rows = r.Rows(r.Memory([(r.queue_key(1, host, 0, 1, lifo=False), b"") for host in (2, 3)]))
+    prefix = r.queue_key(1, 2, 127, 0, lifo=False)[: r.QUEUE_PREFIX_BYTES]
+    assert len(rows.scan_queue(prefix, prefix, 10)) == 1
+
+
+@pytest.mark.parametrize("rows", [[(b"a", b"bc")], [(b"ab", b"c")], [(b"a", b"b"), (b"c", b"")], []])
+def test_digests_tell_states_apart(rows: list[tuple[bytes, bytes]]) -> None:
+    """Lengths are part of it."""
+    others = [[(b"a", b"bc")], [(b"ab", b"c")], [(b"a", b"b"), (b"c", b"")], []]
+    assert [r.digest(other) == r.digest(rows) for other in others].count(True) == 1
