@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 WINDOW = 30
 """URLs of one host queue in memory, at most."""
 
-WINDOW_BUDGET = 60_000
-"""URLs of all host queues in memory, about: with more hosts each window is smaller."""
+WINDOW_BUDGET = 200_000
+"""Keys of all host queues in memory, about, 60 bytes each: with more hosts each window is smaller."""
 
 WINDOW_LEAST = 4
 
@@ -70,6 +70,7 @@ class RobotsTask:
 class _Queue:
     """The queue of one (job, host): a sorted window of it, and whether the rows hold more.
 
+    The window holds keys; a URL is read from its row when its turn comes.
     Invariant: while `more`, every row below `upto` that is not dispatched is in the window; else every row is.
     """
 
@@ -77,7 +78,7 @@ class _Queue:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.window: list[tuple[bytes, r.QueueRow]] = []
+        self.window: list[bytes] = []
         self.overdue: deque[tuple[bytes, r.QueueRow]] = deque()
         self.more = False
         self.upto = b""
@@ -172,9 +173,9 @@ class Owned:
         queue = self.queue(entry, job)
         if queue.more and key >= queue.upto:
             return
-        insort(queue.window, (key, row), key=_key)
+        insort(queue.window, key)
         if len(queue.window) > self.frontier.window:
-            queue.upto = queue.window.pop()[0]
+            queue.upto = queue.window.pop()
             queue.more = True
         self.frontier.arrange(entry)
 
@@ -300,17 +301,19 @@ class Owned:
     def pop(self, host: Host, queue: _Queue) -> Task | None:
         """The next URL of a host queue that still has its row."""
         while queue:
+            attempt = 0
             if queue.overdue:
                 key, expected = queue.overdue.popleft()
+                attempt = expected.attempt
                 self.woken -= 1
             elif queue.window:
-                key, expected = queue.window.pop(0)
+                key = queue.window.pop(0)
             else:
                 self._refill(host, queue)
                 continue
             stored = self.fold.rows.get(key)
             row = r.read_queued(stored) if stored is not None else None
-            if row is not None and row.attempt == expected.attempt and key not in self.pending:
+            if row is not None and row.attempt == attempt and key not in self.pending:
                 task = self.pending[key] = Task(host, queue.job, key, row, self)
                 return task
         return None
@@ -323,7 +326,7 @@ class Owned:
         queue.more = len(found) > limit
         if queue.more:
             queue.upto = found[limit][0]
-        queue.window = [(key, r.read_queued(value)) for key, value in found[:limit] if key not in self.pending]
+        queue.window = [key for key, _ in found[:limit] if key not in self.pending]
 
 
 class _Domain:
@@ -552,7 +555,3 @@ class Clock(Protocol):
 def _due_key(wait_key: bytes, due_ms: int) -> bytes:
     """The key in the due-time index of the row under a waiting row's key."""
     return b"d" + due_ms.to_bytes(8, "big") + wait_key[1:]
-
-
-def _key(entry: tuple[bytes, r.QueueRow]) -> bytes:
-    return entry[0]
