@@ -1,0 +1,93 @@
+"""Whatever is killed: every page is one result, and few are asked for twice. The judge is the site's access log.
+
+The short ones; a soak of hours does the same with more of everything.
+"""
+
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cluster import Cluster, needs_site  # a helper beside the tests
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]
+
+CONCURRENCY = 8
+DELAY_S = 0.2
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> Iterator[Cluster]:
+    """A crawl of 600 pages on 20 hosts that takes some ten seconds; it has begun."""
+    settings = {"fetch.concurrency": CONCURRENCY, "politeness.delay_s": DELAY_S}
+    with Cluster(tmp_path, hosts=20, pages=30, settings=settings) as cluster:
+        cluster.start()
+        yield cluster
+
+
+def judge(crawl: Cluster, killed_fetchers: int) -> None:
+    """Each page is one result, and what was asked for twice fits into the places of the killed workers."""
+    summary = crawl.finish()
+    rows = crawl.rows()
+    assert set(rows) == crawl.urls
+    assert set(rows.values()) == {1}
+    assert summary["dead"] == 0
+    assert summary["queued"] == 0
+    stats = crawl.site.stats()
+    assert (stats.unique, stats.private) == (len(crawl.urls), 0)
+    assert stats.duplicates <= CONCURRENCY * killed_fetchers
+
+
+def rests(crawl: Cluster) -> list[float]:
+    """Seconds between two requests to one host, for all hosts, in no order."""
+    by_host: dict[str, list[float]] = {}
+    for at, host, _ in crawl.requests():
+        by_host.setdefault(host, []).append(at)
+    return [later - earlier for times in by_host.values() for earlier, later in pairwise(times)]
+
+
+def test_nothing_is_killed(crawl: Cluster) -> None:
+    """The measure of the others: no page twice, and no host asked before its rest is over."""
+    judge(crawl, killed_fetchers=0)
+    assert min(rests(crawl)) > 0.95 * DELAY_S
+
+
+def test_the_fetch_worker_is_killed(crawl: Cluster) -> None:
+    """Twice; the hosts' rest outlives it."""
+    killed = 0
+    for share in (0.2, 0.6):
+        crawl.until(share)
+        killed += crawl.kill("fetch")
+    judge(crawl, killed)
+    assert killed == 2
+    assert min(rests(crawl)) > 0.95 * DELAY_S
+
+
+@pytest.mark.parametrize("victim", ["parse", "sink"])
+def test_another_worker_is_killed(crawl: Cluster, victim: str) -> None:
+    """Twice; what it had not finished is read again, and nothing is fetched again."""
+    for share in (0.2, 0.6):
+        crawl.until(share)
+        assert crawl.kill(victim) == 1
+    judge(crawl, killed_fetchers=0)
+
+
+def test_the_broker_is_killed(crawl: Cluster) -> None:
+    """Workers wait for it; the supervisor starts it again."""
+    crawl.until(0.3)
+    crawl.kill_broker()
+    judge(crawl, killed_fetchers=0)
+    assert min(rests(crawl)) > 0.95 * DELAY_S
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
+def test_everything_is_killed(crawl: Cluster, share: float) -> None:
+    """Supervisor, workers and broker at once; the same command goes on."""
+    crawl.until(share)
+    killed = crawl.kill_all()
+    crawl.start()
+    judge(crawl, max(killed, 1))
+    assert min(rests(crawl)) > 0.95 * DELAY_S
