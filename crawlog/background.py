@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from . import outcome
 from .picture import Picture
+from .schemas.control import Control, Finished, JobCopy
+from .schemas.urls import DEFAULT_SPEC
 from .streams import engine
 from .streams.errors import CrawlError, EngineError, Misconfigured
 from .supervisor import Holder, Stop, Supervisor, holder, names, wait_for_end
 
 if TYPE_CHECKING:
     from .streams.settings import Settings
+
+SHOWN = ("queued", "in_flight", "fetched", "redirected", "failed", "refused")
+"""Of a job's counts."""
 
 LOOK_S = 0.5
 """Between two looks at workers and engine: nobody waits for this one."""
@@ -112,48 +117,40 @@ def status(settings: "Settings", *, as_json: bool = False) -> int:
 
 
 def _status_text(found: dict[str, Any], held: Holder | None) -> str:
-    broker = (
-        f"pid {found['engine']}"
-        if found["engine"]
-        else "not started by crawlog"
-        if found["bootstrap"]
-        else "not running"
-    )
+    foreign = "not started by crawlog" if found["bootstrap"] else "not running"
+    broker = f"pid {found['engine']}" if found["engine"] else foreign
     lines = [f"data     {found['data']}", f"kafka    {found['bootstrap'] or '-'} ({broker})"]
     lines.append(f"held by  crawlog {held.what} (pid {held.pid})" if held else "held by  nobody")
     lines += [f"worker   {name} (pid {pid})" for name, pid in (held.workers if held else {}).items()]
     for job in found["jobs"]:
-        counts = ", ".join(
-            f"{job[name]} {name}" for name in ("queued", "in_flight", "fetched", "failed") if name in job
-        )
+        counts = ", ".join(f"{job[name]} {name}" for name in SHOWN if name in job)
         lines.append(f"job      {job['name']}: {job['state']}{', ' + counts if counts else ''}")
     return "\n".join(lines) + "\n"
 
 
 def _jobs(settings: "Settings", *, has_workers: bool) -> list[dict[str, Any]]:
-    """The jobs in the log, with their counts where workers report."""
-    from .schemas.control import Finished, JobCopy
+    """The jobs in the log, with their counts where workers report; also those of bare records, which have no record."""
     from .streams.jobs import known
     from .streams.topics import Topics
 
     said = known(settings, Topics(settings.kafka.prefix))
+    copies = {entry.job: entry for entry in said.values() if isinstance(entry, JobCopy)}
     picture = _picture(settings) if has_workers else Picture()
     jobs: list[dict[str, Any]] = []
-    for entry in said.values():
-        if not isinstance(entry, JobCopy):
-            continue
-        end = said.get(f"finished/{entry.job}".encode())
-        is_over = isinstance(end, Finished) and end.epoch >= entry.epoch
-        state = end.reason if is_over and isinstance(end, Finished) else entry.spec.state
-        job: dict[str, Any] = {"name": entry.job, "epoch": entry.epoch, "state": state}
+    for name in sorted(copies.keys() | picture.jobs()):
+        copy = copies.get(name, JobCopy(name, DEFAULT_SPEC))
+        job = {"name": name, "epoch": copy.epoch, "state": _state(copy, said.get(f"finished/{name}".encode()))}
         if picture.newest:
-            counts = picture.counts(entry.job)
-            job |= {
-                name: getattr(counts, name)
-                for name in ("queued", "in_flight", "fetched", "redirected", "failed", "refused")
-            }
+            counts = picture.counts(name)
+            job |= {field: getattr(counts, field) for field in SHOWN}
         jobs.append(job)
     return jobs
+
+
+def _state(copy: JobCopy, end: Control | None) -> str:
+    if isinstance(end, Finished) and end.epoch >= copy.epoch:
+        return end.reason
+    return copy.spec.state
 
 
 def _picture(settings: "Settings") -> Picture:
@@ -170,7 +167,7 @@ def _picture(settings: "Settings") -> Picture:
 
 
 def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def main() -> None:

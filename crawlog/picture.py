@@ -43,6 +43,10 @@ class Picture:
             _add(total, report.jobs.get(job) or JobCounts())
         return total
 
+    def jobs(self) -> set[str]:
+        """Names of the jobs that were reported."""
+        return {name for report in self.of("fetch") for name in report.jobs}
+
     def of(self, stage: str) -> Iterator[Progress]:
         """The newest reports of a stage."""
         return (report for (name, _), report in self.newest.items() if name == stage)

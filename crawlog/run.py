@@ -103,12 +103,11 @@ class Summary:
             "interrupted": "interrupted; the same command goes on from here",
         }[self.reason]
         rate = f", {self.pages / self.took_s:.1f} a second" if self.pages and self.took_s else ""
-        told = [
-            f"{self.job} {how}",
-            f"  {counts.fetched} fetched, {counts.redirected} redirected, {counts.failed} failed",
-            f"  {counts.refused} refused, {counts.queued} queued",
-            f"  this run: {self.pages} pages in {self.took_s:.1f} s{rate}",
-        ]
+        told = [f"{self.job} {how}"]
+        if counts.folded or self.pages:
+            told.append(f"  {counts.fetched} fetched, {counts.redirected} redirected, {counts.failed} failed")
+            told.append(f"  {counts.refused} refused, {counts.queued} queued")
+            told.append(f"  this run: {self.pages} pages in {self.took_s:.1f} s{rate}")
         if self.output and self.rows is not None:
             told.append(f"  {self.rows} rows in {self.output}")
         if self.dead:

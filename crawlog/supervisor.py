@@ -245,7 +245,7 @@ def names(settings: "Settings", *, with_sink: bool) -> list[Name]:
     """The workers of this machine: on a cluster of the user's, other machines have theirs."""
     mark = ""
     if settings.kafka.bootstrap:
-        folder = xxhash.xxh3_64_hexdigest(str(settings.run.data.absolute()))[:6]
+        folder = xxhash.xxh3_64_hexdigest(bytes(settings.run.data.absolute()))[:6]
         mark = f"-{platform.node() or 'host'}-{folder}"
     counts = {"fetch": settings.run.fetch_workers, "parse": settings.run.parse_workers, "sink": int(with_sink)}
     return [Name(stage, f"{stage}-{number}{mark}") for stage, count in counts.items() for number in range(count)]

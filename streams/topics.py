@@ -53,6 +53,7 @@ LEADER_CHANGES = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # a new topic's leader is elected before the broker knows of it
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError._NOENT,  # noqa: SLF001  # the client knows of no leader, and did not ask
     }
 )
 """Answers of a broker that has just become a partition's leader, or is about to: it is asked again."""
@@ -361,6 +362,7 @@ class Admin:
                 if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > deadline:
                     raise self._failed(error) from None
             time.sleep(POLL_S)
+            self.metadata()  # the client would ask with the leader epochs it knows for ever
 
     def ends(self, names: Iterable[str], count: int) -> dict[str, tuple[int, ...]]:
         """The next offset of each partition, by topic, for topics of `count` partitions."""

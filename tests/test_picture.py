@@ -1,0 +1,155 @@
+"""What the reports say together, and when a job is finished."""
+
+import pytest
+
+from crawlog.picture import Finish, Picture
+from crawlog.schemas.progress import JobCounts, Progress
+
+
+def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
+    """A report of a fetch worker on job `j`."""
+    return Progress("fetch-0", "fetch", partition, at, offset=offset, jobs={"j": JobCounts(**counts)})
+
+
+def passed(stage: str, partition: int, offset: int, at: float = 1.0) -> Progress:
+    """A report of another stage."""
+    return Progress(f"{stage}-0", stage, partition, at, offset=offset)
+
+
+def picture(*reports: Progress) -> Picture:
+    """A picture of these reports."""
+    made = Picture()
+    for report in reports:
+        made.take(report)
+    return made
+
+
+class Log:
+    """Ends of each stage's input; a test moves them."""
+
+    def __init__(self, **ends: tuple[int, ...]) -> None:
+        self.ends = ends
+
+    def __call__(self, stage: str) -> tuple[int, ...]:
+        """The ends now."""
+        return self.ends[stage]
+
+
+@pytest.fixture
+def log() -> Log:
+    """Two partitions: seeds and dones are folded, two pages, two items."""
+    return Log(fetch=(4, 4), parse=(1, 1), sink=(1, 1))
+
+
+def all_idle() -> list[Progress]:
+    """Every fold has passed the log's end with nothing to do; parse and sink have passed theirs."""
+    folds = [fetch(0, 4, folded=4), fetch(1, 4, folded=4)]
+    return folds + [passed(stage, partition, 1) for stage in ("parse", "sink") for partition in (0, 1)]
+
+
+def test_a_quiet_log_is_finished(log: Log) -> None:
+    """All five steps in one go."""
+    assert Finish("j", (2, 2), with_sink=True).step(picture(*all_idle()), log)
+
+
+@pytest.mark.parametrize("name", ["queued", "in_flight"])
+def test_what_is_queued_or_in_flight_keeps_it_open(log: Log, name: str) -> None:
+    """In any partition."""
+    open_one = fetch(1, 4, at=2.0, folded=4, **{name: 1})
+    assert not Finish("j", (2, 2), with_sink=True).step(picture(*all_idle(), open_one), log)
+
+
+def test_another_job_does_not_keep_it_open(log: Log) -> None:
+    """Only the counts of this job are looked at."""
+    other = Progress("fetch-0", "fetch", 1, 2.0, offset=4, jobs={"j": JobCounts(folded=4), "k": JobCounts(queued=9)})
+    assert Finish("j", (2, 2), with_sink=True).step(picture(*all_idle(), other), log)
+
+
+def test_a_partition_without_a_report_keeps_it_open(log: Log) -> None:
+    """Nothing is known of partition 1."""
+    some = [report for report in all_idle() if (report.stage, report.partition) != ("fetch", 1)]
+    assert not Finish("j", (2, 0), with_sink=True).step(picture(*some), log)
+
+
+def test_seeds_that_are_not_folded_keep_it_open(log: Log) -> None:
+    """An idle fold that has not read the seeds yet is not done."""
+    assert not Finish("j", (5, 2), with_sink=True).step(picture(*all_idle()), log)
+
+
+@pytest.mark.parametrize("stage", ["parse", "sink"])
+def test_a_stage_that_is_behind_keeps_it_open(log: Log, stage: str) -> None:
+    """Until it has passed the end."""
+    log.ends[stage] = (1, 2)
+    seen = picture(*all_idle())
+    finish = Finish("j", (2, 2), with_sink=True)
+    assert not finish.step(seen, log)
+    seen.take(passed(stage, 1, 2, at=2.0))
+    assert finish.step(seen, log)
+
+
+def test_without_a_sink_items_are_not_waited_for(log: Log) -> None:
+    """No output was asked for."""
+    log.ends["sink"] = (100, 100)
+    assert Finish("j", (2, 2), with_sink=False).step(picture(*all_idle()), log)
+
+
+def test_the_last_page_that_links_to_an_idle_partition_begins_it_anew(log: Log) -> None:
+    """1 both idle → 2 parse finds a link to A in B's last page → 3 A folds and queues it → 4 the counts differ."""
+    log.ends["parse"] = (1, 2)
+    seen = picture(*all_idle())
+    finish = Finish("j", (2, 2), with_sink=True)
+    assert not finish.step(seen, log)
+
+    log.ends["fetch"] = (5, 4)
+    seen.take(passed("parse", 1, 2, at=2.0))
+    assert not finish.step(seen, log)
+
+    seen.take(fetch(0, 5, at=3.0, folded=5, queued=1))
+    assert not finish.step(seen, log)
+
+    log.ends.update(fetch=(6, 4), parse=(2, 2), sink=(2, 1))
+    seen.take(fetch(0, 6, at=4.0, folded=6))
+    assert not finish.step(seen, log)
+    seen.take(passed("parse", 0, 2, at=4.0))
+    seen.take(passed("sink", 0, 2, at=4.0))
+    assert finish.step(seen, log)
+
+
+def test_a_partition_that_holds_nothing_needs_no_report() -> None:
+    """Parse says nothing of an empty partition."""
+    assert picture().has_passed("parse", (0, 0))
+    assert not picture().has_passed("parse", (0, 1))
+
+
+def test_an_older_report_changes_nothing() -> None:
+    """A late report of a former owner."""
+    seen = picture(fetch(0, 9, at=5.0, fetched=9), fetch(0, 3, at=4.0, fetched=3))
+    assert seen.counts("j").fetched == 9
+
+
+def test_counts_are_added_over_partitions() -> None:
+    """Rules by name, too."""
+    one = Progress("w", "fetch", 0, 1.0, jobs={"j": JobCounts(fetched=1, dropped={"scope": 2})})
+    other = Progress("w", "fetch", 1, 1.0, jobs={"j": JobCounts(fetched=2, dropped={"scope": 1, "depth": 1})})
+    total = picture(one, other).counts("j")
+    assert (total.fetched, total.dropped) == (3, {"scope": 3, "depth": 1})
+
+
+def test_pages_of_a_dead_worker_still_count() -> None:
+    """The counter of its successor begins at 0."""
+    first = Progress("fetch-0", "fetch", 0, 1.0, pid=1, pages=10)
+    second = Progress("fetch-0", "fetch", 0, 2.0, pid=2, pages=3)
+    assert picture(first, second).pages() == 13
+
+
+def test_lag_is_what_was_not_passed() -> None:
+    """A partition without a report has everything before it."""
+    assert picture(passed("parse", 0, 4)).lag("parse", (6, 3)) == 5
+
+
+def test_the_rate_is_a_mean_over_the_last_seconds() -> None:
+    """100 pages in the first second, none after."""
+    seen = picture()
+    before = seen.rate(0.0)
+    seen.take(Progress("w", "fetch", 0, 1.0, pid=1, pages=100))
+    assert [before, *(round(seen.rate(now), 1) for now in (1.0, 11.0, 17.0))] == [0.0, 100.0, 0.0, 0.0]

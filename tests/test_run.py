@@ -1,0 +1,217 @@
+"""`crawlog run`, `up` and `down` as a user calls them, on the real engine, against a site on loopback."""
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+PAGES = 40
+TIMEOUT_S = 90.0
+
+
+class Site:
+    """A site of PAGES pages, each linking to the next and to its double; it counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        site = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            """Answers with one of the pages."""
+
+            def do_GET(self) -> None:
+                """A page, or 404."""
+                site.asked[self.path] += 1
+                number = self.path.strip("/")
+                found = number.isdigit() and 1 <= int(number) <= PAGES
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", "text/html")
+                body = page(int(number)) if found else b""
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+                """Says nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/1"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def pages(self) -> Counter[str]:
+        """Requests of pages, without robots.txt."""
+        return Counter({path: count for path, count in self.asked.items() if path != "/robots.txt"})
+
+    def close(self) -> None:
+        """Ends the server."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def page(number: int) -> bytes:
+    """A page's HTML."""
+    targets = [target for target in (number + 1, number * 2) if target <= PAGES]
+    links = "".join(f'<a href="/{target}">{target}</a>' for target in targets)
+    return f"<html><title>{number}</title><body>{links}</body></html>".encode()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A site of this test alone."""
+    made = Site()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A data folder; what still runs on it afterwards is ended."""
+    yield tmp_path / "data"
+    for process in on_folder(tmp_path / "data"):
+        process.kill()
+
+
+def on_folder(data: Path) -> list[psutil.Process]:
+    """Brokers of a data folder that run."""
+    mark = f"{data}/kafka/server.properties"
+    return [found for found in psutil.process_iter(["cmdline"]) if mark in (found.info["cmdline"] or ())]
+
+
+def crawlog(*arguments: object, **more: object) -> subprocess.Popen[str]:
+    """The command line, started."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "crawlog", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,  # type: ignore[call-overload]
+    )
+
+
+def run(site: Site, data: Path, delay_s: float = 0.01) -> subprocess.Popen[str]:
+    """A crawl of the site, started."""
+    options = ["-s", "network.allow_private=true", "-s", f"politeness.delay_s={delay_s}"]
+    return crawlog("run", site.url, "--data", data, "-o", data.parent / "rows.jsonl", "--json", *options)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, object], str]:
+    """Exit code, summary and standard error of a command."""
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, json.loads(out) if out.startswith("{") else {}, err
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    """Waits for a condition."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def rows(data: Path) -> list[str]:
+    """Paths of the result rows."""
+    lines = (data.parent / "rows.jsonl").read_text().splitlines()
+    return [json.loads(line)["url"].rpartition("/")[2] for line in lines]
+
+
+def workers(data: Path) -> dict[str, int]:
+    """Pids of the live workers, by name."""
+    try:
+        holder: dict[str, dict[str, int]] = json.loads((data / "run" / "holder.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return holder["workers"]
+
+
+EVERY_PAGE = [str(number) for number in range(1, PAGES + 1)]
+
+
+def test_a_run_ends_by_itself_and_again_says_so(site: Site, data: Path) -> None:
+    """Every page once; the second run asks the site for nothing."""
+    code, summary, err = ended(run(site, data))
+    assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
+    assert sorted(rows(data), key=int) == EVERY_PAGE
+    assert set(site.pages().values()) == {1}
+
+    asked = site.asked.total()
+    code, summary, err = ended(run(site, data))
+    assert (code, summary["reason"]) == (0, "already_finished"), err
+    assert site.asked.total() == asked
+    assert on_folder(data) == []
+
+
+def test_a_run_survives_the_death_of_its_workers_and_its_broker(site: Site, data: Path) -> None:
+    """All three are killed in the midst of the crawl; it still ends with every page as one row."""
+    process = run(site, data, delay_s=0.1)
+    until(lambda: site.asked.total() > 8, "the crawl to begin")
+    for victim in (workers(data)["fetch-0"], on_folder(data)[0].pid, workers(data)["parse-0"]):
+        os.kill(victim, signal.SIGKILL)
+    code, summary, err = ended(process)
+    assert (code, summary["reason"]) == (0, "finished"), err
+    assert sorted(rows(data), key=int) == EVERY_PAGE
+    assert "Apache Kafka died" in err
+    assert "worker fetch-0 killed by SIGKILL" in err
+
+
+def test_a_killed_run_goes_on_with_the_broker_that_it_left(site: Site, data: Path) -> None:
+    """Its workers die with it, its broker does not; the same command adopts it."""
+    process = run(site, data, delay_s=0.1)
+    until(lambda: site.asked.total() > 8, "the crawl to begin")
+    pids = list(workers(data).values())
+    process.kill()
+    process.communicate()
+    until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the workers to die")
+    broker = on_folder(data)[0].pid
+    second = run(site, data)
+    until(lambda: workers(data), "the second run to work")
+    assert [left.pid for left in on_folder(data)] == [broker]
+    code, summary, err = ended(second)
+    assert (code, summary["reason"]) == (0, "finished"), err
+    assert sorted(rows(data), key=int) == EVERY_PAGE
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_everything_cleanly(site: Site, data: Path, number: int, code: int) -> None:
+    """Within 5 seconds nothing runs any more; meanwhile a second run was refused with the pid of the first."""
+    process = run(site, data, delay_s=0.5)
+    until(site.pages, "the crawl to begin")
+    refused, _, why = ended(run(site, data))
+    assert refused == 2
+    assert f"pid {process.pid}" in why
+    process.send_signal(number)
+    started = time.monotonic()
+    assert ended(process)[0] == code
+    assert time.monotonic() - started < 5
+    assert on_folder(data) == []
+    assert (data.parent / "rows.jsonl.partial").exists()
+
+
+def test_up_takes_what_any_producer_sends(site: Site, data: Path) -> None:
+    """A bare record without a key is crawled; `down` leaves nothing running."""
+    from confluent_kafka import Producer
+
+    options = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01"]
+    code, _, err = ended(crawlog("up", "--data", data, *options))
+    assert code == 0, err
+    port = json.loads((data / "kafka" / "engine.json").read_text())["port"]
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}"})
+    producer.produce("crawl.urls", json.dumps({"url": site.url}).encode())
+    producer.flush()
+    until(lambda: len(site.pages()) == PAGES, "every page to be asked for")
+    out, err = crawlog("status", "--data", data).communicate(timeout=TIMEOUT_S)
+    assert "job      default: running" in out, err
+    code, _, err = ended(crawlog("down", "--data", data))
+    assert code == 0, err
+    assert on_folder(data) == []
