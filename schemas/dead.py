@@ -38,12 +38,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 def from_headers(headers: dict[str, bytes], key: bytes | None, value: bytes | None) -> DeadLetter:
-    """The dead letter in a record of crawl.dead; fields that are missing are empty or -1."""
+    """The dead letter in a record of crawl.dead; fields that are missing or make no sense are empty or -1."""
     text = {name: raw.decode("utf-8", "replace") for name, raw in headers.items()}
     return DeadLetter(
         topic=text.get("topic", ""),
-        partition=int(text.get("partition") or -1),
-        offset=int(text.get("offset") or -1),
+        partition=_number(text.get("partition", "")),
+        offset=_number(text.get("offset", "")),
         stage=text.get("stage", ""),
         error=text.get("error", ""),
         key=key,
@@ -51,3 +51,7 @@ def from_headers(headers: dict[str, bytes], key: bytes | None, value: bytes | No
         job=text.get("job", ""),
         traceback=text.get("traceback", ""),
     )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1

@@ -1,0 +1,157 @@
+"""What travels: records are read back as they were written, and what is no record says so."""
+
+import json
+from typing import Any
+
+import pytest
+
+from crawlog.schemas import control, dead, items, pages, progress, urls
+from crawlog.schemas.urls import FoundUrl, JobSpec, Result, UrlsRecord
+
+RECORDS = [
+    UrlsRecord(job="j", urls=[FoundUrl("http://a.com/", 2, -3, "link", "http://b.com/", 1, joins=True)]),
+    UrlsRecord(
+        job="j", epoch=2, at=1.5, results=[Result("http://a.com/", 1 << 40, "failed", next_at=2.5, page=(1, 2))]
+    ),
+    UrlsRecord(job="j", spec=JobSpec(rev=3, max_depth=0, order="lifo", state="stopped")),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_urls_record_is_read_as_written(record: UrlsRecord) -> None:
+    """JSON with the version in it."""
+    value = urls.encode(record)
+    assert json.loads(value)["v"] == 1
+    assert urls.decode(value) == record
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"url": "http://a.com/"}',
+        b'{"v": 1, "url": "http://a.com/", "note": [1]}',
+        b"http://a.com/",
+        b"http://a.com/\r\n",
+    ],
+)
+def test_a_bare_record_is_a_found_of_one_seed(value: bytes) -> None:
+    """From any Kafka client; what crawlog does not know is left alone."""
+    record = urls.decode(value)
+    assert (record.job, record.urls) == (None, [FoundUrl("http://a.com/")])
+
+
+def test_a_bare_record_keeps_its_fields() -> None:
+    """As in a batch."""
+    record = urls.decode(b'{"url": "http://a.com/", "job": "j", "depth": 1, "priority": 5, "source": "link"}')
+    assert record == UrlsRecord(
+        job="j", depth=1, priority=5, source="link", urls=[FoundUrl("http://a.com/", 1, 5, "link")]
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, b"", b"{", b"{}", b"[]", b"null", b"hello", b"ftp://a.com/", b"http://a.com/\nhttp://b.com/",
+        b"http://\xff/",
+        b'{"v": 2, "url": "http://a.com/"}', b'{"urls": [], "results": [], "job": "j"}', b'{"results": []}',
+        b'{"spec": {}}', b'{"url": 1}', b'{"job": "j", "results": [{"url": "u", "row": 1, "status": "eaten"}]}',
+    ],
+)  # fmt: skip
+def test_what_is_no_record_says_so(value: bytes | None) -> None:
+    """With the error that the fold takes for a dead letter."""
+    with pytest.raises(ValueError, match=r"."):
+        urls.decode(value)
+
+
+def test_defaults_do_not_travel() -> None:
+    """A batch of 500 links is mostly URLs."""
+    assert len(urls.encode(UrlsRecord(job="j", urls=[FoundUrl("u")]))) == len('{"v":1,"job":"j","urls":[{"url":"u"}]}')
+
+
+CONTROLS: list[control.Control] = [
+    control.JobCopy("j", JobSpec(rev=2), 1),
+    control.Finished("j", 1.5, urls=(1, 2)),
+    control.Join("j", "a.com:8080"),
+]
+
+
+@pytest.mark.parametrize("record", CONTROLS)
+def test_a_control_record_is_read_by_its_key(record: control.Control) -> None:
+    """The key says what it is."""
+    assert control.decode(control.key(record), control.encode(record)) == record
+
+
+@pytest.mark.parametrize(("key", "value"), [(None, b"{}"), (b"job/j", None), (b"later/j", b"{}"), (b"job/j", b"")])
+def test_tombstones_and_unknown_names_are_no_control_records(key: bytes | None, value: bytes | None) -> None:
+    """A newer crawlog may write more."""
+    assert control.decode(key, value) is None
+
+
+def test_a_dead_letter_is_read_from_its_headers() -> None:
+    """What failed, where and why; of a long traceback the end."""
+    letter = dead.DeadLetter("crawl.urls", 3, 17, "frontier", "bad ü", b"k", b"v", "j", "x" * 9000 + "end")
+    back = dead.from_headers(dict(letter.headers()), b"k", b"v")
+    assert back.traceback.endswith("end")
+    assert len(back.traceback) == dead.MAX_TRACEBACK
+    assert (back.topic, back.partition, back.offset, back.error, back.key, back.job) == (
+        "crawl.urls",
+        3,
+        17,
+        "bad ü",
+        b"k",
+        "j",
+    )
+
+
+@pytest.mark.parametrize("headers", [{}, {"partition": b"", "offset": b""}, {"partition": b"x", "offset": b"\xff"}])
+def test_a_dead_letter_without_its_headers_is_still_one(headers: dict[str, bytes]) -> None:
+    """Anyone may write to crawl.dead."""
+    assert dead.from_headers(headers, None, None).offset == -1
+
+
+def test_the_first_partition_and_offset_are_kept() -> None:
+    """Zero is a number, not nothing."""
+    letter = dead.from_headers({"partition": b"0", "offset": b"0"}, None, None)
+    assert (letter.partition, letter.offset) == (0, 0)
+
+
+def test_a_page_is_read_as_written() -> None:
+    """The body is no part of the header."""
+    meta = pages.PageMeta("http://a.com/", "j", http=200, seed=True, content_type="text/html", fetched_at=1.5)
+    assert pages.decode(pages.encode(meta)) == meta
+
+
+@pytest.mark.parametrize("header", [None, b"", b"{}", b'{"v": 2, "url": "u", "job": "j"}'])
+def test_a_page_without_its_header_says_so(header: bytes | None) -> None:
+    """Parse dead-letters it."""
+    with pytest.raises(ValueError, match=r"."):
+        pages.decode(header)
+
+
+def test_items_are_read_as_written() -> None:
+    """Each item stays the bytes it was."""
+    value = b'{"v":1,"job":"j","url":"u","page":[1,2],"items":[{"a": 1},{}]}'
+    record = items.decode(value)
+    assert [bytes(item) for item in record.items] == [b'{"a": 1}', b"{}"]
+    assert items.encode(record) == value
+    assert items.key("j", "u") == b"j u"
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{}", b'{"v":1,"job":"j","url":"u","page":[1],"items":[]}'])
+def test_what_are_no_items_says_so(value: bytes | None) -> None:
+    """The sink dead-letters it."""
+    with pytest.raises(ValueError, match=r"."):
+        items.decode(value)
+
+
+def test_a_report_is_read_as_written() -> None:
+    """Counts by job."""
+    report = progress.Progress("w", "fetch", 3, 1.5, jobs={"j": progress.JobCounts(queued=2, dropped={"scope": 1})})
+    assert progress.decode(progress.encode(report)) == report
+    assert progress.key(report) == b"w/fetch/3"
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{", b'{"v": 2}', b"\xff"])
+def test_what_is_no_report_is_none(value: Any) -> None:
+    """The next one comes in a second."""
+    assert progress.decode(value) is None
