@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 WINDOW = 30
 """URLs of one host queue in memory, at most."""
 
-WINDOW_BUDGET = 200_000
-"""Keys of all host queues in memory, about, 60 bytes each: with more hosts each window is smaller."""
+WINDOW_BUDGET = 100_000
+"""URLs of all host queues in memory, about, 250 bytes each: with more hosts each window is smaller."""
 
 WINDOW_LEAST = 4
 
@@ -70,7 +70,7 @@ class RobotsTask:
 class _Queue:
     """The queue of one (job, host): a sorted window of it, and whether the rows hold more.
 
-    The window holds keys; a URL is read from its row when its turn comes.
+    The window holds keys; a URL is read from its row when its turn comes, so that a change meanwhile counts.
     Invariant: while `more`, every row below `upto` that is not dispatched is in the window; else every row is.
     """
 
@@ -174,9 +174,12 @@ class Owned:
         if queue.more and key >= queue.upto:
             return
         insort(queue.window, key)
+        rows = self.fold.rows
+        rows.keep(key)
         if len(queue.window) > self.frontier.window:
             queue.upto = queue.window.pop()
             queue.more = True
+            rows.let_go(queue.upto)
         self.frontier.arrange(entry)
 
     def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002 - a key names both
@@ -326,7 +329,9 @@ class Owned:
         queue.more = len(found) > limit
         if queue.more:
             queue.upto = found[limit][0]
-        queue.window = [key for key, _ in found[:limit] if key not in self.pending]
+            del found[limit:]
+        self.fold.rows.read_ahead(found)
+        queue.window = [key for key, _ in found if key not in self.pending]
 
 
 class _Domain:

@@ -240,12 +240,14 @@ class Base(Protocol):
 class Rows:
     """The state as the fold sees it: the rows on disk under the changes since the last checkpoint.
 
-    Invariant: `dirty` holds every change since the last checkpoint and nothing else.
+    Invariants: `dirty` holds every change since the last checkpoint and nothing else; a row in `_ahead` is as `get` gives
+    it, so a change of it ends its stay there.
     """
 
     def __init__(self, base: Base) -> None:
         self.base = base
         self.dirty: dict[bytes, bytes | None] = {}
+        self._ahead: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, list[bytes]] = {}
 
     def get(self, key: bytes) -> bytes | None:
@@ -253,20 +255,35 @@ class Rows:
         dirty = self.dirty
         if key in dirty:
             return dirty[key]
-        return self.base.get(key)
+        ahead = self._ahead.get(key)
+        return ahead if ahead is not None else self.base.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a row that is never scanned between checkpoints."""
         self.dirty[key] = value
+        if key in self._ahead:
+            del self._ahead[key]
 
     def put_ordered(self, key: bytes, value: bytes) -> None:
         """Set a row of a host queue, so that `scan` finds it before the next checkpoint."""
-        self.dirty[key] = value
+        self.put(key, value)
         self._fresh.setdefault(key[:QUEUE_PREFIX_BYTES], []).append(key)
 
     def delete(self, key: bytes) -> None:
         """Forget a row."""
         self.dirty[key] = None
+        if key in self._ahead:
+            del self._ahead[key]
+
+    def keep(self, key: bytes) -> None:
+        """Keep a row that was just set at hand beyond the next checkpoint."""
+        value = self.dirty[key]
+        assert value is not None
+        self._ahead[key] = value
+
+    def let_go(self, key: bytes) -> None:
+        """A row read ahead will not be asked for soon."""
+        self._ahead.pop(key, None)
 
     def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Up to `limit` rows of one host queue from `start` on, in key order, changes included."""
@@ -286,6 +303,13 @@ class Rows:
                 return
             if key not in self.dirty:
                 yield key, value
+
+    def read_ahead(self, found: Iterable[tuple[bytes, bytes]]) -> None:
+        """Keep rows, as they are now, at hand until they change or are let go.
+
+        A queue's rows lie side by side on disk; one look-up each, in the order of dispatch, would read a block each.
+        """
+        self._ahead.update(found)
 
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All rows with a prefix, from `start` on, in key order, changes included.
