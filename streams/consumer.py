@@ -370,7 +370,7 @@ class Consumer(driver.Consumer):
     def on_buffer_full(self, tp: TP) -> None:
         """Faust would leave this partition out of the next fetch; but one buffer serves them all, see `_hand_over`."""
 
-    def on_buffer_drop(self, tp: TP) -> None:
+    def on_buffer_drop(self, tp: TP) -> None:  # noqa: ARG002  # Faust's signature
         """The agent's buffer is less than half full again."""
         self._room.set()
 
@@ -413,6 +413,13 @@ class Consumer(driver.Consumer):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._room.wait()
+
+    @Service.task
+    async def _commit_handler(self) -> None:
+        """Faust's would make up for commits that a broker's absence held up."""
+        while not self.should_stop:
+            await self.sleep(self.commit_interval)
+            await self.commit()
 
     @Service.task
     async def _commit_livelock_detector(self) -> None:

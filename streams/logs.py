@@ -1,18 +1,41 @@
 """Logs of a worker: one line per event on standard error, `time level event key=value …`.
 
 Ours (structlog) and the libraries' (logging) come out alike. Faust, mode and aiokafka tell their whole life at level
-info, with tables; below debug only their warnings are shown.
+info, with tables; above debug only their warnings are shown, each at most every `AGAIN_S`: while a broker is
+away some come ten times a second.
 """
 
 import logging
 import sys
+import time
 
 import structlog
 
 LIBRARIES = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 
-QUIET = ("aiokafka.consumer.group_coordinator", "aiokafka.conn", "aiokafka.cluster", "aiokafka", "mode.crawlog.worker")
-"""They tell as errors each rebalance, each lost connection, a crash: we tell what follows from those, once."""
+LEAST = {"aiokafka.consumer.group_coordinator": logging.ERROR, "mode.crawlog.worker": logging.CRITICAL}
+"""Louder than they should be: they warn about each rebalance, and tell a crash that we tell."""
+
+AGAIN_S = 10.0
+"""Least time between two lines of a library that differ in their arguments only."""
+
+
+class Seldom(logging.Filter):
+    """Lets the same message of a library pass once in a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True for what was not told lately."""
+        if record.levelno <= logging.INFO or not record.name.startswith(LIBRARIES):
+            return True
+        message, now = (record.name, str(record.msg)[:80]), time.monotonic()
+        if now - self._told.get(message, -AGAIN_S) < AGAIN_S:
+            return False
+        self._told[message] = now
+        return True
 
 
 def configure(level: str) -> None:
@@ -36,13 +59,17 @@ def configure(level: str) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, one_line],
         )
     )
+    handler.addFilter(Seldom())
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(severity)
-    quiet = severity if severity <= logging.DEBUG else max(severity, logging.WARNING)
     for name in LIBRARIES:
-        logging.getLogger(name).setLevel(quiet)
-    for name in QUIET:
-        logging.getLogger(name).setLevel(severity if severity <= logging.DEBUG else logging.CRITICAL)
+        _least(name, severity, logging.WARNING)
+    for name, least in LEAST.items():
+        _least(name, severity, least)
+
+
+def _least(name: str, severity: int, least: int) -> None:
+    logging.getLogger(name).setLevel(severity if severity <= logging.DEBUG else max(severity, least))
 
 
 def one_line(_: object, __: str, event: structlog.typing.EventDict) -> str:
