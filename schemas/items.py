@@ -47,5 +47,4 @@ def decode(value: bytes | None) -> ItemsRecord:
     """
     if not value:
         raise ValueError("empty value")
-    record = _decoder.decode(value)
-    return record
+    return _decoder.decode(value)

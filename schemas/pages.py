@@ -59,5 +59,4 @@ def decode(header: bytes | None) -> PageMeta:
     """
     if header is None:
         raise ValueError(f"no header {HEADER!r}")
-    meta = _decoder.decode(header)
-    return meta
+    return _decoder.decode(header)

@@ -193,8 +193,7 @@ def decode(value: bytes | None) -> UrlsRecord:
     if value[:1] != b"{":
         return UrlsRecord(urls=[FoundUrl(_plain_line(value))])
     record = _decoder.decode(value)
-    parts = (record.urls is not None) + (record.results is not None) + (record.spec is not None) + (record.url is not None)
-    if parts != 1:
+    if sum(part is not None for part in (record.urls, record.results, record.spec, record.url)) != 1:
         raise ValueError("a record has exactly one of urls, results, spec, url")
     if record.job is None and (record.results is not None or record.spec is not None):
         raise ValueError("a done or job record names its job")
