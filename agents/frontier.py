@@ -30,7 +30,7 @@ from crawlog.streams.app import CrawlApp
 from crawlog.streams.app import fetch as app
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import CrawlError, EngineError
-from crawlog.streams.fold import Effects
+from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
@@ -288,10 +288,13 @@ class Stage:
         in_flight: dict[str, int] = {}
         for task in self.frontier.owned[number].pending.values():
             in_flight[task.job.name] = in_flight.get(task.job.name, 0) + 1
-        return {
-            job.name: msgspec.structs.replace(job.counts, in_flight=in_flight.get(job.name, 0))
-            for job in partition.fold.jobs.values()
-        }
+        return {job.name: _reported(job, in_flight.get(job.name, 0)) for job in partition.fold.jobs.values()}
+
+
+def _reported(job: Job, in_flight: int) -> JobCounts:
+    queued = job.counts.queued
+    held = 0 if job.running else queued
+    return msgspec.structs.replace(job.counts, queued=queued - held, held=held, in_flight=in_flight)
 
 
 Outgoing = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]] | None]

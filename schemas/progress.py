@@ -14,7 +14,8 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         folded: Records of this job folded so far.
-        queued: URLs with a queue row, waiting ones included.
+        queued: URLs with a queue row, waiting ones included; 0 in the report of a job that does not run.
+        held: In the report of such a job, its URLs with a queue row.
         in_flight: URLs being fetched, or done and not folded yet.
         fetched, redirected, failed, refused: Final results folded (not_modified counts as fetched).
         retried: Failed attempts that will be tried again.
@@ -25,6 +26,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
 
     folded: int = 0
     queued: int = 0
+    held: int = 0
     in_flight: int = 0
     fetched: int = 0
     redirected: int = 0
