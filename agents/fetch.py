@@ -74,17 +74,17 @@ class _Done(NamedTuple):
 
 
 class Dones:
-    """Results on their way to crawl.urls, gathered per (partition, job)."""
+    """Results on their way to crawl.urls, gathered per (partition, job, epoch)."""
 
     def __init__(self, stage: Stage, release: Callable[[Task], None]) -> None:
         self._stage = stage
         self._release = release
-        self._open: dict[tuple[int, str], list[_Done]] = {}
+        self._open: dict[tuple[int, str, int], list[_Done]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, task: Task, result: u.Result) -> None:
         """Take a result; its task is released when the log has it."""
-        key = (task.partition.fold.partition, task.job.name)
+        key = (task.partition.fold.partition, task.job.name, task.epoch)
         gathered = self._open.setdefault(key, [])
         gathered.append(_Done(task, result))
         if len(gathered) >= u.MAX_BATCH_URLS:
@@ -100,14 +100,12 @@ class Dones:
         for key in list(self._open):
             self._send(key)
 
-    def _send(self, key: tuple[int, str]) -> None:
-        partition, job = key
+    def _send(self, key: tuple[int, str, int]) -> None:
+        partition, job, epoch = key
         gathered = self._open.pop(key)
         first = gathered[0].task
         shared = all(done.task.domain == first.domain for done in gathered)
-        record = u.UrlsRecord(
-            job=job, epoch=first.job.epoch, at=time.time(), results=[done.result for done in gathered]
-        )
+        record = u.UrlsRecord(job=job, epoch=epoch, at=time.time(), results=[done.result for done in gathered])
         self._stage.producer.send(
             self._stage.names.urls,
             u.encode(record),
@@ -324,7 +322,7 @@ class Fetcher:
             row.url,
             task.job.name,
             rev=task.job.spec.rev,
-            epoch=task.job.epoch,
+            epoch=task.epoch,
             depth=row.depth,
             hops=row.hops,
             seed=row.seed,

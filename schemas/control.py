@@ -74,5 +74,9 @@ def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
     """
     if not record_key or not value:
         return None
-    decoder = {b"job": _job, b"finished": _finished, b"join": _join}.get(record_key.partition(b"/")[0])
-    return decoder.decode(value) if decoder else None
+    kind = record_key.partition(b"/")[0]
+    if kind == b"job":
+        return _job.decode(value)
+    if kind == b"finished":
+        return _finished.decode(value)
+    return _join.decode(value) if kind == b"join" else None

@@ -124,7 +124,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_url_length: Longest URL taken, characters.
         order: Within one host and priority.
         confirm: Whether a Bloom "seen" is confirmed against exact fingerprints.
-        state: A running job queues and fetches; the other two queue nothing and drop what is queued.
+        state: Only a running job's URLs are fetched; the others keep their queues and queue what is found meanwhile.
         links: Sources of links: `a`, `area`, `frame`, `link`.
     """
 

@@ -1,11 +1,11 @@
 """Every error crawlog raises; a class says what the caller does next.
 
-    CrawlError
-    ├── RetryLater       try the same thing again after `retry_after_s`
-    ├── GiveUp           this URL or record ends here, with a reason
-    ├── PoisonRecord     the record goes to crawl.dead; the partition goes on
-    ├── Misconfigured    tell the user and stop: exit code 2
-    └── EngineError      the log cannot be reached or started: exit code 3
+CrawlError
+├── RetryLater       try the same thing again after `retry_after_s`
+├── GiveUp           this URL or record ends here, with a reason
+├── PoisonRecord     the record goes to crawl.dead; the partition goes on
+├── Misconfigured    tell the user and stop: exit code 2
+└── EngineError      the log cannot be reached or started: exit code 3
 """
 
 

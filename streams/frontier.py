@@ -167,7 +167,7 @@ class Owned:
 
     # ------------------------------------------------------------------ the fold's listener
 
-    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
+    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - kept by key
         """A URL may be fetched."""
         entry = self.host(host, domain)
         queue = self.queue(entry, job)

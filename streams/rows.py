@@ -240,8 +240,8 @@ class Base(Protocol):
 class Rows:
     """The state as the fold sees it: the rows on disk under the changes since the last checkpoint.
 
-    Invariants: `dirty` holds every change since the last checkpoint and nothing else; a row in `_ahead` is as `get` gives
-    it, so a change of it ends its stay there.
+    Invariants: `dirty` holds every change since the last checkpoint and nothing else; a row in `_ahead` is as `get`
+    gives it, so a change of it ends its stay there.
     """
 
     def __init__(self, base: Base) -> None:
