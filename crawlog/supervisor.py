@@ -144,9 +144,11 @@ class Supervisor:
         """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
-        from .streams.topics import ensure  # loads while workers and engine do
+        from .streams import logs  # all these load while workers and engine do
+        from .streams.topics import ensure
         from .watch import Watch
 
+        logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
         ensure(self.settings)
         self.watch = Watch(self.settings, self.picture)
 

@@ -187,13 +187,14 @@ def describe(settings: "Settings") -> list[TopicRow]:
     full = {kind: settings.kafka.prefix + kind.name for kind in kinds}
     places = [TopicPartition(name, number) for name in full.values() for number in known[name].partitions]
     first, last = admin.offsets(places, FIRST), admin.offsets(places, LAST)
+    readers = {"fetch": [group("fetch")], "parse": [group("parse")], "sink": admin.groups(group("sink"))}
     rows = []
     for kind, name in full.items():
         mine = [(name, number) for number in known[name].partitions]
         lag = {}
-        if kind.stage:
-            committed = admin.committed(group(kind.stage), name)
-            lag[group(kind.stage)] = sum(last[at] - max(committed.get(at, 0), first[at]) for at in mine)
+        for reader in readers.get(kind.stage, []):
+            committed = admin.committed(reader, name)
+            lag[reader] = sum(last[at] - max(committed.get(at, 0), first[at]) for at in mine)
         records = sum(last[at] - first[at] for at in mine)
         rows.append(TopicRow(name, len(mine), kind.key, kind.kept, records, _size_bytes(settings, name), lag))
     return rows
@@ -369,6 +370,11 @@ class Admin:
         names = list(names)
         found = self.offsets((TopicPartition(name, number) for name in names for number in range(count)), LAST)
         return {name: tuple(found[name, number] for number in range(count)) for name in names}
+
+    def groups(self, prefix: str) -> list[str]:
+        """Names of the consumer groups that begin so: each sink is one."""
+        found = self.result(self.client.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S))
+        return sorted(one.group_id for one in found.valid if one.group_id.startswith(prefix))
 
     def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
         """What a group has committed on a topic; empty for a group that never was."""

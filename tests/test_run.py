@@ -79,8 +79,7 @@ def site() -> Iterator[Site]:
 def data(tmp_path: Path) -> Iterator[Path]:
     """A data folder; what still runs on it afterwards is ended."""
     yield tmp_path / "data"
-    for process in on_folder(tmp_path / "data"):
-        process.kill()
+    crawlog("down", "--data", tmp_path / "data").communicate()
 
 
 def on_folder(data: Path) -> list[psutil.Process]:
@@ -109,7 +108,7 @@ def run(site: Site, data: Path, delay_s: float = 0.01) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, object], str]:
     """Exit code, summary and standard error of a command."""
     out, err = process.communicate(timeout=TIMEOUT_S)
-    return process.returncode, json.loads(out) if out.startswith("{") else {}, err
+    return process.returncode, json.loads(out) if out.startswith("{") else {"reason": out}, err
 
 
 def until(is_so: Callable[[], object], what: str) -> None:
@@ -209,7 +208,7 @@ def test_up_takes_what_any_producer_sends(site: Site, data: Path) -> None:
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}"})
     producer.produce("crawl.urls", json.dumps({"url": site.url}).encode())
     producer.flush()
-    until(lambda: len(site.pages()) == PAGES, "every page to be asked for")
+    until(site.pages, "the page to be asked for")
     out, err = crawlog("status", "--data", data).communicate(timeout=TIMEOUT_S)
     assert "job      default: running" in out, err
     code, _, err = ended(crawlog("down", "--data", data))
