@@ -90,12 +90,13 @@ def test_the_front_door_exports_what_it_names() -> None:
     assert crawlog.__version__ == PROJECT["project"]["version"]
 
 
-def test_the_app_refuses_a_second_name() -> None:
+@pytest.mark.parametrize(("folder", "module"), [("streams", "app"), ("agents", "fetch"), ("schemas", "urls")])
+def test_a_second_name_is_refused(folder: str, module: str) -> None:
     """`faust -A streams.app` from the repository would start an app without agents: an error says the right name."""
-    command = [sys.executable, "-c", "import streams.app"]
+    command = [sys.executable, "-c", f"import {folder}.{module}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "a second app without agents; import crawlog.streams.app" in done.stderr
+    assert f"import crawlog.{folder}, not {folder} " in done.stderr
 
 
 def test_it_imports_from_the_repository_too(tmp_path: Path) -> None:
