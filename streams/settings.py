@@ -280,7 +280,8 @@ def reference() -> str:
         "# Settings",
         "",
         "Made by `crawlog settings --markdown` from the docstrings in `streams/sections.py`.",
-        "Precedence: flag > `-s KEY=VALUE` > spider > `CRAWLOG_SECTION__NAME` (environment) > `crawlog.toml` > default.",
+        "Precedence: flag > `-s KEY=VALUE` > spider > `CRAWLOG_SECTION__NAME` in the environment > `crawlog.toml`",
+        "> default.",
         "`crawlog settings --origins` shows each value in force and who set it.",
     ]
     for key, section in known_keys().items():
