@@ -77,12 +77,13 @@ class Cluster:
 
     # The crawl
 
-    def start(self) -> None:
-        """`crawlog run`, the same command each time."""
+    def start(self, *options: str) -> None:
+        """`crawlog run`, the same command each time; with more options on request."""
         pairs = [
             f"-s{key}={json.dumps(value) if isinstance(value, bool) else value}" for key, value in self.settings.items()
         ]
-        command = ["run", *self.site.seeds, "--data", str(self.data), "-o", str(self.output), "--json", *pairs]
+        where = ["--data", str(self.data), "-o", str(self.output)]
+        command = ["run", *self.site.seeds, *where, "--json", *pairs, *options]
         with self.said.open("ab") as said:
             self._run = subprocess.Popen(
                 [sys.executable, "-m", "crawlog", *command], cwd=self.folder, stdout=said, stderr=said

@@ -1,0 +1,96 @@
+"""Any number of workers, coming and going: the same pages, the same rows, and a state that is the fold of its log."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from crawlog.streams import engine
+from crawlog.streams.settings import load, to_environ
+from crawlog.streams.verify import verify
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cluster import Cluster, needs_site  # a helper beside the tests
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]
+
+DELAY_S = 0.2
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> Iterator[Cluster]:
+    """A site of 2,000 pages on 20 hosts, each of which is asked five times a second at most; nothing has begun."""
+    settings = {"politeness.delay_s": DELAY_S, "fetch.concurrency": 16}
+    with Cluster(tmp_path, hosts=20, pages=100, settings=settings) as cluster:
+        yield cluster
+
+
+def assert_whole(crawl: Cluster) -> None:
+    """Every page is one row and was asked for once, politely, and the states are the folds of their logs."""
+    crawl.finish()
+    rows = crawl.rows()
+    assert set(rows) == crawl.urls
+    assert set(rows.values()) == {1}
+    stats = crawl.site.stats()
+    assert (stats.unique, stats.duplicates, stats.private) == (len(crawl.urls), 0, 0)
+    assert shortest_rest(crawl) >= DELAY_S
+    assert all(verdict.equal for verdict in verdicts(crawl))
+
+
+def shortest_rest(crawl: Cluster) -> float:
+    """The shortest time between two requests to one host, robots.txt included, seconds."""
+    by_host: dict[str, list[float]] = {}
+    for at, host, _ in crawl.requests():
+        by_host.setdefault(host, []).append(at)
+    return min(later - earlier for times in by_host.values() for earlier, later in pairwise(times))
+
+
+def verdicts(crawl: Cluster) -> list[object]:
+    """A second fold of each partition's log, compared with the state that the workers kept."""
+    settings = load({"run.data": str(crawl.data)})
+    with_log = engine.start(settings, crawl.data, lambda _: None)
+    try:
+        return list(verify(with_log.point(settings), crawl.data / "state"))
+    finally:
+        with_log.stop()
+
+
+def worker(crawl: Cluster, stage: str, name: str) -> "subprocess.Popen[bytes]":
+    """One more worker of a stage, as another machine would start it."""
+    settings = load({**crawl.settings, "run.data": str(crawl.data)})
+    environ = os.environ | to_environ(settings) | {"CRAWLOG_WORKER": name}
+    with (crawl.folder / f"{name}.log").open("wb") as said:
+        return subprocess.Popen([sys.executable, "-m", "crawlog", "worker", stage], env=environ, stderr=said)
+
+
+def has_joined(log: Path) -> None:
+    """Wait until a worker has partitions of its own."""
+    end = time.monotonic() + 60.0
+    while "partitions=" not in log.read_text():
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.02)
+
+
+def test_two_of_each_give_the_same_pages_as_one(crawl: Cluster) -> None:
+    """Partitions are shared; no page is fetched by both, and no host is asked by both."""
+    crawl.start("--workers", "fetch=2,parse=2")
+    assert_whole(crawl)
+
+
+def test_a_worker_that_joins_and_one_that_leaves_change_nothing(crawl: Cluster) -> None:
+    """Two rebalances of each stage amid the crawl: nothing is lost, asked twice, or asked too soon."""
+    crawl.start()
+    crawl.until(0.2)
+    joined = [worker(crawl, stage, f"{stage}-9") for stage in ("fetch", "parse")]
+    for stage in ("fetch", "parse"):
+        has_joined(crawl.folder / f"{stage}-9.log")
+    for process in joined:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(20) for process in joined] == [143, 143]
+    assert_whole(crawl)
