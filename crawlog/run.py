@@ -266,14 +266,15 @@ class Run:
             listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))
             wanted = resolve_spec(self.settings, self.order.spider, listed)
             spec = msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
-        if self.order.fresh or (self._end and spec != copy.spec):
-            if not self.order.fresh:
-                self._shown.say("the job was finished under other settings: it is crawled again")
-            spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running")
-            return JobCopy(copy.job, spec, copy.epoch + 1)
-        if spec != copy.spec:
-            return JobCopy(copy.job, msgspec.structs.replace(spec, rev=copy.spec.rev + 1), copy.epoch)
-        return copy
+        if spec == copy.spec and not self.order.fresh:
+            return copy
+        spec = msgspec.structs.replace(
+            spec, rev=copy.spec.rev + 1, state="running"
+        )  # a stopped job still has its queue
+        is_done = self._end is not None and self._end.reason == "finished"
+        if is_done and not self.order.fresh:
+            self._shown.say("the job was finished under other settings: it is crawled again")
+        return JobCopy(copy.job, spec, copy.epoch + (is_done or self.order.fresh))
 
     def _is_finished(self, finish: Finish) -> bool:
         try:

@@ -99,9 +99,9 @@ def crawlog(*arguments: object, **more: object) -> subprocess.Popen[str]:
     )
 
 
-def run(site: Site, data: Path, delay_s: float = 0.01) -> subprocess.Popen[str]:
+def run(site: Site, data: Path, *more: object, delay_s: float = 0.01) -> subprocess.Popen[str]:
     """A crawl of the site, started."""
-    options = ["-s", "network.allow_private=true", "-s", f"politeness.delay_s={delay_s}"]
+    options = ["-s", "network.allow_private=true", "-s", f"politeness.delay_s={delay_s}", *more]
     return crawlog("run", site.url, "--data", data, "-o", data.parent / "rows.jsonl", "--json", *options)
 
 
@@ -181,6 +181,16 @@ def test_a_killed_run_goes_on_with_the_broker_that_it_left(site: Site, data: Pat
     assert sorted(rows(data), key=int) == EVERY_PAGE
 
 
+def test_a_limit_ends_a_run_and_a_higher_one_goes_on(site: Site, data: Path) -> None:
+    """What was fetched is not fetched again."""
+    code, summary, err = ended(run(site, data, "--max-pages", 5, delay_s=0.3))
+    assert (code, summary["reason"]) == (0, "max_pages"), err
+    assert 5 <= site.pages().total() < PAGES
+    code, summary, err = ended(run(site, data))
+    assert (code, summary["reason"], summary["epoch"], summary["rows"]) == (0, "finished", 0, PAGES), err
+    assert set(site.pages().values()) == {1}
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_everything_cleanly(site: Site, data: Path, number: int, code: int) -> None:
     """Within 5 seconds nothing runs any more; meanwhile a second run was refused with the pid of the first."""
@@ -205,7 +215,7 @@ def test_up_takes_what_any_producer_sends(site: Site, data: Path) -> None:
     code, _, err = ended(crawlog("up", "--data", data, *options))
     assert code == 0, err
     port = json.loads((data / "kafka" / "engine.json").read_text())["port"]
-    producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}"})
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
     producer.produce("crawl.urls", json.dumps({"url": site.url}).encode())
     producer.flush()
     until(site.pages, "the page to be asked for")

@@ -37,7 +37,7 @@ def test_a_topic_that_expires_is_refused(cluster: Settings) -> None:
     """Somebody created it by hand with Kafka's defaults."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": cluster.kafka.bootstrap})
+    admin = AdminClient({"bootstrap.servers": cluster.kafka.bootstrap, "log_level": 0})
     made = NewTopic(f"{cluster.kafka.prefix}urls", 8, 1, config={"retention.ms": "604800000"})
     admin.create_topics([made])[made.topic].result()
     with pytest.raises(EngineError, match=r"urls has retention.ms=604800000, but must have -1"):
@@ -50,7 +50,7 @@ def test_a_raised_record_limit_reaches_the_topics(cluster: Settings) -> None:
     larger = changed(cluster, max_record_bytes=cluster.kafka.max_record_bytes + 1)
     topics.ensure(larger)
     names = [larger.kafka.prefix + kind.name for kind in topics.TABLE]
-    limits = {config["max.message.bytes"] for config in topics._Admin(larger).configs(names).values()}
+    limits = {config["max.message.bytes"] for config in topics.Admin(larger).configs(names).values()}
     assert limits == {str(larger.kafka.max_record_bytes)}
 
 
@@ -60,7 +60,7 @@ def test_records_and_lag_are_described(cluster: Settings) -> None:
 
     topics.ensure(cluster)
     urls = Topics(cluster.kafka.prefix).urls
-    producer = Producer({"bootstrap.servers": cluster.kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": cluster.kafka.bootstrap, "log_level": 0})
     for _ in range(3):
         producer.produce(urls, b"{}", partition=2)
     producer.flush()
