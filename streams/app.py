@@ -43,12 +43,6 @@ from .watchdog import Watchdog
 if TYPE_CHECKING:
     from crawlog.schemas.progress import Progress
 
-if not __name__.startswith("crawlog."):
-    raise ImportError(
-        f"this module was imported as {__name__}, a second app without agents; import crawlog.streams.app"
-        " (faust -A crawlog.streams.app:fetch worker)"
-    )
-
 log = structlog.get_logger()
 
 Stage = Literal["fetch", "parse", "sink"]

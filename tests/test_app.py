@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +51,24 @@ def sink(settings: Settings) -> str:
 class Probe:
     """A worker process of probe agents, and what it wrote."""
 
-    def __init__(self, settings: Settings, folder: Path, name: str = "w-0", **options: object) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        name: str = "w-0",
+        *,
+        command: Sequence[str] = (sys.executable, str(PROBE)),
+        group: str = "",
+        **options: object,
+    ) -> None:
         self.file = folder / f"{name}-{time.monotonic_ns()}.jsonl"
         self.errors = self.file.with_suffix(".log")
         environ = {
             "PROBE_STAGE": "sink",
-            "CRAWLOG_SINK": sink(settings),
+            "CRAWLOG_SINK": group or sink(settings),
             "PROBE_FILE": str(self.file),
             "CRAWLOG_WORKER": name,
         }
-        command: list[str] = options.pop("command", None) or [sys.executable, str(PROBE)]  # type: ignore[assignment]
         environ |= {f"PROBE_{key.upper()}": str(value) for key, value in options.items()}
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
@@ -106,7 +114,7 @@ def start(ready: Settings, tmp_path: Path) -> Iterator[Callable[..., Probe]]:
     """Starts probe workers; what still runs is killed at the end."""
     probes: list[Probe] = []
 
-    def start(name: str = "w-0", **options: object) -> Probe:
+    def start(name: str = "w-0", **options: Any) -> Probe:
         probes.append(Probe(ready, tmp_path, name, **options))
         return probes[-1]
 
@@ -263,10 +271,24 @@ def test_an_idle_worker_is_not_stuck(ready: Settings, start: Callable[..., Probe
 
 
 @pytest.mark.broker
+def test_a_name_is_not_given_the_topics_of_its_dead_bearer(ready: Settings, tmp_path: Path) -> None:
+    """The broker hands a static member its old assignment; with another prefix that is another log."""
+    first = Probe(ready, tmp_path, group="shared")
+    other = ready.model_copy(update={"kafka": ready.kafka.model_copy(update={"prefix": "other."})})
+    ensure(other)
+    places = publish(other, 2)
+    wait_for(first.owned)
+    first.kill()
+    second = Probe(other, tmp_path, group="shared")
+    wait_for(lambda: set(second.offsets()) == places)
+    second.kill()
+
+
+@pytest.mark.broker
 def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Probe]) -> None:
     """`faust -A module:app worker` finds the app by attribute, its agents by name, and stops as cleanly."""
     places = publish(ready, 2)
-    faust = [sys.executable, "-m", "faust", "-A", "probe:app", "worker", "-l", "info"]
+    faust = (sys.executable, "-m", "faust", "-A", "probe:app", "worker", "-l", "info")
     probe = start(command=faust)
     wait_for(lambda: set(probe.offsets()) == places)
     assert probe.stop() < QUICK_S
@@ -296,7 +318,7 @@ def test_the_app_is_not_imported_under_a_second_name() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", "import streams.app"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
-    assert "ImportError: this module was imported as streams.app" in ran.stderr
+    assert "ImportError: import crawlog.streams, not streams" in ran.stderr
 
 
 # Lease
