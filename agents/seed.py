@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Self
 
 import msgspec
 
@@ -62,7 +62,7 @@ class Seed(msgspec.Struct, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=-128, le=127)] = 0
 
 
-class Seeded(NamedTuple):
+class Seeded(msgspec.Struct, frozen=True):
     """What became of the lines.
 
     Attributes:

@@ -47,10 +47,21 @@ GAP_RECORDS = 10_000
 class Record(Protocol):
     """A record as Faust hands it over."""
 
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
+    @property
+    def partition(self) -> int:
+        """Of crawl.items."""
+
+    @property
+    def offset(self) -> int:
+        """In its partition."""
+
+    @property
+    def key(self) -> bytes | None:
+        """`JOB URL`."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The JSON."""
 
 
 class Read(NamedTuple):

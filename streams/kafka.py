@@ -98,7 +98,7 @@ def identity(settings: "Settings", topic: str) -> LogIdentity:
 
     Raises: EngineError: the cluster does not answer, or has no such topic.
     """
-    admin = AdminClient(kafka_config(settings))
+    admin = AdminClient(kafka_config(settings))  # type: ignore[arg-type]  # the stubs know fewer kinds of values
     try:
         cluster = admin.describe_cluster(request_timeout=TIMEOUT_S).result()
         described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
@@ -179,12 +179,12 @@ def read(settings: "Settings", topic: str, partition: int, start: int, end: int)
             if not records:
                 raise EngineError(f"{topic}[{partition}] gave nothing for {TIMEOUT_S:.0f} s, from offset {start} on")
             for record in records:
-                error = record.error()
+                error, offset = record.error(), record.offset()
                 if error is not None and not passes(error):
                     raise _unanswered(settings, topic, KafkaException(error))
-                if error is None and record.offset() < end:
+                if error is None and offset is not None and offset < end:
                     yield record
-                if (error is None and record.offset() >= end - 1) or _at_end(error):
+                if (error is None and offset is not None and offset >= end - 1) or _at_end(error):
                     return
     finally:
         consumer.close()

@@ -39,6 +39,9 @@ POLL_S = 0.002
 FULL_POLL_S = 0.05
 """Longest wait of one poll while the queue is full."""
 
+TELL_EVERY_S = 30.0
+"""An unreachable cluster is told this often; librdkafka says it once a second."""
+
 EX_SOFTWARE = 70
 """Exit code after a fatal producer error (sysexits.h)."""
 
@@ -75,6 +78,7 @@ class Producer:
         self._on_fatal = on_fatal or die
         self._outstanding = 0
         self._wake: asyncio.Event | None = None
+        self._told_at = -TELL_EVERY_S
         self._librdkafka = Librdkafka(
             kafka_config(settings)
             | {
@@ -124,7 +128,7 @@ class Producer:
         at = -1 if partition is None else partition
         while True:
             try:
-                self._produce(topic, value, key, at, called, None, 0, headers)
+                self._produce(topic, value, key, at, called, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
                 break
             except BufferError:
                 self._poll(FULL_POLL_S)
@@ -180,7 +184,7 @@ class Producer:
         if error is not None:
             self._on_fatal(f"a record for {record.topic()}[{record.partition()}] was given up: {error}")
         elif on_delivery is not None:
-            on_delivery(record.partition(), record.offset())
+            on_delivery(record.partition(), record.offset())  # type: ignore[arg-type]  # None only before delivery
 
     def _refused(self, error: KafkaError) -> None:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -192,9 +196,14 @@ class Producer:
         if error.fatal():
             self._on_fatal(str(error))
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  # public: librdkafka's own codes are named so
-            log.warning("kafka_unreachable", error=error.str())
+            self._unreachable(error)
         else:
             log.debug("kafka_error", error=error.str())
+
+    def _unreachable(self, error: KafkaError) -> None:
+        if time.monotonic() >= self._told_at + TELL_EVERY_S:
+            self._told_at = time.monotonic()
+            log.warning("kafka_unreachable", error=error.str(), outstanding=self._outstanding)
 
 
 def die(reason: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct as Layout
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple, Self, cast
 
 import msgspec
 import xxhash
@@ -76,6 +76,7 @@ class Final(msgspec.Struct, frozen=True):
     size_bytes: int
     modified_ns: int
     offsets: dict[int, int]
+    rows: int = 0
 
     def is_at(self, path: Path) -> bool:
         """Whether the file is still the one that was made."""
@@ -182,7 +183,7 @@ class Results:
     def note_final(self, made: Path) -> None:
         """Remember what is about to become FILE."""
         there = made.stat()
-        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets)
+        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, self.meta.rows)
         _replace(self._folder / FINAL, msgspec.json.encode(final))
 
     def begin_again(self) -> None:
@@ -325,6 +326,8 @@ class _Batch:
 def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> int:
     """Make FILE of the newest rows, whole or not at all, or write them to `out` where the output is `-`.
 
+    A file that is there as it was made stays.
+
     Args:
         ends: What must have been folded: offsets of crawl.items, by partition.
 
@@ -332,6 +335,9 @@ def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> 
 
     Raises: RetryLater: the state is behind `ends`, or a worker has it. OSError: the disk is full, `out` is closed.
     """
+    final = final_of(sink.folder(data))
+    if final is not None and is_complete(data, sink, ends):
+        return final.rows
     with Results(data, sink, None) as results:
         behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
         if behind:
@@ -421,7 +427,8 @@ def _pieces(file: int, start: int, length: int) -> Iterator[bytes]:
 
 
 def _scan(db: Rdict, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for key, value in db.items(from_key=prefix):
+    rows = cast("Iterator[tuple[bytes, bytes]]", db.items(from_key=prefix))  # as they are in raw mode
+    for key, value in rows:
         if not key.startswith(prefix):
             return
         yield key, value

@@ -231,6 +231,13 @@ def test_a_state_that_is_behind_makes_no_file(tmp_path: Path, sink: Sink) -> Non
     assert finalise(tmp_path, sink, {0: 1, 1: 0}, io.BytesIO()) == 1
 
 
+def test_a_file_that_was_made_stays(tmp_path: Path, sink: Sink) -> None:
+    """Making it again changes neither the file nor the state."""
+    fold(tmp_path, sink, *[(0, n, found("u", (0, n), {"n": n})) for n in range(3)])
+    assert [finalise(tmp_path, sink, {0: 3}, io.BytesIO()) for _ in range(3)] == [1, 1, 1]
+    assert Path(sink.output).read_text() == '{"n":2}\n'
+
+
 @pytest.mark.parametrize("harm", ["missing", "edited", "behind"])
 def test_a_file_that_is_missing_or_stale_is_not_complete(tmp_path: Path, sink: Sink, harm: str) -> None:
     """Then the sink runs again."""

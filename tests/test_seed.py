@@ -297,7 +297,7 @@ def test_urls_and_files_of_a_known_job(cluster: Settings, tmp_path: Path) -> Non
     copy = jobs.write_job(cluster, producer, topics, "j", JobSpec())
     file = tmp_path / "seeds.txt"
     file.write_text("http://b.test/\n")
-    for send, what in ((seed_urls, ["http://a.example/"]), (seed_file, file)):
-        seeded = send(Sower(producer, topics, partitions(cluster), copy, pytest.fail), what)  # type: ignore[operator]
-        assert seeded.count == 1
+    count = partitions(cluster)
+    by_hand = seed_urls(Sower(producer, topics, count, copy, pytest.fail), ["http://a.example/"])
+    assert (by_hand.count, seed_file(Sower(producer, topics, count, copy, pytest.fail), file).count) == (1, 1)
     assert sum(len(record.urls or []) for record in _found_urls(cluster)) == 2

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -265,12 +266,21 @@ class Running:
         self.topics = Topics(settings.kafka.prefix)
         self.producer = Producer(settings, "test")
         self.count = partitions(settings)
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def worker(self, name: str = "sink-0") -> "subprocess.Popen[bytes]":
         """A new worker process."""
         environ = os.environ | to_environ(self.settings) | self.sink.environ() | {"CRAWLOG_WORKER": name}
         code = "from crawlog.streams import app; app.worker('sink')"
-        return subprocess.Popen([sys.executable, "-c", code], env=environ)
+        started = subprocess.Popen([sys.executable, "-c", code], env=environ)
+        self.started.append(started)
+        return started
+
+    def kill_all(self) -> None:
+        """Leave no worker behind, whatever became of the test."""
+        for process in self.started:
+            process.kill()
+            process.wait()
 
     def send(self, numbers: range) -> None:
         """Records, keyed by URL, some of them newer pages of the same URL."""
@@ -296,6 +306,10 @@ class Running:
         partial = self.sink.partial(self.settings.run.data)
         return partial.stat().st_size if partial.exists() else 0
 
+    def has_moved(self, size: int, process: "subprocess.Popen[bytes]") -> bool:
+        """Whether the worker has written, or ended."""
+        return self.size() != size or process.poll() is not None
+
     def is_through(self) -> bool:
         """Whether the group committed the end of crawl.items."""
         admin = AdminClient(kafka_config(self.settings))  # type: ignore[arg-type]
@@ -317,10 +331,12 @@ class Running:
 
 
 @pytest.fixture
-def running(cluster: Settings, tmp_path: Path) -> Running:
+def running(cluster: Settings, tmp_path: Path) -> Iterator[Running]:
     """Topics and a data folder, no worker yet."""
     ensure(cluster)
-    return Running(cluster, tmp_path)
+    made = Running(cluster, tmp_path)
+    yield made
+    made.kill_all()
 
 
 @pytest.mark.broker
@@ -328,21 +344,23 @@ def running(cluster: Settings, tmp_path: Path) -> Running:
 def test_a_worker_killed_at_any_instant_loses_and_doubles_nothing(running: Running) -> None:
     """Eight kills while it writes, then the file is the newest row of each URL."""
     running.send(range(3000))
-    chance = random.Random(7)
+    chance, newest = random.Random(7), 2999
     for _ in range(8):
         size, process = running.size(), running.worker()
-        running.until(lambda size=size, process=process: running.size() != size or process.poll() is not None)
+        running.until(partial(running.has_moved, size, process))
         time.sleep(chance.random() * 0.1)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        start = random.Random(size).randrange(2000)
-        running.send(range(3000, 3000 + start))
+        more = chance.randrange(1500)
+        running.send(range(newest + 1, newest + 1 + more))
+        newest += more
     process = running.worker()
     running.until(running.is_through)
     process.terminate()
     assert process.wait(10) == 0
-    newest = {n % 700: n for n in range(3000)} | {n % 700: n for n in range(3000, max(running.rows().values()) + 1)}
-    assert running.rows() == newest
+    rows = running.rows()
+    assert rows == {n % 700: n for n in range(max(rows.values()) + 1)}
+    assert max(rows.values()) == newest
 
 
 @pytest.mark.broker
