@@ -243,9 +243,22 @@ def status(as_json: bool, **given: Any) -> int:
 @_settings_options
 def worker(stage: "Stage", **given: Any) -> int:
     """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
+    from .folder import prepare
+    from .streams import engine
     from .streams.settings import to_environ
+    from .streams.topics import ensure
 
     settings = _settings(given)
+    prepare(settings.run.data)
+    if not settings.kafka.bootstrap:
+        local = engine.running(settings.run.data)
+        if local is None:
+            raise Misconfigured(
+                f"no Kafka to work on: --bootstrap names no cluster, and no local engine runs on {settings.run.data}.\n"
+                "Start one with `crawlog up`."
+            )
+        settings = local.point(settings)
+    ensure(settings)  # asks the cluster before Faust does, whose answer would be a traceback
     os.environ.update(to_environ(settings))
     from .streams.app import worker as work
 

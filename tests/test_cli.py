@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawlog import __version__, arguments, folder, outcome
+from crawlog.cli import main
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.settings import Settings
@@ -55,22 +56,32 @@ def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         (["run", "http://a.example/", "--dept", "1"], "--depth"),
         (["seed", "none.txt", "--job", "a"], "none.txt"),
         (["worker", "fetsch"], "'fetch', 'parse', 'sink'"),
+        (["worker", "fetch"], "Start one with `crawlog up`"),
         (["probe", "nonsense"], "there are: normalize"),
         (["rnu"], "Did you mean `crawlog run`?"),
         (["settings", "-s", "x.y=1"], "unknown setting 'x.y'"),
     ],
 )
-def test_a_mistake_is_told_and_ends_with_2(args: list[str], told: str) -> None:
+def test_a_mistake_is_told_and_ends_with_2(args: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One clear message on standard error, nothing on standard output, no traceback."""
-    done = crawlog(*args)
-    assert told in done.stderr
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("crawlog: ")
+    with pytest.raises(SystemExit) as end:
+        main(args)
+    said = capsys.readouterr()
+    assert told in said.err
+    assert (end.value.code, said.out) == (2, "")
+    assert "Traceback" not in said.err
+    assert said.err.startswith("crawlog: ")
 
 
 @pytest.mark.parametrize(
-    "command", [["topics"], ["seed", "http://a.example/", "--job", "a"], ["run", "http://a.example/"]]
+    "command",
+    [
+        ["topics"],
+        ["seed", "http://a.example/", "--job", "a"],
+        ["run", "http://a.example/"],
+        ["worker", "parse"],
+        ["up"],
+    ],
 )
 def test_an_unreachable_broker_ends_with_3(command: list[str]) -> None:
     """The message names the address; there is no fall-back to the local engine."""
@@ -232,11 +243,12 @@ def test_help_and_version_need_no_client() -> None:
 @pytest.mark.parametrize(
     "command", ["run", "up", "down", "status", "worker", "seed", "topics", "doctor", "settings", "probe"]
 )
-def test_every_command_explains_itself(command: str) -> None:
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--help` on standard output, exit code 0."""
-    done = crawlog(command, "--help")
-    assert done.returncode == 0
-    assert "Usage: crawlog" in done.stdout
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    assert f"Usage: crawlog {command}" in capsys.readouterr().out
 
 
 def test_doctor_says_what_to_do_next() -> None:
