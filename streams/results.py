@@ -326,7 +326,7 @@ class _Batch:
 def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> int:
     """Make FILE of the newest rows, whole or not at all, or write them to `out` where the output is `-`.
 
-    A file that is there as it was made stays.
+    A file that is there as it was made stays, unless a worker has gone on since.
 
     Args:
         ends: What must have been folded: offsets of crawl.items, by partition.
@@ -336,7 +336,7 @@ def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> 
     Raises: RetryLater: the state is behind `ends`, or a worker has it. OSError: the disk is full, `out` is closed.
     """
     final = final_of(sink.folder(data))
-    if final is not None and is_complete(data, sink, ends):
+    if final is not None and is_complete(data, sink, ends) and not sink.partial(data).exists():
         return final.rows
     with Results(data, sink, None) as results:
         behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
