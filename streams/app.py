@@ -30,10 +30,11 @@ from faust.app.base import BootStrategy
 from faust.tables.manager import TableManager
 from faust.topics import Topic
 
-from .consumer import HOOKS_S, LIBRARY, Consumer, TopicsConductor, Transport, within
+from .consumer import HOOKS_S, Consumer, TopicsConductor, Transport, within
 from .errors import CrawlError, Misconfigured
 from .kafka import aiokafka_credentials
 from .lease import Lease
+from .member import LIBRARY
 from .positions import Positions
 from .settings import Settings, load
 from .sinks import ENVIRONMENT, name_of

@@ -7,7 +7,6 @@ process could do better. The state on disk and the committed offsets are right a
 """
 
 import asyncio
-import logging
 import os
 import sys
 import threading
@@ -19,6 +18,7 @@ from aiokafka.errors import KafkaError
 from mode import Service
 
 from .lease import boottime
+from .member import LIBRARY
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -44,7 +44,7 @@ ASK_S = 5.0
 class Watchdog(Service):
     """Looks whether the worker gets on; `beat()` says that it does, or that it waits on purpose."""
 
-    logger = logging.getLogger("mode.crawlog")
+    logger = LIBRARY
 
     def __init__(
         self, app: "CrawlApp", *, stuck_s: float = STUCK_S, assignment_s: float = ASSIGNMENT_S, **kwargs: Any

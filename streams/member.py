@@ -1,0 +1,217 @@
+"""A worker as a member of its group: aiokafka, in a thread of its own, so that heartbeats go on while the app is busy.
+
+Faust's thread with our rules, and why:
+    positions are held until `place` sets them: aiokafka would start at the commit, or fail a group that has none
+    `rejoin`, `leave`   a static member leaves at once when it stops on purpose; aiokafka sends no LeaveGroup for one
+    `watched`           each answered heartbeat renews the lease from when it was sent
+    `check_errors`      what ended the group's coordination is raised; aiokafka would wait for ever to be asked
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import structlog
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, for_code
+from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+
+from .lease import Lease, boottime
+from .positions import Range
+
+if TYPE_CHECKING:
+    from .app import CrawlApp
+
+log = structlog.get_logger()
+LIBRARY = logging.getLogger("mode.crawlog")
+"""Where mode logs the life of our services; ours would be at level info."""
+T = TypeVar("T")
+
+FETCH_WAIT_MS = 100
+"""A fetch with nothing to return ends after this: so long does a new position wait behind it at most."""
+
+NEVER_MS = 24 * 3600 * 1000
+"""aiokafka leaves the group when records are not taken for this long. Back-pressure may hold for hours; the watchdog
+tells a stuck worker from a waiting one."""
+
+_REBALANCE_IN_PROGRESS = 27
+_NOT_A_MEMBER = frozenset({22, 25, 82})  # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+
+
+class RebalanceListener(driver.ConsumerRebalanceListener):
+    """Called by aiokafka in the consumer's thread."""
+
+    _thread: "ConsumerThread"
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> Awaitable[None]:
+        """Tell the app at once: this runs before anything is waited for."""
+        self._thread.rebalances += 1
+        self._thread.tell(self._thread.crawl.rebalance_started)
+        return super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        """Hold the partitions until `place`: aiokafka would start at the commit, or fail a group that has none.
+
+        Runs before aiokafka's fetcher has heard from the broker, and it asks again whether a position was set.
+        """
+        consumer = self._thread.client()
+        held = list(assigned)
+        for tp in held:
+            consumer.seek(tp, 0)
+        consumer.pause(*held)
+        await super().on_partitions_assigned(held)
+
+
+class ConsumerThread(driver.AIOKafkaConsumerThread):
+    """The aiokafka consumer and its loop. Methods are called from the app's loop unless they say otherwise."""
+
+    logger = LIBRARY
+    rebalances = 0
+    """How many rebalances began; written in this thread only."""
+
+    @property
+    def crawl(self) -> "CrawlApp":
+        """The app, typed."""
+        return cast("CrawlApp", self.app)
+
+    @property
+    def ready(self) -> bool:
+        """Whether aiokafka was started, and so can leave the group."""
+        return self._consumer is not None and self._consumer._coordinator is not None  # noqa: SLF001
+
+    def client(self) -> AIOKafkaConsumer:
+        """The aiokafka consumer."""
+        return self._ensure_consumer()
+
+    def tell(self, call: Callable[[], None]) -> None:
+        """From this thread: run `call` in the app's loop, before any later call of ours."""
+        self.parent_loop.call_soon_threadsafe(call)
+
+    async def run_here(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in this thread; Faust's own queue has two places, one taken by the fetch in progress."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread_loop))
+
+    async def on_start(self) -> None:
+        """In the thread: start aiokafka and watch what it sends to the group's coordinator."""
+        await super().on_start()
+        coordinator: Any = self.client()._coordinator  # noqa: SLF001  # aiokafka has no hook for heartbeats
+        if not self.app.client_only:
+            coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)  # noqa: SLF001
+
+    def _create_worker_consumer(self, transport: "driver.Transport") -> AIOKafkaConsumer:
+        conf = self.app.conf
+        kafka = self.crawl.crawl.kafka
+        return AIOKafkaConsumer(
+            client_id=self.crawl.worker_name,
+            group_id=conf.id,
+            group_instance_id=conf.consumer_group_instance_id,
+            bootstrap_servers=driver.server_list(transport.url, transport.default_port),
+            partition_assignment_strategy=[self.app.assignor],
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_uncommitted",
+            max_poll_records=conf.broker_max_poll_records,
+            max_poll_interval_ms=NEVER_MS,
+            max_partition_fetch_bytes=kafka.max_record_bytes,
+            fetch_max_bytes=max(32 << 20, kafka.max_record_bytes),
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            request_timeout_ms=int(conf.broker_request_timeout * 1000),
+            session_timeout_ms=int(conf.broker_session_timeout * 1000),
+            rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
+            metadata_max_age_ms=conf.consumer_metadata_max_age_ms,
+            connections_max_idle_ms=conf.consumer_connections_max_idle_ms,
+            check_crcs=conf.broker_check_crcs,
+            **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
+        )
+
+    async def _fetch_records(self, consumer: AIOKafkaConsumer, *args: Any, **kwargs: Any) -> Any:
+        """In the thread: raise what ended the group's coordination; nobody else asks, and it would wait for ever."""
+        consumer._coordinator.check_errors()  # noqa: SLF001
+        return await super()._fetch_records(consumer, *args, **kwargs)
+
+    async def write_commit(self, offsets: dict[TopicPartition, int]) -> bool:
+        """In the thread: commit; False when the group moved on or the broker refused. Retries while it is away."""
+        consumer = self.client()
+        assigned = consumer.assignment()
+        wanted = {tp: OffsetAndMetadata(offset, "") for tp, offset in offsets.items() if tp in assigned}
+        if len(wanted) < len(offsets):
+            return False
+        try:
+            await consumer.commit(wanted)
+        except (CommitFailedError, IllegalStateError) as error:
+            log.info("commit_refused", group=self.app.conf.id, reason=str(error).split(" and may")[0])
+            return False
+        except KafkaError as error:
+            log.warning("commit_failed", group=self.app.conf.id, error=repr(error))
+            return False
+        return True
+
+    async def ranges(self, tps: set[TopicPartition]) -> dict[TopicPartition, Range]:
+        """In the thread: what group and log hold of these partitions."""
+        consumer = self.client()
+        committed, first, end = await asyncio.gather(
+            consumer._coordinator.fetch_committed_offsets(list(tps)),  # noqa: SLF001  # one request for all partitions
+            consumer.beginning_offsets(list(tps)),
+            consumer.end_offsets(list(tps)),
+        )
+        return {tp: Range(committed[tp].offset if tp in committed else None, first[tp], end[tp]) for tp in tps}
+
+    async def place(self, starts: dict[TopicPartition, int]) -> None:
+        """In the thread: set the positions and let the records come."""
+        consumer = self.client()
+        for tp, offset in starts.items():
+            consumer.seek(tp, offset)
+        consumer.resume(*starts)
+
+    async def leave(self) -> None:
+        """In the thread: leave the group now, so that the partitions move now.
+
+        aiokafka sends no LeaveGroup for a static member; without its instance id it is one like any other.
+        """
+        coordinator: Any = self.client()._coordinator  # noqa: SLF001
+        coordinator._group_instance_id = None  # noqa: SLF001
+        self.crawl.lease.drop()
+        await coordinator.close()
+
+    async def rejoin(self) -> None:
+        """In the thread: leave, and join as a stranger."""
+        coordinator: Any = self.client()._coordinator  # noqa: SLF001
+        name, coordinator._group_instance_id = coordinator._group_instance_id, None  # noqa: SLF001
+        try:
+            await coordinator._maybe_leave_group()  # noqa: SLF001
+        finally:
+            coordinator._group_instance_id = name  # noqa: SLF001
+
+    async def write_leave(self) -> None:
+        """In the thread: only the good-bye, where `leave` is stuck behind a rebalance."""
+        coordinator: Any = self.client()._coordinator  # noqa: SLF001
+        await coordinator._maybe_leave_group()  # noqa: SLF001
+
+    def close(self) -> None:
+        """Faust would close aiokafka from the wrong loop here; the thread closes it when it stops."""
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """The watchdog does this."""
+
+
+def watched(send: Callable[[Any], Awaitable[Any]], lease: Lease) -> Callable[[Any], Awaitable[Any]]:
+    """The coordinator's `_send_req`, with the lease renewed by each answer that counts us as a member."""
+
+    async def send_req(request: Any) -> Any:
+        sent_at = boottime()
+        response = await send(request)
+        if isinstance(request, HeartbeatRequest | SyncGroupRequest):
+            code = response.error_code
+            if code == 0 or (code == _REBALANCE_IN_PROGRESS and isinstance(request, HeartbeatRequest)):
+                lease.renew(sent_at)
+            elif code in _NOT_A_MEMBER:
+                lease.drop()
+                log.warning("membership_lost", error=for_code(code).__name__)
+        return response
+
+    return send_req
