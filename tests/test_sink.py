@@ -187,8 +187,12 @@ class FakeApp:
 
     def __init__(self) -> None:
         self.positions = FakePositions()
-        self.watchdog = self
+        self.watchdog = self.consumer = self.thread = self._fetcher = self
         self.beats = 0
+
+    def client(self) -> "FakeApp":
+        """As the consumer's thread."""
+        return self
 
     def beat(self) -> None:
         """As `Watchdog.beat`."""
