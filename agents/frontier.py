@@ -63,7 +63,9 @@ class Stage:
         self.settings = settings
         self.names = topics.Topics(settings.kafka.prefix)
         self.producer = Producer(settings, app.worker_name)
-        self.frontier = Frontier(settings.politeness, time.monotonic, time.time, robots=settings.robots.obey)
+        self.frontier = Frontier(
+            settings.politeness, time.monotonic, time.time, robots=settings.robots.obey, only=settings.run.job
+        )
         self.live: dict[int, store.Partition] = {}
         self.dispatching = False
         self.wake: Callable[[], None] = lambda: None

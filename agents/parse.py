@@ -35,7 +35,7 @@ from ..streams.links import Links, Outlink
 from ..streams.producer import Producer
 from ..streams.scope import Scope, scope_name
 from ..streams.spider import SPIDER, is_redirect, parse_page
-from .control import ControlTail
+from .control import ControlTail, Garbage
 
 log = structlog.get_logger()
 
@@ -98,6 +98,7 @@ class Job:
         self.canonical = Canonicaliser(spec.canonical).canonical
         self.links = Links(Canonicaliser(spec.canonical), places)
         self._scope = Scope(spec)
+        self._names = frozenset(spec.scope.names)
         self._place = places.of
         self._sent: dict[int, Sent] = {}
 
@@ -112,6 +113,12 @@ class Job:
     def refusal(self, link: Outlink, depth: int) -> str | None:
         """The rule that refuses a link."""
         return self._scope.refusal(link.url, link.place, depth, 0, self.joined)
+
+    def scope_of(self, url: str) -> str | None:
+        """The scope name of a page, unless the job's record has it or every URL is in scope."""
+        kind = self.spec.scope.kind
+        name = None if kind == "any" else scope_name(kind, self._place(url))
+        return None if name in self._names else name
 
     def target(self, meta: PageMeta) -> tuple[Outlink, str] | None:
         """A redirect's target and the scope name that joins with it, empty when none does; None when it is refused."""
@@ -274,12 +281,29 @@ class ParseStage:
             self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done
         )
         page.wait()
+        self._join(job, meta, page)
         if is_redirect(meta):
             self._follow(job, meta, page)
         sent = job.sent(meta.epoch)
         batches = self._founds.offer(meta.job, meta.epoch, sent, meta.url, meta.depth + 1, parsed.outlinks, job.refusal)
         self._await_founds(batches, page)
         page.one_done()
+
+    def _join(self, job: Job, meta: PageMeta, page: Page) -> None:
+        """What was fetched for a job is in its scope: a seed that came later than the job's record widened it."""
+        name = job.scope_of(meta.url)
+        if name is None or name in job.joined:
+            return
+        if meta.seed:
+            self._send_join(job, name, page)
+        else:  # its seed's page said so in crawl.control; this worker has not read it yet
+            job.joined.add(name)
+
+    def _send_join(self, job: Job, name: str, page: Page) -> None:
+        job.joined.add(name)
+        join = control.Join(job=job.name, name=name)
+        self._send(self._names.control, control.encode(join), key=control.key(join), on_delivery=page.one_done)
+        page.wait()
 
     def _follow(self, job: Job, meta: PageMeta, page: Page) -> None:
         """The target of a redirect is a link; where a seed led here, its host joins the scope."""
@@ -288,10 +312,7 @@ class ParseStage:
             return
         link, name = followed
         if name:
-            join = control.Join(job=meta.job, name=name)
-            job.joined.add(name)
-            self._send(self._names.control, control.encode(join), key=control.key(join), on_delivery=page.one_done)
-            page.wait()
+            self._send_join(job, name, page)
         found = FoundUrl(link.url, meta.depth, 0, "redirect", meta.url, meta.hops + 1, joins=meta.seed)
         self._await_founds({self._founds.put(meta.job, meta.epoch, job.sent(meta.epoch), link, found)}, page)
 
@@ -372,7 +393,15 @@ class Worker:
         names = topics.Topics(settings.kafka.prefix)
         self._stage = ParseStage(names, Places(count), producer, self._app.positions.done, time.time)
         self._app.add_future(producer.run(asyncio.Event()))
-        ControlTail(settings, names.control, self._stage.learn).start(asyncio.get_running_loop())
+        ControlTail(settings, names, self._stage.learn, self._found_garbage).start(asyncio.get_running_loop())
+
+    def _found_garbage(self, garbage: Garbage) -> None:
+        """Bury what is no record on a side topic, where every worker sees it: the owner of partition 0 does."""
+        if self._producer is None or 0 not in self._app.positions.owned:
+            return
+        letter = dead.DeadLetter(garbage.topic, 0, garbage.offset, "control", garbage.error)
+        dead_topic = topics.Topics(self._app.crawl.kafka.prefix).dead
+        self._producer.send(dead_topic, garbage.value, key=garbage.key, headers=letter.headers())
 
     async def events(self, stream: Any) -> None:
         """The agent: one event, one page."""

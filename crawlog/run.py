@@ -135,7 +135,8 @@ def run(  # noqa: PLR0913  # the command's own options
     shown.say(f"job {summary.job}")
     code = outcome.FINISHED
     try:
-        with Supervisor(settings, "run", names(settings, with_sink=output is not None), shown.say) as supervisor:
+        own = settings.model_copy(update={"run": settings.run.model_copy(update={"job": summary.job})})
+        with Supervisor(own, "run", names(own, with_sink=output is not None), shown.say) as supervisor:
             try:
                 supervisor.launch()
                 supervisor.connect()

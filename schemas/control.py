@@ -68,15 +68,17 @@ def encode(record: Control) -> bytes:
 
 
 def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
-    """The record, or None for a tombstone or a name that this version does not know.
+    """The record, or None for a tombstone.
 
-    Raises: ValueError: not JSON, or not what its key says.
+    Raises: ValueError: a name that this version does not know, not JSON, or not what its key says.
     """
-    if not record_key or not value:
+    if not value:
         return None
-    kind = record_key.partition(b"/")[0]
+    kind = (record_key or b"").partition(b"/")[0]
     if kind == b"job":
         return _job.decode(value)
     if kind == b"finished":
         return _finished.decode(value)
-    return _join.decode(value) if kind == b"join" else None
+    if kind == b"join":
+        return _join.decode(value)
+    raise ValueError(f"nothing is known by the key {record_key!r:.100}")

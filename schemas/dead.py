@@ -1,7 +1,7 @@
 """crawl.dead: a record that could not be handled, as it was; why stands in the headers.
 
 Key and value are the failing record's own. Headers, all UTF-8: `topic`, `partition`, `offset` (where it was), `stage`
-(frontier, parse, sink), `job` when known, `error` (one line), `traceback` (may be empty).
+(frontier, parse, sink, control), `job` when known, `error` (one line), `traceback` (may be empty).
 """
 
 import msgspec

@@ -377,13 +377,15 @@ class Frontier:
         now: A monotonic clock.
         wall: UTC epoch seconds, only to see how much of a wait in the log has passed.
         robots: Whether hosts need their robots.txt before their pages.
+        only: Name of the one job whose URLs are fetched; empty for all.
     """
 
-    def __init__(self, rests: Rests, now: "Clock", wall: "Clock", *, robots: bool = True) -> None:
+    def __init__(self, rests: Rests, now: "Clock", wall: "Clock", *, robots: bool = True, only: str = "") -> None:
         self.rests = rests
         self.now = now
         self.wall = wall
         self.robots = robots
+        self.only = only
         self.owned: dict[int, Owned] = {}
         self._later: list[tuple[float, int, Host]] = []
         self._rings: dict[str, _Ring] = {}
@@ -435,10 +437,23 @@ class Frontier:
         for _ in range(len(self._turns)):
             name = self._turns[0]
             self._turns.rotate(-1)
-            task = self._next_of(name, now)
+            task = self._next_of(name, now) if self._may_have_more(name) else None
             if task is not None:
                 return task
         return None
+
+    def _may_have_more(self, name: str) -> bool:
+        """Whether a job is to be fetched here, and its pages with those in flight stay within its limit."""
+        if self.only and name != self.only:
+            return False
+        left: int | None = None
+        for owned in self.owned.values():
+            job = owned.fold.jobs.get(name)
+            if job is None or job.spec.max_pages is None:
+                continue
+            left = job.spec.max_pages if left is None else left
+            left -= job.counts.fetched + sum(task.job is job for task in owned.pending.values())
+        return left is None or left > 0
 
     def _next_of(self, name: str, now: float) -> Task | RobotsTask | None:
         ring = self._rings[name]

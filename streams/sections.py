@@ -274,6 +274,8 @@ class Run(Section):
     """Folder of the engine's data, the state, logs and PID files."""
     depth: Annotated[int, Field(ge=0)] | None = None
     """Deepest link taken, counted from the seeds."""
+    job: str = ""
+    """Fetch workers fetch this job's URLs only; empty for all jobs. `crawlog run` sets it to its own."""
     max_pages: Annotated[int, Field(ge=1)] | None = None
     """The crawl ends after about this many pages (overshoot: what is in flight)."""
     fetch_workers: Annotated[int, Field(ge=0)] = 1

@@ -81,10 +81,17 @@ def test_a_control_record_is_read_by_its_key(record: control.Control) -> None:
     assert control.decode(control.key(record), control.encode(record)) == record
 
 
-@pytest.mark.parametrize(("key", "value"), [(None, b"{}"), (b"job/j", None), (b"later/j", b"{}"), (b"job/j", b"")])
-def test_tombstones_and_unknown_names_are_no_control_records(key: bytes | None, value: bytes | None) -> None:
-    """A newer crawlog may write more."""
+@pytest.mark.parametrize(("key", "value"), [(b"job/j", None), (b"later/j", None), (b"job/j", b"")])
+def test_tombstones_are_no_control_records(key: bytes | None, value: bytes | None) -> None:
+    """Whatever they ended."""
     assert control.decode(key, value) is None
+
+
+@pytest.mark.parametrize(("key", "value"), [(None, b"{}"), (b"later/j", b"{}"), (b"job/j", b"[]"), (b"job/j", b"{")])
+def test_what_nobody_will_obey_is_garbage(key: bytes | None, value: bytes) -> None:
+    """Nothing is said in vain: it becomes a dead letter."""
+    with pytest.raises(ValueError, match=r"."):
+        control.decode(key, value)
 
 
 def test_a_dead_letter_is_read_from_its_headers() -> None:

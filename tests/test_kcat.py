@@ -1,0 +1,120 @@
+"""Any Kafka client can use the log: kcat seeds a crawl that is up, and its garbage stops nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crawlog.schemas import dead
+from crawlog.streams import engine
+from crawlog.streams.kafka import bounds, read
+from crawlog.streams.settings import Settings, load
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cluster import bench, needs_site  # a helper beside the tests
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.slow,
+    needs_site,
+    pytest.mark.skipif(shutil.which("kcat") is None, reason="no kcat"),
+]
+
+LIMIT_S = 60.0
+TOPICS = ("urls", "pages", "control", "progress")
+"""Those that somebody reads while a crawl is up; what is wrong in crawl.items is found by the sink that reads it."""
+
+
+class Up:
+    """`crawlog up` on a folder, and the site that is crawled."""
+
+    pages = 0
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self.site = bench.Site(4, 10, flags={"bytes": 2000, "links": 10})
+        pairs = ("network.allow_private=true", "politeness.delay_s=0.01", "kafka.partitions=4")
+        self._options = [word for pair in pairs for word in ("-s", pair)]
+
+    def command(self, name: str) -> None:
+        """`crawlog up` or `crawlog down`."""
+        options = self._options if name == "up" else []
+        command = [sys.executable, "-m", "crawlog", name, "--data", str(self.data), *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stderr
+
+    @property
+    def settings(self) -> Settings:
+        """Settings that reach its log."""
+        running = engine.running(self.data)
+        assert running is not None
+        return running.point(load({"kafka.partitions": 4}))
+
+    def kcat(self, topic: str, value: bytes, *options: str) -> None:
+        """Produce one record."""
+        command = ["kcat", "-P", "-b", self.settings.kafka.bootstrap, "-t", f"crawl.{topic}", "-D", "\\0", *options]
+        subprocess.run(command, input=value, check=True, timeout=LIMIT_S, env={**os.environ, "LC_ALL": "C"})
+
+    def letters(self) -> list[dead.DeadLetter]:
+        """What lies in crawl.dead."""
+        start, end = bounds(self.settings, "crawl.dead", [0])[0]
+        records = read(self.settings, "crawl.dead", 0, start, end)
+        return [dead.from_headers(dict(r.headers() or ()), r.key(), r.value()) for r in records]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """A crawl that waits for work."""
+    running = Up(tmp_path)
+    with running.site:
+        running.pages = len(running.site.urls())
+        running.command("up")
+        yield running
+        running.command("down")
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+def seed(url: str) -> bytes:
+    """The simplest record there is."""
+    return json.dumps({"url": url}).encode()
+
+
+def test_records_of_kcat_are_crawled_wherever_they_land(up: Up) -> None:
+    """Without a key, under kcat's own partitioner, and in each partition by hand: one crawl of each host, whole."""
+    first, second, third, fourth = up.site.seeds
+    up.kcat("urls", seed(first))
+    up.kcat("urls", seed(second), "-k", "a key of no meaning")
+    for partition in range(4):
+        up.kcat("urls", seed(third), "-p", str(partition))
+    up.kcat("urls", fourth.encode())
+    until(lambda: up.site.stats().unique == up.pages, "every page")
+    assert up.site.stats().duplicates == 0
+    assert up.letters() == []
+
+
+def test_garbage_on_every_topic_is_a_dead_letter_and_stops_nothing(up: Up) -> None:
+    """Each topic gets three kinds of it; what is good beside it is crawled."""
+    garbage = (b"\xff\xfe not text", b'{"v": 99, "urls": []}', b'{"no": "sense"}')
+    for topic in TOPICS:
+        for value in garbage:
+            up.kcat(topic, value, "-k", "job/x", "-p", "0")
+    for url in up.site.seeds:
+        up.kcat("urls", seed(url))
+    until(lambda: up.site.stats().unique == up.pages, "every page")
+    until(lambda: len(up.letters()) >= 3 * len(TOPICS), f"dead letters; there are {up.letters()}")
+    buried = {(letter.topic, letter.value) for letter in up.letters()}
+    assert buried == {(f"crawl.{topic}", value) for topic in TOPICS for value in garbage}
+    assert all(letter.error and letter.offset >= 0 for letter in up.letters())
