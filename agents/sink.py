@@ -37,10 +37,6 @@ FULL_RECORDS = 500
 FULL_BYTES = 4 << 20
 """A batch of this many records or bytes is folded at once; twice that, and reading waits."""
 
-FETCH_BYTES = 64 * 1024
-FETCH_WAIT_MS = 100
-"""The broker answers with this many bytes or after this time: else each row would cost a round trip, 100 µs of CPU."""
-
 AGAIN_S = 1.0
 """Pause after a write that failed, such as on a full disk, seconds."""
 
@@ -194,11 +190,7 @@ class Worker:
         self._folding: asyncio.Task[None] | None = None
 
     async def owned(self, partitions: set[int]) -> None:
-        """Each assignment sets how reading waits, the first one starts the folding."""
-        if partitions:
-            consumer: Any = self._app.consumer
-            fetcher = consumer.thread.client()._fetcher  # noqa: SLF001  # Faust passes no such setting on
-            fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms = FETCH_BYTES, FETCH_WAIT_MS  # noqa: SLF001
+        """The first assignment starts the folding."""
         if partitions and self._folding is None:
             self._folding = asyncio.create_task(self._run())
 

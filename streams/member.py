@@ -2,7 +2,7 @@
 
 Faust's thread with our rules, and why:
     positions are held until `place` sets them: aiokafka would start at the commit, or fail a group that has none
-    `rejoin`, `leave`   a static member leaves at once when it stops on purpose; aiokafka sends no LeaveGroup for one
+    `leave`             a static member leaves at once when it stops on purpose; aiokafka sends no LeaveGroup for one
     `watched`           each answered heartbeat renews the lease from when it was sent
     `check_errors`      what ended the group's coordination is raised; aiokafka would wait for ever to be asked
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import structlog
 from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, for_code
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
@@ -31,8 +32,11 @@ LIBRARY = logging.getLogger("mode.crawlog")
 """Where mode logs the life of our services; ours would be at level info."""
 T = TypeVar("T")
 
-FETCH_WAIT_MS = 100
-"""A fetch with nothing to return ends after this: so long does a new position wait behind it at most."""
+FETCH_BYTES = {"fetch": 16 << 10, "parse": 128 << 10, "sink": 64 << 10}
+"""The broker answers a fetch when it has so many bytes for it: a round trip costs some 300 µs, whatever it brings."""
+
+FETCH_WAIT_MS = {"fetch": 25, "parse": 25, "sink": 100}
+"""Or after this: so long a URL that was just found, or a page, waits at most; a new position waits behind it too."""
 
 NEVER_MS = 24 * 3600 * 1000
 """aiokafka leaves the group when records are not taken for this long. Back-pressure may hold for hours; the watchdog
@@ -101,6 +105,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         coordinator: Any = self.client()._coordinator  # noqa: SLF001  # aiokafka has no hook for heartbeats
         if not self.app.client_only:
             coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)  # noqa: SLF001
+            coordinator._on_join_complete = self._not_inherited(coordinator._on_join_complete)  # noqa: SLF001
 
     def _create_worker_consumer(self, transport: "driver.Transport") -> AIOKafkaConsumer:
         conf = self.app.conf
@@ -118,7 +123,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             max_poll_interval_ms=NEVER_MS,
             max_partition_fetch_bytes=kafka.max_record_bytes,
             fetch_max_bytes=max(32 << 20, kafka.max_record_bytes),
-            fetch_max_wait_ms=FETCH_WAIT_MS,
+            fetch_min_bytes=FETCH_BYTES[self.crawl.stage],
+            fetch_max_wait_ms=FETCH_WAIT_MS[self.crawl.stage],
             request_timeout_ms=int(conf.broker_request_timeout * 1000),
             session_timeout_ms=int(conf.broker_session_timeout * 1000),
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
@@ -178,14 +184,34 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         self.crawl.lease.drop()
         await coordinator.close()
 
-    async def rejoin(self) -> None:
-        """In the thread: leave, and join as a stranger."""
-        coordinator: Any = self.client()._coordinator  # noqa: SLF001
-        name, coordinator._group_instance_id = coordinator._group_instance_id, None  # noqa: SLF001
-        try:
-            await coordinator._maybe_leave_group()  # noqa: SLF001
-        finally:
-            coordinator._group_instance_id = name  # noqa: SLF001
+    def _not_inherited(self, joined: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        """The coordinator's `_on_join_complete`, which refuses what a dead worker of our name had, reading other topics.
+
+        To a static member that comes back the broker hands the old assignment, without asking what is subscribed to
+        now; aiokafka would end its coordination over it. We leave, and it joins anew, as a stranger.
+        """
+
+        async def on_join_complete(generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
+            topics = {topic for topic, _ in ConsumerProtocol.ASSIGNMENT.decode(assignment).assignment}
+            if topics <= {self.crawl.input_name}:
+                await joined(generation, member_id, protocol, assignment)
+                return
+            log.warning("assignment_inherited", group=self.app.conf.id, topics=",".join(sorted(topics)))
+            coordinator: Any = self.client()._coordinator  # noqa: SLF001
+            name, coordinator._group_instance_id = coordinator._group_instance_id, None  # noqa: SLF001
+            try:
+                await coordinator._maybe_leave_group()  # noqa: SLF001
+            finally:
+                coordinator._group_instance_id = name  # noqa: SLF001
+
+        return on_join_complete
+
+    @property
+    def failure(self) -> str | None:
+        """What ended the group's coordination, without which no partition ever comes; None while it goes on."""
+        task = self.client()._coordinator._coordination_task if self.ready else None  # noqa: SLF001
+        error = task.exception() if task is not None and task.done() and not task.cancelled() else None
+        return repr(error) if error is not None else None
 
     async def write_leave(self) -> None:
         """In the thread: only the good-bye, where `leave` is stuck behind a rebalance."""

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from .errors import CrawlError, EngineError
 from .fold import Effects
-from .kafka import consumer_config, watermarks
+from .kafka import consumer_config, passes, watermarks
 from .settings import Settings
 from .store import Partition
 
@@ -175,7 +175,7 @@ class _Reading:
         number, offset = cast("int", message.partition()), cast("int", message.offset())
         error = message.error()
         if error is not None:
-            if not error.retriable():
+            if not passes(error):
                 raise EngineError(f"{self._topic}: {error}")
             log.warning("restore_waits", error=str(error))
             return number
