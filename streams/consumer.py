@@ -115,7 +115,6 @@ class Consumer(driver.Consumer):
     async def perform_seek(self) -> None:
         """Place every partition and tell the hooks; called by Faust between the assignment and the flow."""
         rebalance = self._thread.rebalances
-        await self._refuse_inherited()
         partitions = self.partitions()
         asked = await self._asked(partitions)
         held = await self.ranges(partitions, rebalance)
@@ -126,17 +125,6 @@ class Consumer(driver.Consumer):
             await self.crawl.owned(partitions)
         self._same(rebalance)
         await self._thread.run_here(self._thread.place({self._tp(partition): o for partition, o in starts.items()}))
-
-    async def _refuse_inherited(self) -> None:
-        """Join anew when the broker gave us what a dead worker of our name had, which read other topics.
-
-        To a static member that comes back it hands the old assignment, without asking what is subscribed to now.
-        """
-        topics = {tp.topic for tp in self.assignment()}
-        if topics and topics != {self.crawl.input_name}:
-            log.warning("assignment_inherited", group=self.app.conf.id, topics=",".join(sorted(topics)))
-            await self._thread.run_here(self._thread.rejoin())
-            raise IllegalStateError("the assignment is of another subscription")
 
     def partitions(self) -> set[int]:
         """What the group gave us of our input."""

@@ -185,7 +185,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         await coordinator.close()
 
     def _not_inherited(self, joined: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        """The coordinator's `_on_join_complete`, which refuses what a dead worker of our name had, reading other topics.
+        """The coordinator's `_on_join_complete`, which refuses what a dead worker of our name had of other topics.
 
         To a static member that comes back the broker hands the old assignment, without asking what is subscribed to
         now; aiokafka would end its coordination over it. We leave, and it joins anew, as a stranger.

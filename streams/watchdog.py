@@ -1,9 +1,10 @@
 """Ends a worker that is stuck, with one line that says why, so that its supervisor starts a new one.
 
-Consumers are known to stop in silence after trouble with the broker. Stuck means: no assignment soon after the start;
-or records wait and nothing moved for a long time; or the broker answers and the group's heartbeats do not get through;
-or the event loop itself stands still (seen from a thread). A broker that is away is not stuck: there is nothing a new
-process could do better. The state on disk and the committed offsets are right at any instant, so the end is at once.
+Consumers are known to stop in silence after trouble with the broker. Stuck means: the group's coordination ended; or no
+assignment soon after the start; or records wait and nothing moved for a long time; or the broker answers and the group's
+heartbeats do not get through; or the event loop itself stands still (seen from a thread). A broker that is away is not
+stuck: there is nothing a new process could do better. The state on disk and the committed offsets are right at any
+instant, so the end is at once.
 """
 
 import asyncio
@@ -78,7 +79,10 @@ class Watchdog(Service):
         while not self.should_stop:
             await self.sleep(min(LOOK_S, self.stuck_s / 4))
             now = self._loop_at = time.monotonic()
-            if self._signs() != seen:
+            failure = self.app.reader.thread.failure
+            if failure:
+                self.end("coordination_ended", error=failure)
+            elif self._signs() != seen:
                 seen, moved = self._signs(), now
             elif not self._assigned:
                 if now - started > self.assignment_s and await self._broker_answers():

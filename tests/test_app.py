@@ -114,8 +114,8 @@ def start(ready: Settings, tmp_path: Path) -> Iterator[Callable[..., Probe]]:
     """Starts probe workers; what still runs is killed at the end."""
     probes: list[Probe] = []
 
-    def start(name: str = "w-0", **options: Any) -> Probe:
-        probes.append(Probe(ready, tmp_path, name, **options))
+    def start(name: str = "w-0", settings: Settings = ready, **options: Any) -> Probe:
+        probes.append(Probe(settings, tmp_path, name, **options))
         return probes[-1]
 
     yield start
@@ -271,17 +271,16 @@ def test_an_idle_worker_is_not_stuck(ready: Settings, start: Callable[..., Probe
 
 
 @pytest.mark.broker
-def test_a_name_is_not_given_the_topics_of_its_dead_bearer(ready: Settings, tmp_path: Path) -> None:
+def test_a_name_is_not_given_the_topics_of_its_dead_bearer(ready: Settings, start: Callable[..., Probe]) -> None:
     """The broker hands a static member its old assignment; with another prefix that is another log."""
-    first = Probe(ready, tmp_path, group="shared")
+    first = start(group="shared")
     other = ready.model_copy(update={"kafka": ready.kafka.model_copy(update={"prefix": "other."})})
     ensure(other)
     places = publish(other, 2)
     wait_for(first.owned)
     first.kill()
-    second = Probe(other, tmp_path, group="shared")
+    second = start(settings=other, group="shared")
     wait_for(lambda: set(second.offsets()) == places)
-    second.kill()
 
 
 @pytest.mark.broker
