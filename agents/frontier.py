@@ -170,6 +170,7 @@ class Stage:
 
     def _restore_checkpoint(self, outbox: "_Outbox") -> Callable[[store.Partition], None]:
         def checkpoint(partition: store.Partition) -> None:
+            self.app.watchdog.beat()
             if partition.changes >= self.settings.state.checkpoint_changes:
                 outbox.delivered()
                 partition.checkpoint()

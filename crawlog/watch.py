@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from .schemas import progress
-from .streams.kafka import bounds, consumer_config
+from .streams.kafka import consumer_config
 from .streams.topics import Admin, Topics, group
 
 if TYPE_CHECKING:
@@ -31,14 +31,23 @@ class Watch:
         self._admin = Admin(settings)
         self._count = settings.kafka.partitions
         self._consumer = Consumer(consumer_config(settings))
-        _, end = bounds(settings, names.progress, [0])[0]
-        self._consumer.assign([TopicPartition(names.progress, 0, end)])
+        self._progress = names.progress
+        self._begin(None)
 
     def poll(self, wait_s: float) -> None:
         """Takes what is there, and waits for the first report so long; a broker that is away is waited for."""
         for record in self._consumer.consume(BATCH, wait_s):
-            if record.error() is None and (report := progress.decode(record.value())) is not None:
+            if record.error() is not None:
+                self._begin(record.error())
+            elif (report := progress.decode(record.value())) is not None:
                 self._picture.take(report)
+
+    def _begin(self, error: KafkaError | None) -> None:
+        """Read from the end on; where the position was lost, such as after a topic was made anew, again."""
+        if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001  # librdkafka's own codes
+            return
+        end = self._admin.ends((self._progress,), 1)[self._progress][0]
+        self._consumer.assign([TopicPartition(self._progress, 0, end)])
 
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input.

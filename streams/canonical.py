@@ -14,6 +14,9 @@ from ..schemas.urls import CanonicalRules
 
 _SCHEMES = ("http://", "https://")
 
+_DOT_NAME = re.compile(r"[/\\]\.(?:[^./\\?#]|\.[^/\\?#])")
+"""A path segment such as `.git`: beside one, can_ada leaves `.` and `..` as they are."""
+
 _ESCAPED_HOST = re.compile(r"[^/\\?#]*[\t\n\r/\\]*[^/\\?#]*%")
 
 
@@ -40,9 +43,15 @@ def serialise(url: str, base: str | None = None) -> str:
 def _absolute(url: str) -> str:
     """The fast way, where both parsers agree.
 
-    can_ada follows an older standard: other IDNA tables (so no name beyond ASCII, in any spelling), no escape for `^`.
+    can_ada follows an older standard: other IDNA tables (so no name beyond ASCII, in any spelling), no escape for `^`;
+    and it misses dot segments beside names that begin with a dot.
     """
-    if url.isascii() and "^" not in url and ("%" not in url or _ESCAPED_HOST.match(url) is None):
+    if (
+        url.isascii()
+        and "^" not in url
+        and ("%" not in url or _ESCAPED_HOST.match(url) is None)
+        and ("/." not in url or _DOT_NAME.search(url) is None)
+    ):
         try:
             href = can_ada.parse(url).href
         except ValueError:

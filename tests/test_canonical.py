@@ -114,3 +114,16 @@ def test_an_absolute_url_needs_no_base(path: str) -> None:
 def test_a_fingerprint_is_xxh3_of_the_bytes() -> None:
     """64 bits, unsigned, the same on every machine."""
     assert fingerprint("http://a/") == xxhash.xxh3_64(b"http://a/").intdigest()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://h.test/a/.2/.", "http://h.test/a/.2/"),
+        ("http://h.test/.well-known/../x", "http://h.test/x"),
+        ("http://h.test/.git/./..?q", "http://h.test/?q"),
+    ],
+)
+def test_dot_segments_go_beside_names_with_a_dot(url: str, expected: str) -> None:
+    """The fast parser leaves them there, and one page would have two spellings."""
+    assert serialise(url) == expected

@@ -169,3 +169,18 @@ def test_links_of_elements_nested_too_deeply_are_found() -> None:
 def test_a_hostile_page_is_only_a_page(html: str) -> None:
     """Depth, numbers and lengths without limit neither raise nor stall."""
     assert len(found(html)) <= 1
+
+
+HREF = st.text(st.sampled_from("ab/.?#:\\%2e&= \t\n@[]^é"), max_size=14)
+
+
+@given(HREF, st.sampled_from(["http://h.test/", "http://h.test/a/b/c?q=/x", "https://h.test:8/a/./"]))
+def test_a_plain_href_behind_its_base_is_the_join(href: str, base: str) -> None:
+    """For any href that is taken for plain, one parse gives what the standard's join gives."""
+    base = serialise(base)
+    resolved = [link.url for link in links().resolve(base, [href])]
+    try:
+        joined = [serialise(href, base)]
+    except InvalidUrl:
+        joined = []
+    assert resolved == joined
