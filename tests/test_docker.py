@@ -1,10 +1,13 @@
 """docker/: checked without a Docker engine, by the Compose schema, by the settings themselves, and by structure."""
 
 import json
+import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import yaml
 
 from crawlog.cli import cli
 from crawlog.streams.jars import kafka_version
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings import Settings, load, to_environ
 from crawlog.streams.sinks import sink_from
 
 ROOT = Path(__file__).parent.parent
@@ -157,3 +160,48 @@ def test_entry_point_and_signal_reach_the_worker(instructions: list[tuple[str, s
     assert json.loads(by_word["ENTRYPOINT"]) == ["crawlog"]
     assert json.loads(by_word["CMD"]) == ["--help"]
     assert by_word["STOPSIGNAL"] == "SIGTERM"
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings, tmp_path: Path) -> None:
+    """The file's own commands, replicas and environment, as processes here: every page of the demo site is a row."""
+    demo_site = runpy.run_path(str(ROOT / "examples" / "demo_site.py"))
+    site = demo_site["Site"](0).start()
+    output = tmp_path / "pages.jsonl"
+    here = to_environ(cluster) | {"CRAWLOG_NETWORK__ALLOW_PRIVATE": "true", "CRAWLOG_POLITENESS__DELAY_S": "0.05"}
+    here |= {"CRAWLOG_RUN__DATA": str(tmp_path / "data"), "CRAWLOG_FETCH__RETRY_DELAY_S": "0.2"}
+
+    def start(name: str) -> "subprocess.Popen[bytes]":
+        environ = {
+            key: value.replace("${CRAWLOG_JOB:-example}", "example")
+            for key, value in services[name]["environment"].items()
+        }
+        if "CRAWLOG_SINK" in environ:
+            environ["CRAWLOG_SINK"] = environ["CRAWLOG_SINK"].replace("/results/pages.jsonl", str(output))
+        command = [sys.executable, "-m", "crawlog", *services[name]["command"]]
+        return subprocess.Popen(command, env=os.environ | environ | here, cwd=tmp_path, stdout=subprocess.DEVNULL)
+
+    assert start("topics").wait(60) == 0
+    stages = [
+        name for name in ("fetch", "parse", "sink") for _ in range(services[name].get("deploy", {}).get("replicas", 1))
+    ]
+    workers = [start(name) for name in stages]
+    try:
+        seed = [sys.executable, "-m", "crawlog", "seed", *site.seeds, "--job", "example"]
+        subprocess.run(seed, env=os.environ | here, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+        partial = output.with_name("pages.jsonl.partial")
+        found: dict[str, int] = {}
+        deadline = time.monotonic() + 90
+        while found != site.expected and time.monotonic() < deadline:
+            time.sleep(0.5)
+            lines = partial.read_text().rpartition("\n")[0].splitlines() if partial.exists() else []
+            found = {row["url"]: row["status"] for row in map(json.loads, filter(None, lines))}
+        assert found == site.expected
+        assert site.forbidden() == []
+    finally:
+        for worker in workers:
+            worker.terminate()
+        codes = [worker.wait(30) for worker in workers]
+        site.stop()
+    assert set(codes) <= {0, 143, -15}
