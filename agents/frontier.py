@@ -62,7 +62,7 @@ class Stage:
         self.app = app
         self.settings = settings
         self.names = topics.Topics(settings.kafka.prefix)
-        self.producer = Producer(settings, app.worker_name)
+        self.producer = Producer(settings, app.worker_name, linger_ms=20)
         self.frontier = Frontier(
             settings.politeness, time.monotonic, time.time, robots=settings.robots.obey, only=settings.run.job
         )

@@ -68,7 +68,8 @@ class PagesLog:
         for place in consumer.offsets_for_times(times, ANSWER_S):
             until = min(place.offset, parsed[place.partition]) if place.offset >= 0 else parsed[place.partition]
             cut.append(TopicPartition(self._topic, place.partition, until))
-        for future in AdminClient(kafka_config(self._settings)).delete_records(cut).values():
+        admin = AdminClient(kafka_config(self._settings))  # type: ignore[arg-type]  # it takes callbacks too
+        for future in admin.delete_records(cut).values():
             future.result()
 
     def close(self) -> None:

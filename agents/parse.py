@@ -389,7 +389,7 @@ class Worker:
             return
         settings = self._app.crawl
         count = await asyncio.to_thread(topics.partitions, settings)
-        producer = self._producer = Producer(settings, self._app.worker_name)
+        producer = self._producer = Producer(settings, self._app.worker_name, linger_ms=20)
         names = topics.Topics(settings.kafka.prefix)
         self._stage = ParseStage(names, Places(count), producer, self._app.positions.done, time.time)
         self._app.add_future(producer.run(asyncio.Event()))

@@ -200,7 +200,14 @@ def _from_bytes(body: bytes) -> str:
             return "utf-8"
     detector = EncodingDetector()
     detector.feed(body[:DETECT_BYTES], last=len(body) <= DETECT_BYTES)
-    return str(detector.guess(tld=None, allow_utf8=True)).lower()
+    return _of_codec(detector.guess(tld=None, allow_utf8=True))
+
+
+def _of_codec(guess: str) -> str:
+    """WHATWG's name of an encoding that the detector calls as Python does."""
+    label = f"windows-{guess[2:]}" if guess.startswith(("cp8", "cp12")) else guess
+    known = webencodings.lookup(label)
+    return FALLBACK if known is None else str(known.name)
 
 
 @cache

@@ -154,8 +154,11 @@ def is_plain(href: str) -> bool:
 class Links:
     """Resolves hrefs to outlinks by one job's rules.
 
+    Two memories, each in two generations, the older one let go when the newer one is full: of hrefs as they are written
+    beside their base, and of canonical URLs, which spare most spellings their parsing.
+
     Args:
-        cached: Links remembered, in two generations: the older one goes when the newer one is full.
+        cached: Entries of each memory, at most.
     """
 
     def __init__(self, canonicaliser: Canonicaliser, places: Places, cached: int = 100_000) -> None:
@@ -164,6 +167,8 @@ class Links:
         self._half = max(1, cached // 2)
         self._new: dict[str | tuple[str, str], Outlink | None] = {}
         self._old: dict[str | tuple[str, str], Outlink | None] = {}
+        self._known: dict[str, Outlink] = {}
+        self._known_before: dict[str, Outlink] = {}
 
     def resolve(self, base: str, hrefs: list[str]) -> list[Outlink]:
         """The http(s) links among the hrefs of one page, in order, each canonical URL once."""
@@ -192,10 +197,12 @@ class Links:
         """The link of an href that is not in the newer generation; remembered unless it needs the base's last part."""
         if key in self._old:
             outlink = self._old[key]
-        elif isinstance(key, tuple) and is_plain(href):
-            outlink = self._outlink(None, key[0] + href)
+        elif isinstance(key, str):
+            outlink = self._absolute(key)
+        elif is_plain(href):
+            outlink = self._absolute(key[0] + href)
         else:
-            outlink = self._outlink(None if isinstance(key, str) else base, href)
+            outlink = self._outlink(href, base)
             if _NEEDS_WHOLE_BASE.match(href):
                 return outlink
         if len(self._new) >= self._half:
@@ -203,7 +210,20 @@ class Links:
         self._new[key] = outlink
         return outlink
 
-    def _outlink(self, base: str | None, href: str) -> Outlink | None:
+    def _absolute(self, url: str) -> Outlink | None:
+        """The link of a URL; one spelled as its canonical form, but for a fragment, is known without being parsed."""
+        spelled = url[: url.index("#")] if "#" in url else url
+        outlink = self._known.get(spelled)
+        if outlink is None:
+            outlink = self._known_before.get(spelled) or self._outlink(url, None)
+            if outlink is None:
+                return None
+            if len(self._known) >= self._half:
+                self._known_before, self._known = self._known, {}
+            outlink = self._known.setdefault(outlink.url, outlink)
+        return outlink
+
+    def _outlink(self, href: str, base: str | None) -> Outlink | None:
         try:
             url = self._canonical(href, base)
         except InvalidUrl:

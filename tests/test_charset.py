@@ -92,3 +92,8 @@ def test_nothing_makes_it_raise(body: bytes, content_type: str) -> None:
 def test_a_hostile_page_is_read_in_linear_time(piece: bytes) -> None:
     """Openings that never close; the search ends at its limits."""
     assert decide(piece * 200_000 + b"charset", "") == "windows-1252"
+
+
+def test_the_detectors_python_names_become_whatwgs() -> None:
+    """Thai bytes without a label: the detector says `cp874`."""
+    assert decode(b"\xd5\xe8", "")[0] == "windows-874"

@@ -8,8 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+from confluent_kafka import Message
 
 from crawlog.schemas import dead
 from crawlog.streams import engine
@@ -65,7 +67,12 @@ class Up:
         """What lies in crawl.dead."""
         start, end = bounds(self.settings, "crawl.dead", [0])[0]
         records = read(self.settings, "crawl.dead", 0, start, end)
-        return [dead.from_headers(dict(r.headers() or ()), r.key(), r.value()) for r in records]
+        return [dead.from_headers(headers_of(record), record.key(), record.value()) for record in records]
+
+
+def headers_of(record: Message) -> dict[str, bytes]:
+    """A record's headers by name."""
+    return dict(cast("list[tuple[str, bytes]]", record.headers() or []))
 
 
 @pytest.fixture

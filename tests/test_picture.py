@@ -8,7 +8,8 @@ from crawlog.schemas.progress import JobCounts, Progress
 
 def fetch(partition: int, offset: int, at: float = 1.0, **counts: int) -> Progress:
     """A report of a fetch worker on job `j`."""
-    return Progress("fetch-0", "fetch", partition, at, offset=offset, jobs={"j": JobCounts(**counts)})
+    counted = JobCounts(**counts)  # type: ignore[arg-type]  # one field is no number
+    return Progress("fetch-0", "fetch", partition, at, offset=offset, jobs={"j": counted})
 
 
 def passed(stage: str, partition: int, offset: int, at: float = 1.0) -> Progress:

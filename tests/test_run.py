@@ -90,13 +90,14 @@ def on_folder(data: Path) -> list[psutil.Process]:
 
 def crawlog(*arguments: object, **more: object) -> subprocess.Popen[str]:
     """The command line, started."""
-    return subprocess.Popen(
+    started: subprocess.Popen[str] = subprocess.Popen(
         [sys.executable, "-m", "crawlog", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         **more,  # type: ignore[call-overload]
     )
+    return started
 
 
 def run(site: Site, data: Path, *more: object, delay_s: float = 0.01) -> subprocess.Popen[str]:

@@ -35,7 +35,7 @@ def test_another_number_of_partitions_is_refused(cluster: Settings) -> None:
 
 def test_a_topic_that_expires_is_refused(cluster: Settings) -> None:
     """Somebody created it by hand with Kafka's defaults."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not re-exported
 
     admin = AdminClient({"bootstrap.servers": cluster.kafka.bootstrap, "log_level": 0})
     made = NewTopic(f"{cluster.kafka.prefix}urls", 8, 1, config={"retention.ms": "604800000"})

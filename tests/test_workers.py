@@ -13,7 +13,7 @@ import pytest
 
 from crawlog.streams import engine
 from crawlog.streams.settings import load, to_environ
-from crawlog.streams.verify import verify
+from crawlog.streams.verify import Verdict, verify
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cluster import Cluster, needs_site  # a helper beside the tests
@@ -51,7 +51,7 @@ def shortest_rest(crawl: Cluster) -> float:
     return min(later - earlier for times in by_host.values() for earlier, later in pairwise(times))
 
 
-def verdicts(crawl: Cluster) -> list[object]:
+def verdicts(crawl: Cluster) -> list[Verdict]:
     """A second fold of each partition's log, compared with the state that the workers kept."""
     settings = load({"run.data": str(crawl.data)})
     with_log = engine.start(settings, crawl.data, lambda _: None)
