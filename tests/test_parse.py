@@ -86,7 +86,7 @@ class Stage:
     def __init__(self, largest: int = 1 << 20, job: JobSpec | None = None) -> None:
         self.log = Log(largest)
         self.done: list[tuple[int, int]] = []
-        self.stage = ParseStage(NAMES, Places(8), self.log, lambda *at: self.done.append(at), lambda: 7.0)
+        self.stage = ParseStage(NAMES, Places(8), self.log, self.log, lambda *at: self.done.append(at), lambda: 7.0)
         self.offsets = 0
         self.learn(job or JobSpec(scope=ScopeSpec(names=("a.test",))))
 
