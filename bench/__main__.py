@@ -8,7 +8,7 @@ python -m bench speed --only crawlog,bare
 import importlib
 import sys
 
-ALL = ("speed", "seen", "frontier", "seeds")
+ALL = ("speed", "seen", "frontier", "seeds", "kills")
 ANY = (*ALL, "realsite", "politeness", "site")
 
 
