@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -386,19 +385,6 @@ def _happen(event: str, data: Path, sink: Sink, log: Log) -> None:
         partial.unlink()
     elif event == "make":
         finalise(data, sink, {}, io.BytesIO())
-
-
-def test_a_row_costs_microseconds(tmp_path: Path, sink: Sink) -> None:
-    """Decoding, look-up, two puts and the file, in batches of 250: below 20 µs, on a busy machine 60."""
-    row = {"url": "http://a.example/" + "x" * 40, "status": 200, "error": None, "title": "t" * 40, "depth": 3}
-    values = [value(f"http://a.example/{n}", (0, n), row) for n in range(10_000)]
-    with Results(tmp_path, sink, LOG) as state:
-        started_at = time.thread_time()
-        for at in range(0, len(values), 250):
-            state.fold([(0, n, entry(values[n], sink)) for n in range(at, at + 250)])
-        cost_s = (time.thread_time() - started_at) / len(values)
-    print(f"{cost_s * 1e6:.1f} µs a row")  # noqa: T201
-    assert cost_s < 60e-6
 
 
 def test_every_format_is_known() -> None:

@@ -274,22 +274,6 @@ def test_a_finished_job_is_known_as_such_until_its_next_epoch(cluster: Settings)
 
 
 @pytest.mark.broker
-@pytest.mark.slow
-def test_a_hundred_thousand_seeds_a_second(cluster: Settings, tmp_path: Path) -> None:
-    """From a file to acknowledged records; half of that on a busy machine."""
-    ensure(cluster)
-    file = tmp_path / "seeds.txt"
-    file.write_text("".join(f"http://www.h{n % 5000}.example/dir/page-{n}.html\n" for n in range(500_000)))
-    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    started_at, cpu_s = time.perf_counter(), time.process_time()
-    seeded = plant(cluster, producer, topics, "j", Source([str(file)]), report=pytest.fail)
-    took_s, cpu_s = time.perf_counter() - started_at, time.process_time() - cpu_s
-    print(f"{seeded.count / took_s:,.0f} URLs/s, {cpu_s / seeded.count * 1e6:.1f} µs CPU a URL")  # noqa: T201
-    assert seeded.count == 500_000
-    assert seeded.count / took_s > 50_000
-
-
-@pytest.mark.broker
 def test_urls_and_files_of_a_known_job(cluster: Settings, tmp_path: Path) -> None:
     """Both ways return when everything is acknowledged."""
     ensure(cluster)
