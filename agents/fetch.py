@@ -136,6 +136,7 @@ class Fetcher:
         self._stopping = False
         self._pages = PagesLog(settings, stage.names.pages)
         self._held = False
+        self._asking_rules = 0
         self._at_address: Counter[str] = Counter()
         stage.wake = self._wake.set
         stage.drain = self.drain
@@ -160,7 +161,7 @@ class Fetcher:
         allowed = self._pages.pressure.allowed(concurrency)
         if allowed < concurrency:
             self._hold(allowed)
-        room = allowed - len(self.places)
+        room = allowed - len(self.places) - self._asking_rules
         while room > 0:
             task = self.frontier.next()
             if task is None:
@@ -170,6 +171,7 @@ class Fetcher:
                 self.places.add(task)
                 self._start(task, self._page(task))
             else:
+                self._asking_rules += 1
                 self._start(task, self._host_rules(task.host))
 
     def _hold(self, allowed: int) -> None:
@@ -194,7 +196,8 @@ class Fetcher:
         running.add_done_callback(self._ended)
 
     def _ended(self, running: "asyncio.Task[None]") -> None:
-        self._running.pop(running, None)
+        if isinstance(self._running.pop(running, None), RobotsTask):
+            self._asking_rules -= 1
         if not running.cancelled() and running.exception() is not None:
             log.error("fetch_broken", exc_info=running.exception())
         self._wake.set()

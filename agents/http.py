@@ -162,7 +162,7 @@ class Client:
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
-            timeout=aiohttp.ClientTimeout(total=fetch.timeout_s, connect=fetch.connect_timeout_s),
+            timeout=aiohttp.ClientTimeout(total=fetch.timeout_s, sock_connect=fetch.connect_timeout_s),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "User-Agent": user_agent,

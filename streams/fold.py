@@ -378,11 +378,14 @@ class Fold:
             if stored is not None:
                 row = msgspec.structs.replace(r.read_queued(stored), depth=found.depth)
                 self.rows.put_ordered(key, r.pack(row))
-                self.seen.update(job.number, job.epoch, mark, r.pack((found.depth, priority, old_sequence)))
+                self._note_depth(job, place, mark, (found.depth, priority, old_sequence))
                 return True
-        self.seen.update(job.number, job.epoch, mark, r.pack((found.depth, _priority(found.priority), sequence)))
+        self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
         self._queue(job, found, url, place, sequence)
         return True
+
+    def _note_depth(self, job: Job, place: Place, mark: int, row: tuple[int, int, int]) -> None:
+        self.seen.update(job.number, job.epoch, r.hashed(place.domain), mark, r.pack(row))
 
     def _queue(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
         host = r.hashed(place.host)

@@ -11,7 +11,7 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
     b"c" job:2                                             counts of the job
     b"n" job:2 epoch:2 domain:8                            domain: Bloom levels, URLs queued
     b"b" job:2 epoch:2 domain:8 level:1 page:4             Bloom page: count:4, filter
-    b"f" job:2 epoch:2 fingerprint:8                       seen: empty, or depth and queue row of a depth-limited job
+    b"f" job:2 epoch:2 domain:8 fingerprint:8              seen: empty, or depth and queue row of a depth-limited job
     b"g" job:2 host:8                                      host queue: host key, URLs queued
     b"q" job:2 host:8 priority:1 sequence:8                URL to fetch
     b"w" job:2 host:8 sequence:8                           URL that waits for its next attempt
@@ -49,7 +49,7 @@ _host_queue = Layout(">cHQ")
 _host = Layout(">cQ")
 _job = Layout(">cH")
 _domain = Layout(">cHHQ")
-_seen = Layout(">cHHQ")
+_seen = Layout(">cHHQQ")
 _page = Layout(">cHHQBI")
 
 QUEUE_PREFIX_BYTES = 11
@@ -212,9 +212,9 @@ def page_key(job: int, epoch: int, domain: int, level: int, page: int) -> bytes:
     return _page.pack(b"b", job, epoch, domain, level, page)
 
 
-def seen_key(job: int, epoch: int, fingerprint: int) -> bytes:
-    """Key of an exact fingerprint."""
-    return _seen.pack(b"f", job, epoch, fingerprint)
+def seen_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:
+    """Key of an exact fingerprint; those of a domain lie together, as a page's links are looked up together."""
+    return _seen.pack(b"f", job, epoch, domain, fingerprint)
 
 
 def joined_key(job: int, name: str) -> bytes:

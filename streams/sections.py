@@ -116,7 +116,7 @@ class Fetch(Section):
     timeout_s: Positive = 30.0
     """Total time of one request, seconds."""
     connect_timeout_s: Positive = 10.0
-    """Time to resolve and connect, seconds."""
+    """Time to connect to one address, seconds; resolving its name counts in `fetch.timeout_s`."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 << 20
     """Largest body, after decompression; a larger one is a result with error `too_large`."""
     attempts: Count = 3

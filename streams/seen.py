@@ -86,7 +86,7 @@ class SeenTable:
             page = pages.get(slot) or self._load(entry, slot, confirm)
             page.used = True
             if fingerprint in page.bloom:
-                return self.rows.get(r.seen_key(job, epoch, fingerprint)) if confirm else b""
+                return self.rows.get(r.seen_key(job, epoch, domain, fingerprint)) if confirm else b""
         return None
 
     def insert(self, job: int, epoch: int, domain: int, fingerprint: int, confirm: bool, value: bytes = b"") -> None:
@@ -106,11 +106,11 @@ class SeenTable:
             entry.dirty = True
             self._grown.append(entry)
         if confirm:
-            self.rows.put(r.seen_key(job, epoch, fingerprint), value)
+            self.rows.put(r.seen_key(job, epoch, domain, fingerprint), value)
 
-    def update(self, job: int, epoch: int, fingerprint: int, value: bytes) -> None:
+    def update(self, job: int, epoch: int, domain: int, fingerprint: int, value: bytes) -> None:
         """Replace the row of a fingerprint that is known."""
-        self.rows.put(r.seen_key(job, epoch, fingerprint), value)
+        self.rows.put(r.seen_key(job, epoch, domain, fingerprint), value)
 
     def domain(self, job: int, epoch: int, domain: int) -> _Domain:
         """The domain's levels and how many of its URLs were ever queued."""

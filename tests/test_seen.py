@@ -206,6 +206,6 @@ def test_a_row_of_a_fingerprint_can_be_replaced() -> None:
     """The newer value is what `knows` gives, after a write too."""
     table = Table()
     table.seen.insert(1, 0, 7, mark(1), confirm=True, value=b"old")
-    table.seen.update(1, 0, mark(1), b"new")
+    table.seen.update(1, 0, 7, mark(1), b"new")
     table.write()
     assert table.seen.knows(1, 0, 7, mark(1), confirm=True) == b"new"
