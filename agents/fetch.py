@@ -19,7 +19,7 @@ import structlog
 from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
-from crawlog.streams.app import fetch as app
+from crawlog.streams.app import CrawlApp
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.frontier import Host, RobotsTask, Task
@@ -27,7 +27,8 @@ from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, c
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.robots import RobotsRules
 
-from .frontier import Stage, stage
+from . import frontier
+from .frontier import Stage
 from .http import REDIRECTS, Answer, Client, LeaseLost
 from .pages import LOOK_S, PagesLog
 
@@ -475,16 +476,8 @@ class Fetcher:
         host.delay_s = crawl_delay_s(politeness.delay_s, wish, politeness.max_delay_s)
 
 
-fetcher = Fetcher(stage)
-
-
-@app.task
-async def keep_fetching() -> None:
-    """The dispatch loop; when it ends with an error, so does the worker."""
-    await fetcher.run()
-
-
-@app.task
-async def keep_watching_pages() -> None:
-    """Back-pressure and trimming."""
-    await fetcher.watch_pages()
+def attach(app: CrawlApp) -> None:
+    """Make an app the fetch stage: the frontier, and the service beside it. When a task fails, so does the worker."""
+    fetcher = Fetcher(frontier.attach(app))
+    app.task(fetcher.run)
+    app.task(fetcher.watch_pages)

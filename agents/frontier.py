@@ -16,18 +16,16 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
-from faust.types import StreamT
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import store, topics
 from crawlog.streams.app import CrawlApp
-from crawlog.streams.app import fetch as app
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import CrawlError, EngineError
 from crawlog.streams.fold import Effects, Job
@@ -198,6 +196,20 @@ class Stage:
 
     # ------------------------------------------------------------------ live reading
 
+    async def events(self, stream: Any) -> None:
+        """The agent: folds crawl.urls as it arrives; an error here would be swallowed by Faust and lose the record."""
+        async for event in stream.events():
+            message = event.message
+            at = message.partition, message.offset
+            try:
+                self.take(*at, message.key, message.value, message.timestamp)
+            except CrawlError:
+                raise
+            except Exception:
+                log.exception("fold_broken", partition=at[0], offset=at[1], then="exit for a restart")
+                os._exit(EX_TEMPFAIL)
+            self.wake()
+
     def take(self, number: int, offset: int, key: bytes | None, value: bytes | None, timestamp_s: float) -> None:
         """Fold a record if it is the next one; a gap before it is read with a plain consumer."""
         partition = self.live.get(number)
@@ -336,36 +348,15 @@ class _Outbox:
             raise EngineError("the log did not acknowledge forwarded records for 30 s")
 
 
-stage = Stage(app)
-app.on_rebalance_started.append(stage.rebalance_started)
-app.on_owned.append(stage.owned)
-app.on_revoking.append(stage.revoking)
-app.positions.start = stage.starts
-app.reports = stage.reports
-
-
-@app.agent(app.input)
-async def frontier(stream: StreamT[bytes]) -> None:
-    """Fold crawl.urls as it arrives; an error here would be swallowed by Faust and lose the record."""
-    async for event in stream.events():
-        message = event.message
-        try:
-            stage.take(message.partition, message.offset, message.key, message.value, message.timestamp)
-        except CrawlError:
-            raise
-        except Exception:
-            log.exception("fold_broken", partition=message.partition, offset=message.offset, then="exit for a restart")
-            os._exit(EX_TEMPFAIL)
-        stage.wake()
-
-
-@app.task
-async def keep_checkpoints() -> None:
-    """Checkpoints, once a second."""
-    await stage.checkpoints()
-
-
-@app.task
-async def keep_acknowledgements() -> None:
-    """Acknowledgements of what this worker sent."""
-    await stage.acknowledgements()
+def attach(app: CrawlApp) -> Stage:
+    """Make an app the frontier; what is dispatched from it is for the caller to fetch."""
+    stage = Stage(app)
+    app.on_rebalance_started.append(stage.rebalance_started)
+    app.on_owned.append(stage.owned)
+    app.on_revoking.append(stage.revoking)
+    app.positions.start = stage.starts
+    app.reports = stage.reports
+    app.agent(app.input, name="frontier")(stage.events)
+    app.task(stage.checkpoints)
+    app.task(stage.acknowledgements)
+    return stage

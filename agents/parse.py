@@ -10,7 +10,6 @@ partition, at most `GATHER_S` or `GATHER_PAGES`. A page that fails is tried once
 """
 
 import asyncio
-import os
 import time
 import traceback
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from ..streams.links import Links, Outlink
 from ..streams.producer import Producer
 from ..streams.scope import Scope, scope_name
 from ..streams.spider import SPIDER, is_redirect, parse_page
+from . import progress
 from .control import ControlTail, Garbage
 
 log = structlog.get_logger()
@@ -452,24 +452,8 @@ class Worker:
 
     def reports(self) -> list[Progress]:
         """Where each partition stands."""
-        stage, positions = self._stage, self._app.positions
-        if stage is None:
-            return []
-        now, pid = time.time(), os.getpid()
-        return [
-            Progress(
-                worker=self._app.worker_name,
-                stage="parse",
-                partition=partition,
-                at=now,
-                offset=positions.next(partition) or 0,
-                checkpoint=positions.committed(partition) or 0,
-                pid=pid,
-                pages=stage.pages,
-                bytes=stage.bytes,
-            )
-            for partition in sorted(positions.owned)
-        ]
+        stage = self._stage
+        return [] if stage is None else progress.positions(self._app, stage.pages, stage.bytes)
 
 
 def attach(app: CrawlApp) -> None:

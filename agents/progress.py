@@ -6,6 +6,7 @@ is added. Serves every stage, hence `attach`.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable
 
@@ -88,6 +89,25 @@ class Reporter:
 def _state(report: Progress) -> State:
     jobs = report.jobs.values()
     return report.offset, report.checkpoint, sum(job.queued for job in jobs), sum(job.in_flight for job in jobs)
+
+
+def positions(app: CrawlApp, pages: int, size_bytes: int) -> list[Progress]:
+    """One report for each partition of a stage that only reads on: how far it is, and what this worker has done."""
+    held, now, pid = app.positions, time.time(), os.getpid()
+    return [
+        Progress(
+            worker=app.worker_name,
+            stage=app.stage,
+            partition=partition,
+            at=now,
+            offset=held.next(partition) or 0,
+            checkpoint=held.committed(partition) or 0,
+            pid=pid,
+            pages=pages,
+            bytes=size_bytes,
+        )
+        for partition in sorted(held.owned)
+    ]
 
 
 def attach(app: CrawlApp) -> None:

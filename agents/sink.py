@@ -25,6 +25,8 @@ from crawlog.streams.producer import Producer
 from crawlog.streams.results import Results
 from crawlog.streams.sinks import Entry, Sink, entry, sink_from
 
+from . import progress
+
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
@@ -215,21 +217,7 @@ class Worker:
 
     def reports(self) -> list[Progress]:
         """Where each partition stands."""
-        positions, stage, now, pid = self._app.positions, self._stage, time.time(), os.getpid()
-        return [
-            Progress(
-                worker=self._app.worker_name,
-                stage="sink",
-                partition=partition,
-                at=now,
-                offset=positions.next(partition) or 0,
-                checkpoint=positions.committed(partition) or 0,
-                pid=pid,
-                pages=stage.records,
-                bytes=stage.bytes,
-            )
-            for partition in sorted(positions.owned)
-        ]
+        return progress.positions(self._app, self._stage.records, self._stage.bytes)
 
     async def _run(self) -> None:
         while True:

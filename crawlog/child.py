@@ -13,13 +13,6 @@ from importlib import import_module
 
 PR_SET_PDEATHSIG = 1
 
-HEAVY = {
-    "fetch": ("aiohttp", "aiodns", "uvloop", "re2", "ada_url", "rocksdict", "rbloom", "protego", "publicsuffixlist"),
-    "parse": ("selectolax.lexbor", "uvloop", "ada_url", "publicsuffixlist", "re2"),
-    "sink": ("rocksdict", "uvloop"),
-}
-"""What a stage's agents import; they themselves can be imported only when the settings are known."""
-
 
 def die_with(parent: int) -> None:
     """Lets the kernel kill this process when its supervisor ends, however that ends."""
@@ -32,14 +25,14 @@ def main() -> None:
     """Waits at the gate, then works until it is told to stop."""
     stage, parent = sys.argv[1], int(sys.argv[2])
     die_with(parent)
-    for module in ("crawlog.streams.app", "crawlog.streams.worker", *HEAVY[stage]):
+    from .streams.app import AGENTS, worker
+
+    for module in ("crawlog.streams.worker", "uvloop", *AGENTS[stage]):
         import_module(module)
     told = sys.stdin.buffer.readline()
     if not told:
         return
     os.environ.update(json.loads(told))
-    from .streams.app import worker
-
     worker(stage)  # type: ignore[arg-type]  # the supervisor names stages
 
 

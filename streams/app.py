@@ -1,10 +1,10 @@
 """The three Faust apps, a consumer group each: `faust -A crawlog.streams.app:fetch worker` or `crawlog worker fetch`.
 
-`fetch`, `parse` and `sink` are built on first access from the settings of the process. An agent's module says
-`from crawlog.streams.app import fetch as app` and then `@app.agent(app.input)`; one that serves every stage has a
-function `attach(app)` instead. Faust imports them by the names in `AGENTS` when the worker starts, so nothing here
-imports an agent. Topics carry raw bytes; crawlog creates the topics, Faust none; there are no tables, no web server, no
-replies, no leader; output goes through our own producer, so Faust's is never started.
+`fetch`, `parse` and `sink` are built on first access from the settings of the process. An agent's module has a
+function `attach(app)`, which gives an app its agents, hooks and tasks; importing it does nothing. A worker imports
+them by the names in `AGENTS` when it starts, so nothing here imports an agent. Topics carry raw bytes; crawlog creates
+the topics, Faust none; there are no tables, no web server, no replies, no leader; output goes through our own
+producer, so Faust's is never started.
 
 Hooks, all called in the app's loop:
     `on_rebalance_started`  sync, before anything is waited for: stop dispatching
@@ -49,11 +49,11 @@ log = structlog.get_logger()
 Stage = Literal["fetch", "parse", "sink"]
 
 AGENTS: dict[str, list[str]] = {
-    "fetch": ["crawlog.agents.frontier", "crawlog.agents.fetch", "crawlog.agents.progress"],
+    "fetch": ["crawlog.agents.fetch", "crawlog.agents.progress"],
     "parse": ["crawlog.agents.parse", "crawlog.agents.progress"],
     "sink": ["crawlog.agents.sink", "crawlog.agents.progress"],
 }
-"""What each stage's worker runs; no stage imports another one's."""
+"""What each stage's worker runs, fetch with the frontier that it serves; no stage imports another one's."""
 
 BUFFERED = {"fetch": 64, "parse": 16, "sink": 32}
 """Records waiting for the agent. Urls: batches ≤ 256 KiB; pages: 30 kB mostly, 8 MiB at worst; items: small."""
