@@ -30,6 +30,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import CrawlError, EngineError
 from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.kafka import LogIdentity, identity
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer
@@ -77,7 +78,7 @@ class Stage:
         self._undelivered: dict[int, int] = {}
         self._restoring: asyncio.Task[None] | None = None
         self._interrupt = threading.Event()
-        self._identity: store.Identity | None = None
+        self._identity: LogIdentity | None = None
         self._stopping = asyncio.Event()
 
     # ------------------------------------------------------------------ ownership
@@ -177,8 +178,7 @@ class Stage:
 
     def _open(self, number: int, interrupt: threading.Event) -> store.Partition:
         if self._identity is None:
-            identity = topics.identity(self.settings)
-            self._identity = store.Identity(identity.cluster_id, identity.topic_ids[self.names.urls])
+            self._identity = identity(self.settings, self.names.urls)
             self.places = Places(topics.partitions(self.settings))
         assert self.places is not None
         path = Path(self.settings.run.data) / "state" / str(number)

@@ -28,8 +28,9 @@ from bench.site import REPO, WORK, Site
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.domain import Places
 from crawlog.streams.frontier import Frontier, RobotsTask, Task
+from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.sections import Politeness, State
-from crawlog.streams.store import Identity, Memory, Partition
+from crawlog.streams.store import Memory, Partition
 
 PARTITIONS = 8
 JOB = "bench"
@@ -100,7 +101,7 @@ class Worker:
         self.frontier = Frontier(Politeness(), self.clock, self.clock, robots=False)
         self._limit = state.checkpoint_changes
         memory = Memory(state.memory_mb)
-        log = Identity("bench", "bench")
+        log = LogIdentity("bench", "bench")
         self.partitions = [
             Partition(folder / str(n), n, self.places, log, memory, state.cached_pages) for n in range(PARTITIONS)
         ]

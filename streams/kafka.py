@@ -94,17 +94,22 @@ class LogIdentity(NamedTuple):
 
 
 def identity(settings: "Settings", topic: str) -> LogIdentity:
-    """Cluster id and topic id (base64, as Kafka prints it) of `topic`.
+    """Cluster id and topic id (base64, as Kafka prints it) of `topic`; asked again while the answer is one that passes.
 
     Raises: EngineError: the cluster does not answer, or has no such topic.
     """
     admin = AdminClient(kafka_config(settings))  # type: ignore[arg-type]  # the stubs know fewer kinds of values
-    try:
-        cluster = admin.describe_cluster(request_timeout=TIMEOUT_S).result()
-        described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
-    except KafkaException as error:
-        raise _unanswered(settings, topic, error) from error
-    return LogIdentity(str(cluster.cluster_id), str(described.topic_id))
+    until = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            cluster = admin.describe_cluster(request_timeout=TIMEOUT_S).result()
+            described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
+        except KafkaException as error:
+            if not passes(error.args[0]) or time.monotonic() > until:
+                raise _unanswered(settings, topic, error) from error
+            time.sleep(AGAIN_S)
+        else:
+            return LogIdentity(str(cluster.cluster_id), str(described.topic_id))
 
 
 PASSING = frozenset(

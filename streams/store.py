@@ -27,6 +27,7 @@ from . import rows as r
 from .domain import Places
 from .errors import CrawlError, Misconfigured
 from .fold import FOLD_VERSION, Effects, Fold
+from .kafka import LogIdentity
 
 log = structlog.get_logger()
 
@@ -172,14 +173,6 @@ class Database:
         self._db.close()
 
 
-class Identity:
-    """Which log a state belongs to."""
-
-    def __init__(self, cluster: str, topic: str) -> None:
-        self.cluster = cluster
-        self.topic = topic
-
-
 class Partition:
     """The state of one owned partition: the fold, its database, and the offset of the next record.
 
@@ -193,7 +186,7 @@ class Partition:
     """
 
     def __init__(
-        self, path: Path, number: int, places: Places, identity: Identity, memory: Memory, cached_pages: int
+        self, path: Path, number: int, places: Places, identity: LogIdentity, memory: Memory, cached_pages: int
     ) -> None:
         self.number = number
         self.identity = identity

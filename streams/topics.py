@@ -14,7 +14,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not re-export them
@@ -128,13 +127,6 @@ class TopicRow(NamedTuple):
     lag: dict[str, int]
 
 
-class Identity(NamedTuple):
-    """What the state belongs to: a log of the same names elsewhere, or made anew, is another log."""
-
-    cluster_id: str
-    topic_ids: dict[str, str]
-
-
 def group(stage: str) -> str:
     """The consumer group of a stage."""
     return f"crawlog-{stage}"
@@ -165,18 +157,6 @@ def partitions(settings: "Settings") -> int:
             f"The cluster {settings.kafka.bootstrap} has no topic {name}. `crawlog run` and `crawlog up` create it."
         )
     return len(topic.partitions)
-
-
-def identity(settings: "Settings") -> Identity:
-    """The ids of the cluster and of its topics, by full name.
-
-    Raises: EngineError: no answer, or a topic is missing.
-    """
-    admin = Admin(settings)
-    names = [settings.kafka.prefix + kind.name for kind in TABLE]
-    described = admin.client.describe_topics(TopicCollection(names), request_timeout=ANSWER_TIMEOUT_S)
-    ids = {name: str(admin.result(future).topic_id) for name, future in described.items()}
-    return Identity(admin.metadata().cluster_id or "", ids)
 
 
 def describe(settings: "Settings") -> list[TopicRow]:

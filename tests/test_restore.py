@@ -11,8 +11,9 @@ from confluent_kafka import Producer
 from crawlog.schemas import urls as u
 from crawlog.streams import restore, topics
 from crawlog.streams.domain import Places
+from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.settings import Settings
-from crawlog.streams.store import Identity, Memory, Partition
+from crawlog.streams.store import Memory, Partition
 
 if TYPE_CHECKING:
     from crawlog.streams.fold import Effects
@@ -52,7 +53,7 @@ class Restoring:
     def partition(self, number: int, name: str = "state") -> Partition:
         """A state on disk."""
         path = self.path / name / str(number)
-        opened = Partition(path, number, PLACES, Identity("c", "t"), self.memory, cached_pages=64)
+        opened = Partition(path, number, PLACES, LogIdentity("c", "t"), self.memory, cached_pages=64)
         self.open.append(opened)
         return opened
 

@@ -12,10 +12,11 @@ from crawlog.streams import rows as r
 from crawlog.streams import store
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.store import Database, Identity, Memory, Partition, StateLocked
+from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.store import Database, Memory, Partition, StateLocked
 
 PLACES = Places(1)
-LOG = Identity("cluster", "topic")
+LOG = LogIdentity("cluster", "topic")
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
 
 
@@ -33,7 +34,7 @@ class Opened:
         self.memory = Memory(8)
         self.open: list[Partition] = []
 
-    def __call__(self, identity: Identity = LOG, number: int = 0) -> Partition:
+    def __call__(self, identity: LogIdentity = LOG, number: int = 0) -> Partition:
         """Open the partition."""
         partition = Partition(self.path, number, PLACES, identity, self.memory, cached_pages=64)
         self.open.append(partition)
@@ -153,8 +154,8 @@ def test_a_state_of_another_version_is_refused(opened: Opened, field: str) -> No
     database.close()
 
 
-@pytest.mark.parametrize("identity", [Identity("other", "topic"), Identity("cluster", "other")])
-def test_a_state_of_another_log_is_built_again(opened: Opened, identity: Identity) -> None:
+@pytest.mark.parametrize("identity", [LogIdentity("other", "topic"), LogIdentity("cluster", "other")])
+def test_a_state_of_another_log_is_built_again(opened: Opened, identity: LogIdentity) -> None:
     """It starts empty, at offset 0, and is that log's from its first checkpoint on."""
     opened.close(opened.filled())
     partition = opened(identity)
