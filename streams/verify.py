@@ -13,10 +13,11 @@ from rocksdict import AccessType, Options, Rdict
 
 from . import rows as r
 from .domain import Places
+from .kafka import identity
 from .restore import Restorer
 from .settings import Settings
-from .store import CACHE_COLUMN, Identity, Memory, Partition
-from .topics import Topics, identity, partitions
+from .store import CACHE_COLUMN, Memory, Partition
+from .topics import Topics, partitions
 
 
 class Verdict(NamedTuple):
@@ -48,8 +49,7 @@ def verify(settings: Settings, state: Path) -> list[Verdict]:
     Raises: EngineError: the log cannot be read.
     """
     names = Topics(settings.kafka.prefix)
-    log = identity(settings)
-    ours = Identity(log.cluster_id, log.topic_ids[names.urls])
+    ours = identity(settings, names.urls)
     places = Places(partitions(settings))
     with tempfile.TemporaryDirectory(prefix="crawlog-verify-") as scratch:
         kept = dict(_kept(state))
