@@ -19,6 +19,7 @@ import structlog
 from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
+from crawlog.streams import crash
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.errors import GiveUp
@@ -107,6 +108,7 @@ class Dones:
         first = gathered[0].task
         shared = all(done.task.domain == first.domain for done in gathered)
         record = u.UrlsRecord(job=job, epoch=epoch, at=time.time(), results=[done.result for done in gathered])
+        crash.point("fetch.done.sending")
         self._stage.producer.send(
             self._stage.names.urls,
             u.encode(record),
@@ -116,6 +118,7 @@ class Dones:
         )
 
     def _acknowledged(self, gathered: list[_Done], _partition: int, _offset: int) -> None:
+        crash.point("fetch.done.acknowledged")
         for done in gathered:
             self._release(done.task)
 
@@ -269,6 +272,7 @@ class Fetcher:
             self.frontier.back(task)
             self._release(task)
             return
+        crash.point("fetch.answered")
         self._answered(task, answer)
 
     async def _ask(self, url: str, host: Host) -> Answer | None:
@@ -349,6 +353,7 @@ class Fetcher:
             self._send_page(task, meta, b"", msgspec.structs.replace(result, reason=error.reason))
 
     def _send_page(self, task: Task, meta: pg.PageMeta, body: bytes, result: u.Result) -> None:
+        crash.point("fetch.page.sending")
         self.stage.producer.send(
             self.stage.names.pages,
             body,
@@ -359,6 +364,7 @@ class Fetcher:
         )
 
     def _paged(self, task: Task, result: u.Result, size_bytes: int, partition: int, offset: int) -> None:
+        crash.point("fetch.page.acknowledged")
         self._pages.pressure.wrote(partition, offset, size_bytes)
         self.dones.add(task, msgspec.structs.replace(result, page=(partition, offset)))
 

@@ -24,7 +24,7 @@ import structlog
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams import store, topics
+from crawlog.streams import crash, store, topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import CrawlError, EngineError
@@ -105,12 +105,16 @@ class Stage:
     async def revoking(self, _partitions: set[int]) -> None:
         """End what is in flight, checkpoint, close: a rebalance takes all partitions, whichever come back."""
         self.rebalance_started()
+        crash.point("revoke.started")
         await self._end_restore()
         if self.drain is not None:
             await self.drain()
+        crash.point("revoke.drained")
         for number in sorted(self.live):
             self._checkpoint(self.live[number])
+        crash.point("revoke.checkpointed")
         self._close()
+        crash.point("revoke.closed")
 
     async def _end_restore(self) -> None:
         self._interrupt.set()
@@ -146,6 +150,7 @@ class Stage:
             self._go_live()
 
     def _go_live(self) -> None:
+        crash.point("restore.live")
         for number, partition in self._opened.items():
             if number not in self.live:
                 self.live[number] = partition
@@ -159,6 +164,7 @@ class Stage:
         for number in sorted(partitions):
             if number not in self._opened:
                 self._opened[number] = self._open(number, interrupt)
+        crash.point("restore.opened")
         outbox = _Outbox(Producer(self.settings, f"{self.app.worker_name}-restore"), self.names)
         todo = [self._opened[number] for number in sorted(partitions)]
         restorer = Restorer(self.settings, self.names.urls)
@@ -170,9 +176,11 @@ class Stage:
     def _restore_checkpoint(self, outbox: "_Outbox") -> Callable[[store.Partition], None]:
         def checkpoint(partition: store.Partition) -> None:
             self.app.watchdog.beat()
+            crash.point("restore.batch")
             if partition.changes >= self.settings.state.checkpoint_changes:
                 outbox.delivered()
                 partition.checkpoint()
+                crash.point("restore.checkpointed")
 
         return checkpoint
 
@@ -222,6 +230,7 @@ class Stage:
             self._fill_gap(number, offset)
             return
         effects = partition.take(value, offset, timestamp_s)
+        crash.point("fold.taken")
         if effects.forward or effects.dead:
             self._send(number, offset, key, value, effects)
         if partition.changes >= self.settings.state.checkpoint_changes:
@@ -237,12 +246,14 @@ class Stage:
 
     def _send(self, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects) -> None:
         for topic, to, record_key, record, headers in records_of(self.names, number, offset, key, value, effects):
+            crash.point("forward.sending")
             self._undelivered[number] = self._undelivered.get(number, 0) + 1
             self.producer.send(
                 topic, record, key=record_key, partition=to, headers=headers, on_delivery=partial(self._sent, number)
             )
 
     def _sent(self, number: int, _partition: int, _offset: int) -> None:
+        crash.point("forward.acknowledged")
         self._undelivered[number] -= 1
 
     # ------------------------------------------------------------------ checkpoints

@@ -23,7 +23,7 @@ from ..schemas import control, dead, items, pages, urls
 from ..schemas.pages import PageMeta
 from ..schemas.progress import Progress
 from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, UrlsRecord
-from ..streams import topics
+from ..streams import crash, topics
 from ..streams.app import CrawlApp
 from ..streams.canonical import Canonicaliser, InvalidUrl, fingerprint
 from ..streams.domain import Places
@@ -237,6 +237,7 @@ class ParseStage:
         if order is None:
             order = self._orders[message.partition] = InOrder()
         order.take(message.offset)
+        crash.point("parse.taken")
         self._undone += 1
         self.pages += 1
         self.bytes += len(message.value or b"")
@@ -285,6 +286,7 @@ class ParseStage:
             epoch=meta.epoch,
             spider=SPIDER,
         )
+        crash.point("parse.item.sending")
         self._send_item(
             self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done
         )
@@ -335,18 +337,20 @@ class ParseStage:
         self._founds.flush()
 
     def _send_founds(self, batch: Batch) -> None:
+        crash.point("parse.founds.sending")
         record = UrlsRecord(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls)
         self._send(
             self._names.urls,
             urls.encode(record),
             key=batch.domain.encode() if batch.domain else None,
             partition=batch.partition,
-            on_delivery=lambda *_: batch.acknowledged(),
+            on_delivery=lambda *_: _founds_acknowledged(batch),
         )
 
     def _finish(self, order: InOrder, partition: int, offset: int) -> None:
         if self._orders.get(partition) is not order:
             return  # the partition was given up since: whoever has it now reads the page again
+        crash.point("parse.page.done")
         self._undone -= 1
         following = order.finish(offset)
         if following is not None:
@@ -363,6 +367,7 @@ class ParseStage:
             job=job,
             traceback="".join(traceback.format_exception(error)),
         )
+        crash.point("parse.dead.sending")
         headers = letter.headers() + [(name, value) for name, value in message.headers or ()]
         try:
             self._send(self._names.dead, message.value, key=message.key, headers=headers, on_delivery=page.one_done)
@@ -374,6 +379,11 @@ class ParseStage:
         self._orders.clear()
         self._held.clear()
         self._undone = self._held_count = self._held_bytes = 0
+
+
+def _founds_acknowledged(batch: Batch) -> None:
+    crash.point("parse.founds.acknowledged")
+    batch.acknowledged()
 
 
 def _header(message: Message) -> bytes | None:

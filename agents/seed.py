@@ -15,6 +15,7 @@ import msgspec
 
 from ..schemas.control import JobCopy, Join
 from ..schemas.urls import MAX_URL_BYTES, FoundUrl, UrlsRecord, encode
+from ..streams import crash
 from ..streams.canonical import Canonicaliser, serialise
 from ..streams.domain import Places
 from ..streams.errors import Misconfigured
@@ -166,11 +167,13 @@ class Sower:
             self._send(batch)
         while not self._producer.flush(FLUSH_S):
             self._report(f"waiting for Kafka: {self._producer.outstanding} records are not acknowledged yet")
+        crash.point("seeds.acknowledged")
         if self._bad > TOLD:
             self._report(f"{self._bad - TOLD} more lines are no URLs")
         return Seeded(self._count, self._bad, frozenset(self._names.values()))
 
     def _send(self, batch: SeedBatch) -> None:
+        crash.point("seeds.sending")
         record = UrlsRecord(job=self._copy.job, epoch=self._copy.epoch, urls=batch.urls)
         self._producer.send(self._topic, encode(record), key=batch.key, partition=batch.partition)
         self._sent += 1

@@ -12,6 +12,7 @@ import xxhash
 from ..schemas import control, urls
 from ..schemas.control import Control, Finished, JobCopy, Join
 from ..schemas.urls import CanonicalRules, JobSpec, ScopeSpec, UrlsRecord
+from . import crash
 from .errors import EngineError
 from .kafka import bounds, read
 from .topics import partitions
@@ -73,9 +74,12 @@ def write_job(  # a record and where it goes
     copy = JobCopy(job, spec, epoch)
     record = urls.encode(UrlsRecord(job=job, epoch=epoch, spec=spec))
     for partition in range(partitions(settings)):
+        crash.point("job.sending")
         producer.send(topics.urls, record, partition=partition)
     _acknowledged(producer, f"the record of job {job}")
+    crash.point("job.acknowledged")
     _write_control(producer, topics, [copy])
+    crash.point("job.copied")
     return copy
 
 

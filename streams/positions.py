@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from . import crash
+
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
 """Where to start reading, by partition; a partition left out starts where the group committed."""
 
@@ -76,7 +78,11 @@ class Positions:
         """Commit now; True when the broker holds all that `done` said before the call."""
         async with self._one_at_a_time:
             offsets = self.pending()
+            if offsets:
+                crash.point("commit.sending")
             taken = not offsets or await self._commit(offsets)
+            if offsets:
+                crash.point("commit.acknowledged")
             if taken:
                 self._committed.update((p, offset) for p, offset in offsets.items() if p in self._began)
             return taken

@@ -25,7 +25,7 @@ import msgspec
 import xxhash
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 
-from . import formats
+from . import crash, formats
 from .errors import Misconfigured, RetryLater
 from .kafka import LogIdentity
 from .sinks import STDOUT, Entry, Sink
@@ -157,7 +157,9 @@ class Results:
             batch.take(partition, offset, found)
         blocks = b"".join(batch.blocks)
         if blocks:
+            crash.point("sink.rows.writing")
             _write_at(self._file, blocks, self.meta.length)
+            crash.point("sink.rows.written")
         if batch.meta != self.meta:
             self._write(batch.changes, batch.meta)
         return batch.written
@@ -261,6 +263,7 @@ class Results:
     def _write(self, changes: WriteBatch, meta: Meta) -> None:
         changes.put(b"m", msgspec.json.encode(meta))
         self._db.write(changes)
+        crash.point("sink.state.written")
         self.meta = meta
 
 
@@ -371,7 +374,9 @@ def _make(results: Results, path: Path) -> None:
     if suffix == ".jsonl" and results.meta.live == results.meta.length:
         results.sync()
         results.note_final(results.path)
+        crash.point("finish.noted")
         results.path.replace(path)
+        crash.point("finish.renamed")
         return
     made = path.with_name(f"{path.name}.new.partial")
     with made.open("wb") as file:
@@ -379,7 +384,9 @@ def _make(results: Results, path: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     results.note_final(made)
+    crash.point("finish.noted")
     made.replace(path)
+    crash.point("finish.renamed")
     results.path.unlink()
 
 

@@ -23,6 +23,7 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from . import crash
 from . import rows as r
 from .domain import Places
 from .errors import CrawlError, Misconfigured
@@ -289,7 +290,9 @@ class Partition:
         self.fold.flush()
         log_ids = self.identity.cluster, self.identity.topic
         meta = r.Meta(r.FORMAT, fold_version(), self.number, self.offset, *log_ids, self.last_hash)
+        crash.point("checkpoint.writing")
         self.db.write({**self.rows.dirty, r.META: r.pack(meta)})
+        crash.point("checkpoint.written")
         self.rows.taken()
         self.checkpointed = self.offset
         return self.offset

@@ -62,6 +62,7 @@ class Cluster:
         self.log = folder / "access.log"
         self.site = bench.Site(hosts, pages, log=self.log, flags={"bytes": 3000, "links": 20} | dict(flags or {}))
         self.settings = {"network.allow_private": True, "fetch.user_agent": "crawlog-test"} | dict(settings or {})
+        self.environment: dict[str, str] = {}
         self._run: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -86,7 +87,11 @@ class Cluster:
         command = ["run", *self.site.seeds, *where, "--json", *pairs, *options]
         with self.said.open("ab") as said:
             self._run = subprocess.Popen(
-                [sys.executable, "-m", "crawlog", *command], cwd=self.folder, stdout=said, stderr=said
+                [sys.executable, "-m", "crawlog", *command],
+                cwd=self.folder,
+                stdout=said,
+                stderr=said,
+                env=os.environ | self.environment,
             )
 
     def finish(self, limit_s: float = 120.0) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""Crash points: named instants, between any two writes, at which a test may end the process.
+
+    CRAWLOG_CRASH="/tmp/spent fetch.page.acknowledged:3 sink.rows.written:1"
+
+kills whoever reaches a point for the third, or the first, time, itself with kill -9: no handler runs, no buffer is
+flushed. A file of the point's name is made in the folder at that instant, and while it is there
+nobody else dies at that point. Where the variable is not set `point` does nothing.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from .errors import Misconfigured
+
+VARIABLE = "CRAWLOG_CRASH"
+
+POINTS = {
+    "job.sending": "before a job's record goes to the first partition",
+    "job.acknowledged": "a job's record is in every partition, its copy is not in crawl.control",
+    "job.copied": "the copy is there, no seed is",
+    "seeds.sending": "before a batch of seeds",
+    "seeds.acknowledged": "all seeds are in the log, the command has not gone on",
+    "fold.taken": "a record is folded in memory, nothing is on disk",
+    "forward.sending": "before a found that landed wrong, or a dead letter of the frontier, is sent",
+    "forward.acknowledged": "it is in the log, no checkpoint says so",
+    "checkpoint.writing": "before the batch of rows and offset",
+    "checkpoint.written": "the rows are on disk, nobody was told",
+    "restore.opened": "the databases are open, nothing is read",
+    "restore.batch": "amid the reading of a restore",
+    "restore.checkpointed": "after a checkpoint within a restore",
+    "restore.live": "restored, nothing dispatched",
+    "fetch.answered": "the response is here, no record was written",
+    "fetch.page.sending": "before the page is sent",
+    "fetch.page.acknowledged": "the page is in the log, its done is not",
+    "fetch.done.sending": "before a batch of dones",
+    "fetch.done.acknowledged": "the done is in the log, not folded",
+    "revoke.started": "before requests in flight are drained",
+    "revoke.drained": "they are, no checkpoint was written",
+    "revoke.checkpointed": "the last checkpoints are written, the databases are open",
+    "revoke.closed": "all is closed, the group does not know",
+    "commit.sending": "before offsets are committed",
+    "commit.acknowledged": "the broker has them, we do not know",
+    "parse.taken": "a page is read, nothing was written",
+    "parse.item.sending": "before a page's items",
+    "parse.founds.sending": "before a batch of founds",
+    "parse.founds.acknowledged": "the founds are in the log, the page is not done",
+    "parse.page.done": "all outputs of a page are in the log, its offset is not committed",
+    "parse.dead.sending": "before a page goes to crawl.dead",
+    "sink.rows.writing": "before rows are appended to the file",
+    "sink.rows.written": "they are in the file, the state does not say so",
+    "sink.state.written": "state and file agree, nothing is committed",
+    "finish.noted": "what FILE will be is on record, it has not its name yet",
+    "finish.renamed": "FILE is complete, the job is not on record as finished",
+}
+"""What stands in the log and on disk at each point."""
+
+
+def _nothing(_name: str) -> None:
+    pass
+
+
+def _armed(spec: str) -> Callable[[str], None]:
+    folder, left = _read(spec)
+
+    def point(name: str) -> None:
+        if name not in left:
+            return
+        left[name] -= 1
+        if left[name] > 0:
+            return
+        del left[name]
+        try:
+            os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return point
+
+
+def _read(spec: str) -> tuple[Path, dict[str, int]]:
+    folder, *points = spec.split()
+    counts = dict(point.partition(":")[::2] for point in points)
+    wrong = [name for name, count in counts.items() if name not in POINTS or not count.isdigit() or count == "0"]
+    if wrong or not counts or not Path(folder).is_dir():
+        raise Misconfigured(
+            f'{VARIABLE}={spec!r}: it is "FOLDER POINT:COUNT …", with points of {", ".join(POINTS)}.'
+            " Unset it for a crawl."
+        )
+    return Path(folder), {name: int(count) for name, count in counts.items()}
+
+
+point: Callable[[str], None] = _armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing
+"""Says that this process is at a point."""

@@ -1,0 +1,67 @@
+"""Crash points: they are where the table says, and a crawl in which a worker dies at each of them loses nothing."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawlog.streams.crash import POINTS, VARIABLE
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cluster import ROOT, Cluster, needs_site  # a helper beside the tests
+
+IN_WORKERS = [
+    name for name in POINTS if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink")
+]
+NOT_HERE = {"parse.dead.sending"}
+"""Only garbage leads there."""
+
+
+def test_the_table_names_exactly_the_points_in_the_code() -> None:
+    called = re.compile(r'crash\.point\(\s*"([^"]+)"')
+    sources = [file for folder in ("schemas", "streams", "agents", "crawlog") for file in (ROOT / folder).glob("*.py")]
+    assert {name for file in sources for name in called.findall(file.read_text())} == set(POINTS)
+
+
+@pytest.mark.parametrize(
+    "spec", ["{} nowhere:1", "{} fold.taken", "{} fold.taken:0", "{}", "/no/such/folder fold.taken:1"]
+)
+def test_a_wrong_setting_is_refused_at_the_start(tmp_path: Path, spec: str) -> None:
+    done = _python(tmp_path, spec, "import crawlog.streams.crash")
+    assert done.returncode == 1
+    assert "FOLDER POINT:COUNT" in done.stderr
+
+
+def test_a_process_dies_at_the_count_and_only_once(tmp_path: Path) -> None:
+    program = "from crawlog.streams import crash\nfor n in range(3): print(n, flush=True); crash.point('fold.taken')"
+    first, second = (_python(tmp_path, "{} fold.taken:2", program) for _ in range(2))
+    assert (first.returncode, first.stdout.split()) == (-9, ["0", "1"])
+    assert (second.returncode, second.stdout.split()) == (0, ["0", "1", "2"])
+
+
+def _python(folder: Path, spec: str, program: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {VARIABLE: spec.format(folder)}
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@needs_site
+def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_path: Path) -> None:
+    wanted = set(IN_WORKERS) - NOT_HERE
+    spent = tmp_path / "spent"
+    spent.mkdir()
+    settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.2}
+    with Cluster(tmp_path, hosts=10, pages=60, settings=settings) as crawl:
+        crawl.environment = {VARIABLE: " ".join([str(spent), *(f"{name}:2" for name in sorted(wanted))])}
+        crawl.start()
+        summary = crawl.finish()
+        rows = crawl.rows()
+        assert {file.name for file in spent.iterdir()} == wanted
+        assert set(rows) == crawl.urls
+        assert set(rows.values()) == {1}
+        assert (summary["dead"], summary["queued"]) == (0, 0)
+        assert crawl.site.stats().private == 0
