@@ -21,6 +21,7 @@ NOT_HERE = {"parse.dead.sending"}
 
 
 def test_the_table_names_exactly_the_points_in_the_code() -> None:
+    """A point that nobody reaches would be a check that cannot fail."""
     called = re.compile(r'crash\.point\(\s*"([^"]+)"')
     sources = [file for folder in ("schemas", "streams", "agents", "crawlog") for file in (ROOT / folder).glob("*.py")]
     assert {name for file in sources for name in called.findall(file.read_text())} == set(POINTS)
@@ -30,12 +31,14 @@ def test_the_table_names_exactly_the_points_in_the_code() -> None:
     "spec", ["{} nowhere:1", "{} fold.taken", "{} fold.taken:0", "{}", "/no/such/folder fold.taken:1"]
 )
 def test_a_wrong_setting_is_refused_at_the_start(tmp_path: Path, spec: str) -> None:
+    """With the form and the points that there are."""
     done = _python(tmp_path, spec, "import crawlog.streams.crash")
     assert done.returncode == 1
     assert "FOLDER POINT:COUNT" in done.stderr
 
 
 def test_a_process_dies_at_the_count_and_only_once(tmp_path: Path) -> None:
+    """The file that it leaves keeps the next one alive."""
     program = "from crawlog.streams import crash\nfor n in range(3): print(n, flush=True); crash.point('fold.taken')"
     first, second = (_python(tmp_path, "{} fold.taken:2", program) for _ in range(2))
     assert (first.returncode, first.stdout.split()) == (-9, ["0", "1"])
@@ -51,13 +54,14 @@ def _python(folder: Path, spec: str, program: str) -> subprocess.CompletedProces
 @pytest.mark.slow
 @needs_site
 def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_path: Path) -> None:
+    """Some twenty deaths in one crawl; `python -m bench.crashes` tries each point alone, and those of the commands."""
     wanted = set(IN_WORKERS) - NOT_HERE
     spent = tmp_path / "spent"
     spent.mkdir()
     settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.2}
     with Cluster(tmp_path, hosts=10, pages=60, settings=settings) as crawl:
         crawl.environment = {VARIABLE: " ".join([str(spent), *(f"{name}:2" for name in sorted(wanted))])}
-        crawl.start()
+        crawl.start("--workers", "fetch=3,parse=2")  # each worker has a back-off of its own
         summary = crawl.finish()
         rows = crawl.rows()
         assert {file.name for file in spent.iterdir()} == wanted
