@@ -1,0 +1,226 @@
+"""What a worker was about to touch when it died, so that what kills its worker is found and in the end left alone.
+
+A worker writes a key (a URL, a page's place) into its own small file before it touches it, and takes it out after. No
+fsync: the file need only outlive the process. The next bearer of the worker's name opens the same file and sees what
+was held. How the worker died stands there too: a fatal signal leaves its traceback behind (faulthandler), a blocked
+event loop is noted by `blame`, and the kernel counts the processes that it killed for want of memory. Anything else,
+such as `kill -9` or a silent exit, says little: it may come from outside, again and again, without any page's fault.
+
+    file: header | slots × 8 bytes, a key's hash each | rows × 16 bytes, what died before | text of a fatal error
+"""
+
+import contextlib
+import faulthandler
+import os
+import struct
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import structlog
+import xxhash
+
+log = structlog.get_logger()
+
+Verdict = Literal["normal", "alone", "give_up"]
+
+ALONE_AFTER = 2
+"""Deaths after which a key is tried with nothing beside it."""
+
+GIVE_UP_AFTER = 3
+"""Deaths after which it is given up, if it was alone at the last one."""
+
+_HEADER = struct.Struct("<4sIQQ")
+_ROW = struct.Struct("<QBB?xxxxx")
+_SLOT = struct.Struct("<Q")
+_MAGIC = b"crw1"
+_TEXT_BYTES = 64 << 10
+
+
+class Deaths(NamedTuple):
+    """What a key was held at.
+
+    Attributes:
+        crashes: Deaths by a fault of the process itself: a fatal signal, no memory, a blocked loop.
+        kills: Deaths that may have come from outside.
+        alone: Whether nothing else was held at the last one.
+    """
+
+    crashes: int = 0
+    kills: int = 0
+    alone: bool = False
+
+    def after(self, *, crash: bool, alone: bool) -> "Deaths":
+        """With one death more."""
+        crashes, kills = self.crashes + crash, self.kills + (not crash)
+        return Deaths(min(crashes, 255), min(kills, 255), alone)
+
+
+def judge(deaths: Deaths, kills_limit: int | None) -> Verdict:
+    """How a key is to be handled; it is given up only if it was alone when its worker died last.
+
+    Args:
+        kills_limit: Deaths, those from outside counted too, that speak against a key; None: those never do.
+    """
+    known, counted = deaths.crashes, deaths.crashes + (deaths.kills if kills_limit is not None else 0)
+    if deaths.alone and (known >= GIVE_UP_AFTER or (kills_limit is not None and counted >= kills_limit)):
+        return "give_up"
+    return "alone" if counted >= ALONE_AFTER else "normal"
+
+
+class Suspects:
+    """The keys that one worker touches now, and those that it died of; one process at a time has a path.
+
+    A file that cannot be had or written costs the protection, never the worker.
+
+    Args:
+        path: Named after the worker, whose next bearer finds it.
+        kills_limit: See `judge`. A number only where few keys are held at a time and briefly: else a storm of kills
+            would condemn what is merely slow.
+        slots: Keys held at a time; more are not noted.
+    """
+
+    def __init__(self, path: Path, kills_limit: int | None = None, slots: int = 1024) -> None:
+        self._path = path
+        self._limit = kills_limit
+        self._slots = slots
+        self._held: dict[str, int] = {}
+        self._free = list(range(slots - 1, -1, -1))
+        self._rows: dict[int, Deaths] = {}
+        self._file = -1
+        self._text = -1
+        try:
+            self._open()
+        except OSError as error:
+            self._broken(error)
+
+    def touch(self, key: str) -> None:
+        """Note a key before anything is done with it."""
+        if not self._free or self._file < 0 or key in self._held:
+            return
+        slot = self._held[key] = self._free.pop()
+        self._write(slot, _hash(key))
+
+    def release(self, key: str) -> None:
+        """The key is dealt with, and the worker lives: what was said against the key is forgotten."""
+        slot = self._held.pop(key, None)
+        if slot is not None:
+            self._free.append(slot)
+            self._write(slot, 0)
+        if self._rows and self._rows.pop(_hash(key), None) is not None:
+            self._write_rows()
+
+    def verdict(self, key: str) -> Verdict:
+        """Whether a key may be handled beside others, by itself, or never again."""
+        if not self._rows:
+            return "normal"
+        deaths = self._rows.get(_hash(key))
+        return "normal" if deaths is None else judge(deaths, self._limit)
+
+    def blame(self, why: str) -> None:
+        """This process is about to end through a fault of what it holds."""
+        if self._text >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._text, why.encode() + b"\n")
+
+    def close(self) -> None:
+        """A clean stop: nothing is suspected."""
+        if self._file >= 0:
+            self._let_go()
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self._learn(self._path.read_bytes())
+        new = self._path.with_suffix(".new")
+        blank = bytes(_HEADER.size + self._slots * (_SLOT.size + _ROW.size))
+        new.write_bytes(_HEADER.pack(_MAGIC, self._slots, _boot(), _oom_kills()) + blank[_HEADER.size :])
+        new.replace(self._path)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        self._text = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._write_rows()
+        faulthandler.enable(self._text)
+
+    def _learn(self, stored: bytes) -> None:
+        """What the last bearer of the name left; a file of another boot or in disorder says nothing."""
+        if len(stored) < _HEADER.size:
+            return
+        magic, slots, boot, oom_kills = _HEADER.unpack_from(stored)
+        rows_at = _HEADER.size + slots * _SLOT.size
+        end = rows_at + slots * _ROW.size
+        if magic != _MAGIC or boot != _boot() or len(stored) < end:
+            return
+        self._rows = {key: Deaths(*deaths) for key, *deaths in _ROW.iter_unpack(stored[rows_at:end]) if key}
+        held = [key for (key,) in _SLOT.iter_unpack(stored[_HEADER.size : rows_at]) if key]
+        if not held:
+            return
+        text = stored[end : end + _TEXT_BYTES].decode(errors="replace").strip()
+        crash = bool(text) or _oom_kills() > oom_kills
+        for key in held:
+            self._rows[key] = self._rows.get(key, Deaths()).after(crash=crash, alone=len(held) == 1)
+        self._trim()
+        if crash:
+            log.error("crashed_before", held=len(held), **_fault(text))
+
+    def _trim(self) -> None:
+        """Keep those with most deaths, as many as the file has rows."""
+        if len(self._rows) > self._slots:
+            worst = sorted(self._rows.items(), key=lambda row: row[1][:2], reverse=True)
+            self._rows = dict(worst[: self._slots])
+
+    def _write(self, slot: int, value: int) -> None:
+        self._write_at(_HEADER.size + slot * _SLOT.size, _SLOT.pack(value))
+
+    def _write_rows(self) -> None:
+        rows = b"".join(_ROW.pack(key, *deaths) for key, deaths in self._rows.items())
+        self._write_at(_HEADER.size + self._slots * _SLOT.size, rows.ljust(self._slots * _ROW.size, b"\0"))
+
+    def _write_at(self, place: int, value: bytes) -> None:
+        if self._file < 0:
+            return
+        try:
+            os.pwrite(self._file, value, place)
+        except OSError as error:
+            self._broken(error)
+
+    def _broken(self, error: OSError) -> None:
+        log.warning("suspects_unwritten", path=str(self._path), error=str(error), then="crash loops go unnoticed")
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._text >= 0:
+            faulthandler.disable()  # before its file's number may be another file's
+        for file in (self._file, self._text):
+            if file >= 0:
+                os.close(file)
+        self._file = self._text = -1
+
+
+def _fault(text: str) -> dict[str, str]:
+    """What a traceback of faulthandler says: the error, and the frame that was on top."""
+    if not text:
+        return {"fault": "killed for want of memory"}
+    at = next((line.strip() for line in text.splitlines() if line.startswith("  File")), "")
+    return {"fault": text.splitlines()[0], "at": at}
+
+
+def _hash(key: str) -> int:
+    return xxhash.xxh3_64_intdigest(key.encode()) or 1
+
+
+def _boot() -> int:
+    """Which boot of the machine this is; after a power cut files without fsync hold anything."""
+    try:
+        return xxhash.xxh3_64_intdigest(Path("/proc/sys/kernel/random/boot_id").read_bytes())
+    except OSError:
+        return 0
+
+
+def _oom_kills() -> int:
+    """Processes that the kernel killed for want of memory since it booted; 0 where it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

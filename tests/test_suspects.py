@@ -1,0 +1,162 @@
+"""Who is suspected of a worker's death: processes that die while they hold keys, one after the other."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawlog.streams import suspects
+from crawlog.streams.suspects import Deaths, Suspects, judge
+
+SEGFAULT = "ctypes.string_at(0)"
+KILLED = "os.kill(os.getpid(), 9)"
+BLOCKED = "held.blame('loop_blocked'); os._exit(75)"
+
+
+def die(path: Path, *held: str, by: str = SEGFAULT) -> None:
+    """A worker that holds these keys dies."""
+    code = (
+        "import ctypes, os, sys\nfrom pathlib import Path\nfrom crawlog.streams.suspects import Suspects\n"
+        f"held = Suspects(Path(sys.argv[1]))\nfor key in {held}: held.touch(key)\n{by}"
+    )
+    assert subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False, timeout=30).returncode
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A worker's file."""
+    return tmp_path / "suspects" / "fetch-0"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Suspects]:
+    """What the next bearer of the name knows."""
+    held = Suspects(path)
+    yield held
+    held.close()
+
+
+@pytest.mark.parametrize(
+    ("deaths", "kills_limit", "verdict"),
+    [
+        (Deaths(), None, "normal"),
+        (Deaths(1, 0, alone=True), None, "normal"),
+        (Deaths(2, 0, alone=True), None, "alone"),
+        (Deaths(9, 0, alone=False), None, "alone"),
+        (Deaths(3, 0, alone=True), None, "give_up"),
+        (Deaths(0, 200, alone=True), None, "normal"),
+        (Deaths(2, 200, alone=True), None, "alone"),
+        (Deaths(0, 2, alone=True), 5, "alone"),
+        (Deaths(0, 4, alone=True), 5, "alone"),
+        (Deaths(0, 5, alone=True), 5, "give_up"),
+        (Deaths(0, 200, alone=False), 5, "alone"),
+    ],
+)
+def test_three_deaths_condemn_what_was_alone_at_the_last(deaths: Deaths, kills_limit: int | None, verdict: str) -> None:
+    """Kills from outside speak against a key only where a limit says so, and never against one among others."""
+    assert judge(deaths, kills_limit) == verdict
+
+
+def test_what_kills_its_worker_is_found_among_others(path: Path) -> None:
+    """Twice among others, then alone, then never again; the others are tried again and forgotten."""
+    keys = [f"http://host/{n}" for n in range(20)]
+    for _ in range(2):
+        die(path, *keys)
+    held = Suspects(path)
+    assert {held.verdict(key) for key in keys} == {"alone"}
+    for key in keys[1:]:
+        held.touch(key)
+        held.release(key)
+    assert [held.verdict(key) for key in keys] == ["alone"] + 19 * ["normal"]
+    die(path, keys[0])
+    held = Suspects(path)
+    assert held.verdict(keys[0]) == "give_up"
+    held.release(keys[0])
+    assert held.verdict(keys[0]) == "normal"
+    held.close()
+
+
+@pytest.mark.parametrize("by", [SEGFAULT, "os.abort()", BLOCKED])
+def test_a_fault_of_the_process_is_known_by_its_traces(path: Path, by: str) -> None:
+    """A fatal signal leaves its traceback, a blocked loop its name."""
+    for _ in range(3):
+        die(path, "x", by=by)
+    held = Suspects(path)
+    assert held.verdict("x") == "give_up"
+    held.close()
+
+
+def test_kills_from_outside_condemn_nothing(path: Path) -> None:
+    """However many, though the same key was alone each time."""
+    for _ in range(5):
+        die(path, "x", by=KILLED)
+    held = Suspects(path)
+    assert held.verdict("x") == "normal"
+    held.close()
+
+
+def test_a_kill_for_want_of_memory_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts them."""
+    for kills in range(4):
+        monkeypatch.setattr(suspects, "_oom_kills", lambda kills=kills: kills)
+        held = Suspects(path)
+        held.touch("x")
+    assert held.verdict("x") == "give_up"
+    held.close()
+
+
+def test_a_clean_stop_clears_the_file(path: Path) -> None:
+    """Nothing is held against anyone afterwards."""
+    die(path, "x")
+    held = Suspects(path)
+    held.touch("x")
+    held.close()
+    assert not path.exists()
+    held.touch("x")
+    held.release("x")
+
+
+@pytest.mark.parametrize("junk", [b"", b"\xff" * 20, b"\xff" * 200_000, b"crw1" + b"\xff" * 60])
+def test_a_broken_file_says_nothing(path: Path, junk: bytes) -> None:
+    """Garbage, as a power cut may leave it, is no reason to accuse anyone, nor to stay away."""
+    path.parent.mkdir()
+    path.write_bytes(junk)
+    held = Suspects(path)
+    held.touch("x")
+    assert held.verdict("x") == "normal"
+    held.close()
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_protection(tmp_path: Path) -> None:
+    """The worker works on."""
+    (tmp_path / "file").write_text("")
+    held = Suspects(tmp_path / "file" / "fetch-0")
+    held.touch("x")
+    held.release("x")
+    assert held.verdict("x") == "normal"
+
+
+def test_more_keys_than_slots_go_unnoted(path: Path) -> None:
+    """The first ones are still noted, and a slot that is free again is used again."""
+    held = Suspects(path, slots=2)
+    for key in "abc":
+        held.touch(key)
+    held.release("a")
+    held.touch("d")
+    stored = path.read_bytes()
+    assert [suspects._hash(key).to_bytes(8, "little") in stored for key in "abcd"] == [False, True, False, True]
+    held.close()
+
+
+def test_a_note_costs_microseconds(opened: Suspects) -> None:
+    """A page costs 200 µs and has two of them."""
+    began = time.process_time()
+    for n in range(10_000):
+        key = f"http://host/{n}"
+        opened.verdict(key)
+        opened.touch(key)
+        opened.release(key)
+    assert (time.process_time() - began) / 10_000 < 50e-6
