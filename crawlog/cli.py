@@ -346,6 +346,19 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
 
 
 @cli.command()
+@click.option("--rows", metavar="N", is_flag=False, flag_value=20, default=0, type=click.IntRange(0),
+              help="Name the first N rows of a partition that differ (20).")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a partition.")
+@_settings_options
+def verify(rows: int, as_json: bool, **given: Any) -> int:
+    """Fold the log again and compare with the state; workers may be running. Exit code 5: they differ."""
+    from .verify import verify as compare
+
+    with _reachable_log(_settings(given)) as reached:
+        return compare(reached, rows, as_json=as_json, say=click.echo)
+
+
+@cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding.")
 @_settings_options
 def doctor(as_json: bool, **given: Any) -> int:

@@ -20,6 +20,8 @@ USAGE = 2
 ENGINE = 3
 DEAD_LETTERS = 4
 """Finished, and crawl.dead gained records of this job."""
+DIFFERENT = 5
+"""`crawlog verify`: a state is not the fold of its log."""
 INTERRUPTED = 130
 """128 + SIGINT; a SIGTERM gives 143."""
 READER_GONE = 141

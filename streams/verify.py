@@ -1,23 +1,37 @@
 """Verification: fold the log a second time into a scratch folder, and compare with the state that workers keep.
 
 The second fold stops at exactly the offset of the owner's checkpoint, so both are the same rows or something is wrong:
-a worker that wrote beside the fold, a fold that looked at a clock, a record that was skipped.
+a worker that wrote beside the fold, a fold that looked at a clock, a record that was skipped. Workers may go on
+meanwhile: what is compared is a copy of their database, made by links and without their help.
 """
 
-import tempfile
+import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from heapq import merge
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from rocksdict import AccessType, Options, Rdict
+import msgspec
+import psutil
 
 from . import rows as r
+from .copies import NotCopied, copy_database
+from .decoded import Row, decoded
 from .domain import Places
-from .kafka import identity
+from .kafka import LogIdentity, bounds, identity
 from .restore import Restorer
 from .settings import Settings
-from .store import CACHE_COLUMN, Memory, Partition
+from .store import Database, Memory, Partition, fold_version
 from .topics import Topics, partitions
+
+
+class Difference(NamedTuple):
+    """A row that the two folds do not share; None where one has no such row."""
+
+    kept: Row | None
+    folded: Row | None
 
 
 class Verdict(NamedTuple):
@@ -25,65 +39,185 @@ class Verdict(NamedTuple):
 
     Attributes:
         offset: The checkpoint's offset, up to which both folds go.
+        records: Records that the second fold took.
         kept: Digest of the state that the workers keep.
-        folded: Digest of the second fold.
+        folded: Digest of the second fold; empty when there was none.
+        reason: Why the state cannot be the fold of this log, where that is plain without folding.
+        rows: The first rows that differ, as many as were asked for.
     """
 
     partition: int
     offset: int
-    kept: str
-    folded: str
+    records: int = 0
+    kept: str = ""
+    folded: str = ""
+    reason: str = ""
+    rows: tuple[Difference, ...] = ()
 
     @property
     def equal(self) -> bool:
         """Whether the state is the fold of its log."""
-        return self.kept == self.folded
+        return bool(self.folded) and self.kept == self.folded
 
 
-def verify(settings: Settings, state: Path) -> list[Verdict]:
+def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
     """Fold every partition that has a state again, and compare. Workers may be running.
 
     Args:
         state: Folder of the states, one folder a partition.
+        rows: How many differing rows of a partition to name.
 
     Raises: EngineError: the log cannot be read.
     """
     names = Topics(settings.kafka.prefix)
-    ours = identity(settings, names.urls)
     places = Places(partitions(settings))
-    with tempfile.TemporaryDirectory(prefix="crawlog-verify-") as scratch:
-        kept = dict(_kept(state))
+    log = identity(settings, names.urls)
+    with _scratch(state.parent) as scratch, ExitStack() as opened:
         memory = Memory(settings.state.memory_mb)
+        kept = {one.number: one for one in _kept(state, scratch / "kept", memory)}
+        for one in kept.values():
+            opened.enter_context(closing(one))
+        limits = bounds(settings, names.urls, sorted(kept))
+        verdicts = {number: one.misfit(log, *limits[number]) for number, one in kept.items()}
         again = [
-            Partition(Path(scratch) / str(number), number, places, ours, memory, settings.state.cached_pages)
-            for number in kept
+            opened.enter_context(
+                closing(Partition(scratch / str(n), n, places, log, memory, settings.state.cached_pages))
+            )
+            for n, misfit in verdicts.items()
+            if misfit is None
         ]
-        ends = {number: offset for number, (offset, _) in kept.items()}
-        Restorer(settings, names.urls).restore(again, lambda *_: None, lambda _: None, ends=ends)
-        verdicts = []
+        folded = _fold(Restorer(settings, names.urls), again, kept, settings.state.checkpoint_changes)
         for partition in again:
-            partition.checkpoint()
-            offset, digest = kept[partition.number]
-            verdicts.append(Verdict(partition.number, offset, digest, partition.digest()))
-            partition.close()
-    return verdicts
+            number = partition.number
+            verdicts[number] = _compared(kept[number], partition, folded[number], rows)
+        return [verdict for _, verdict in sorted(verdicts.items()) if verdict is not None]
 
 
-def _kept(state: Path) -> Iterator[tuple[int, tuple[int, str]]]:
-    for folder in sorted(state.iterdir(), key=lambda path: path.name):
+class Kept:
+    """A copy of the state that workers keep of one partition.
+
+    Attributes:
+        meta: None when the database cannot be read.
+        damage: Why it cannot.
+    """
+
+    def __init__(self, number: int, folder: Path, memory: Memory, damage: str = "") -> None:
+        self.number = number
+        self.meta: r.Meta | None = None
+        self.damage = damage
+        self.database: Database | None = None
+        if damage:
+            return
+        try:
+            self.database = Database(folder, memory)
+            stored = self.database.get(r.META)
+            self.meta = r.read_meta(stored) if stored else None
+            self.damage = self.database.condemned
+        except Exception as error:  # noqa: BLE001  # rocksdict raises bare Exception for a damaged database
+            self.damage = str(error)
+
+    @property
+    def offset(self) -> int:
+        """The checkpoint's offset."""
+        return self.meta.offset if self.meta else 0
+
+    def misfit(self, log: LogIdentity, low: int, high: int) -> Verdict | None:
+        """The verdict on a state that need not be folded again to be told apart; None for one that must."""
+        reason = self.damage and f"damaged: {self.damage}"
+        if not reason and self.meta is not None:
+            reason = _misfit(self.meta, log, low, high)
+        return Verdict(self.number, self.offset, reason=reason) if reason else None
+
+    def close(self) -> None:
+        """Release the copy."""
+        if self.database is not None:
+            self.database.close()
+
+
+def _misfit(meta: r.Meta, log: LogIdentity, low: int, high: int) -> str:
+    if (meta.cluster, meta.topic) != log:
+        return f"of another log: topic {meta.topic} of cluster {meta.cluster}"
+    if (meta.format, meta.fold) != (r.FORMAT, fold_version()):
+        return f"of another version: format {meta.format}, fold {meta.fold}"
+    if meta.offset > high:
+        return f"ahead of the log, which ends at {high}"
+    return f"not to be folded again: the log starts at {low}" if low else ""
+
+
+@contextmanager
+def _scratch(data: Path) -> Iterator[Path]:
+    """A folder beside the states, where links to them can be made; what a killed verification left is removed."""
+    for left in data.glob("verify-*"):
+        pid = left.name.removeprefix("verify-")
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = data / f"verify-{psutil.Process().pid}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kept(state: Path, scratch: Path, memory: Memory) -> Iterator[Kept]:
+    """Copies of all states; one whose owner has not made a checkpoint yet is left out."""
+    for folder in sorted(state.iterdir()):
         if not folder.name.isdigit():
             continue
-        options = Options(raw_mode=True)
-        db = Rdict(
-            str(folder),
-            options,
-            column_families={CACHE_COLUMN: Options(raw_mode=True)},
-            access_type=AccessType.read_only(),
-        )
-        meta = db.get(r.META)
-        if meta is not None:
-            yield (
-                int(folder.name),
-                (r.read_meta(meta).offset, r.digest(cast("Iterator[tuple[bytes, bytes]]", db.items()))),
-            )
-        db.close()
+        damage = ""
+        try:
+            copy_database(folder, scratch / folder.name)
+        except NotCopied as error:
+            damage = str(error)
+        one = Kept(int(folder.name), scratch / folder.name, memory, damage)
+        if one.meta or one.damage:
+            yield one
+        else:
+            one.close()
+
+
+def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, Kept], changes: int) -> dict[int, int]:
+    def bounded(partition: Partition) -> None:
+        if partition.changes >= changes:
+            partition.checkpoint()
+
+    ends = {one.number: kept[one.number].offset for one in again}
+    folded = restorer.restore(again, lambda *_: None, bounded, ends=ends) if again else {}
+    for one in again:
+        one.checkpoint()
+    return folded
+
+
+def _compared(kept: Kept, again: Partition, records: int, rows: int) -> Verdict:
+    assert kept.database is not None
+    try:
+        digest = r.digest(kept.database.scan(b""))
+    except Exception as error:  # noqa: BLE001  # a damaged block shows when it is read
+        return Verdict(kept.number, kept.offset, records, reason=f"damaged: {error}")
+    verdict = Verdict(kept.number, kept.offset, records, digest, again.digest())
+    if verdict.equal or not rows:
+        return verdict
+    found = differences(kept.database.scan(b""), again.db.scan(b""))
+    return verdict._replace(rows=tuple(one for one, _ in zip(found, range(rows), strict=False)))
+
+
+def differences(kept: Iterator[tuple[bytes, bytes]], folded: Iterator[tuple[bytes, bytes]]) -> Iterator[Difference]:
+    """The rows that two states, each in key order, do not share."""
+    left = ((key, 0, value) for key, value in kept)
+    right = ((key, 1, value) for key, value in folded)
+    for key, rows in groupby(merge(left, right), key=lambda row: row[0]):
+        sides: list[bytes | None] = [None, None]
+        for _, side, value in rows:
+            sides[side] = value
+        if sides[0] != sides[1]:
+            yield Difference(*(None if value is None else decoded(key, value) for value in sides))
+
+
+def as_json(verdict: Verdict) -> bytes:
+    """One verdict as a JSON object."""
+    facts = verdict._asdict() | {"equal": verdict.equal, "rows": [_pair(one) for one in verdict.rows]}
+    return msgspec.json.encode(facts)
+
+
+def _pair(one: Difference) -> dict[str, object]:
+    return {side: None if row is None else row._asdict() for side, row in one._asdict().items()}

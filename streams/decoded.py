@@ -1,0 +1,80 @@
+"""A row of the state in words: its kind, what its key names, and its value; for people who compare two states."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from . import rows as r
+
+
+class Row(NamedTuple):
+    """One row.
+
+    Attributes:
+        key: The parts of its key by name; hashes as they stand there, hexadecimal.
+        value: What it holds; a filter only by its length.
+    """
+
+    kind: str
+    key: dict[str, Any]
+    value: Any
+
+
+_KINDS = {
+    b"m": ("meta", ()),
+    b"j": ("job", (("job", 2),)),
+    b"c": ("counts", (("job", 2),)),
+    b"n": ("domain", (("job", 2), ("epoch", 2), ("domain", 8))),
+    b"b": ("page", (("job", 2), ("epoch", 2), ("domain", 8), ("level", 1), ("page", 4))),
+    b"f": ("seen", (("job", 2), ("epoch", 2), ("domain", 8), ("fingerprint", 8))),
+    b"g": ("host queue", (("job", 2), ("host", 8))),
+    b"q": ("queued", (("job", 2), ("host", 8), ("priority", 1), ("sequence", 8))),
+    b"w": ("waiting", (("job", 2), ("host", 8), ("sequence", 8))),
+    b"d": ("due", (("due_ms", 8), ("job", 2), ("host", 8), ("sequence", 8))),
+    b"h": ("host", (("host", 8),)),
+    b"s": ("joined", (("job", 2),)),
+    b"p": ("parked", (("sequence", 8),)),
+}
+_HASHES = frozenset({"domain", "fingerprint", "host"})
+
+_STRUCTS = {
+    "meta": r.read_meta,
+    "job": r.read_job,
+    "counts": r.read_counts,
+    "domain": r.read_domain,
+    "host queue": r.read_host_queue,
+    "queued": r.read_queued,
+    "waiting": r.read_queued,
+    "host": r.read_host,
+}
+
+
+def decoded(key: bytes, value: bytes) -> Row:
+    """The row in words; one that does not decode as bytes, since a state that is compared may be wrong."""
+    kind, parts = _KINDS.get(key[:1], ("unknown", ()))
+    named: dict[str, Any] = {}
+    at = 1
+    for name, size in parts:
+        number = int.from_bytes(key[at : at + size], "big")
+        named[name] = f"{number:016x}" if name in _HASHES else number
+        at += size
+    if key[at:]:
+        named["name"] = key[at:].decode(errors="backslashreplace")
+    if kind == "queued":
+        named["priority"] = 127 - named["priority"]
+    return Row(kind, named, _value(kind, value))
+
+
+def _value(kind: str, value: bytes) -> Any:
+    if kind == "page":
+        return {"count": int.from_bytes(value[:4], "big"), "filter_bytes": len(value) - 4}
+    if not value:
+        return None
+    try:
+        read = _STRUCTS.get(kind)
+        if read is not None:
+            row = read(value)
+            return {name: msgspec.to_builtins(getattr(row, name)) for name in row.__struct_fields__}
+        return msgspec.msgpack.decode(value)
+    except (msgspec.DecodeError, ValueError):
+        return value.hex()

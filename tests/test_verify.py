@@ -1,0 +1,208 @@
+"""Verification: the second fold of a log, compared with states that are open, damaged, or not of that log at all."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from crawlog import outcome
+from crawlog.schemas import urls as u
+from crawlog.streams import rows as r
+from crawlog.streams import topics
+from crawlog.streams.copies import NotCopied, copy_database
+from crawlog.streams.decoded import decoded
+from crawlog.streams.domain import Places
+from crawlog.streams.kafka import LogIdentity, identity
+from crawlog.streams.settings import Settings
+from crawlog.streams.store import Database, Memory, Partition
+from crawlog.streams.verify import differences
+from crawlog.verify import verify
+
+JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
+PLACES = Places(8)
+
+
+def founds(number: int, records: int) -> list[bytes]:
+    """Founds of 20 URLs each that belong to a partition."""
+    sites = (f"http://site{n}.com" for n in range(10_000))
+    site = next(site for site in sites if PLACES.of(site + "/").partition == number)
+    return [
+        u.encode(u.UrlsRecord(job="j", urls=[u.FoundUrl(f"{site}/{record}/{n}") for n in range(20)]))
+        for record in range(records)
+    ]
+
+
+@pytest.fixture
+def memory() -> Memory:
+    """A small budget."""
+    return Memory(8)
+
+
+@pytest.fixture
+def live(tmp_path: Path, memory: Memory) -> Iterator[Partition]:
+    """An open state with a checkpoint."""
+    partition = Partition(tmp_path / "live", 0, PLACES, LogIdentity("c", "t"), memory, cached_pages=64)
+    for value in [JOB, *founds(0, 20)]:
+        partition.take(value, partition.offset, 1.0)
+    partition.checkpoint()
+    yield partition
+    partition.close()
+
+
+def test_a_copy_of_an_open_database_is_its_last_checkpoint(live: Partition, tmp_path: Path, memory: Memory) -> None:
+    """And what the owner writes afterwards, flushes and compactions included, never shows in it."""
+    before = live.digest()
+    copy_database(live._path, tmp_path / "copy")
+    for value in founds(0, 40)[20:]:
+        live.take(value, live.offset, 1.0)
+        live.checkpoint()
+        live.db._db.flush()
+    live.db._db.compact_range(None, None)
+    copy = Database(tmp_path / "copy", memory)
+    assert r.digest(copy.scan(b"")) == before
+    copy.close()
+
+
+def test_what_is_written_into_a_copy_never_shows_in_its_source(live: Partition, tmp_path: Path, memory: Memory) -> None:
+    """Both go on from here, each in its own folder."""
+    live.db._db.flush()
+    before = live.digest()
+    copy_database(live._path, tmp_path / "copy")
+    copy = Database(tmp_path / "copy", memory)
+    copy.write({key: None for key, _ in live.db.scan(b"")})
+    copy._db.flush()
+    copy._db.compact_range(None, None)
+    copy.close()
+    assert live.digest() == before
+
+
+def test_a_folder_without_a_database_is_not_copied(tmp_path: Path) -> None:
+    """The error says where; nothing is left behind."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotCopied, match="empty"):
+        copy_database(tmp_path / "empty", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_differences_name_rows_of_either_side() -> None:
+    """Changed, missing and added ones, in key order; equal ones are left out."""
+    kept = [(r.host_key(1), r.pack(r.HostRow(1.0, 0.0, 0))), (r.seen_key(1, 0, 2, 3), b""), (b"z", b"9")]
+    folded = [
+        (r.host_key(1), r.pack(r.HostRow(2.0, 0.0, 0))),
+        (r.queue_key(1, 2, 5, 7, False), r.pack(1)),
+        (b"z", b"9"),
+    ]
+    found = list(differences(iter(sorted(kept)), iter(sorted(folded))))
+    assert [(one.kept and one.kept.kind, one.folded and one.folded.kind) for one in found] == [
+        ("seen", None),
+        ("host", "host"),
+        (None, "queued"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind", "part", "shown"),
+    [
+        (r.META, r.pack(r.Meta(1, "1", 0, 9, "c", "t", 5)), "meta", {}, 9),
+        (r.job_key(2), r.pack(r.JobRow("j", 0, u.JobSpec())), "job", {"job": 2}, "j"),
+        (r.queue_key(1, 2, 5, 7, False), r.pack(r.QueueRow("http://a/")), "queued", {"priority": 5}, "http://a/"),
+        (r.joined_key(1, "a.com"), b"", "joined", {"name": "a.com"}, "null"),
+        (r.page_key(1, 0, 2, 3, 4), b"\0\0\0\x05abc", "page", {"level": 3, "page": 4}, '"filter_bytes":3'),
+        (r.parked_key(9, "j"), r.pack(u.FoundUrl("http://a/")), "parked", {"sequence": 9, "name": "j"}, "http://a/"),
+        (b"?", b"\xff", "unknown", {}, ""),
+        (r.host_key(1), b"\xc1", "host", {}, "c1"),
+    ],
+)
+def test_rows_are_told_in_words(key: bytes, value: bytes, kind: str, part: dict[str, object], shown: object) -> None:
+    """Whatever the kind, and whatever bytes a wrong state holds."""
+    row = decoded(key, value)
+    assert (row.kind, row.key | part) == (kind, row.key)
+    assert str(shown) in json.dumps(row.value, separators=(",", ":"))
+
+
+class Verifying:
+    """A log, the states of three partitions, held open, and the command."""
+
+    def __init__(self, settings: Settings, data: Path) -> None:
+        topics.ensure(settings)
+        run = settings.run.model_copy(update={"data": data})
+        self.settings = settings.model_copy(update={"run": run})
+        self.topic = topics.Topics(settings.kafka.prefix).urls
+        self.log = identity(settings, self.topic)
+        self.memory = Memory(8)
+        self.states = {n: self.open(n) for n in range(3)}
+        producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "linger.ms": 5})
+        stamps: dict[tuple[int, int], float] = {}
+
+        def stamped(_: object, message: object) -> None:
+            stamps[message.partition(), message.offset()] = message.timestamp()[1] / 1000  # type: ignore[attr-defined]
+
+        for number, state in self.states.items():
+            values = [JOB, *founds(number, 30)]
+            for value in values:
+                producer.produce(self.topic, value, partition=number, on_delivery=stamped)
+            assert producer.flush(30) == 0
+            for offset, value in enumerate(values[:25]):
+                state.take(value, offset, stamps[number, offset])
+            state.checkpoint()
+
+    def open(self, number: int, log: LogIdentity | None = None) -> Partition:
+        """A state on disk."""
+        path = self.settings.run.data / "state" / str(number)
+        return Partition(path, number, PLACES, log or self.log, self.memory, cached_pages=64)
+
+    def __call__(self, rows: int = 0) -> tuple[int, list[dict[str, Any]]]:
+        """The exit code and the verdicts."""
+        said: list[str] = []
+        code = verify(self.settings, rows, as_json=True, say=said.append)
+        return code, [json.loads(line) for line in said]
+
+    def close(self) -> None:
+        """Release what is open."""
+        for state in self.states.values():
+            state.close()
+
+
+@pytest.fixture
+def verifying(cluster: Settings, tmp_path: Path) -> Iterator[Verifying]:
+    """A log of this test alone."""
+    made = Verifying(cluster, tmp_path)
+    yield made
+    made.close()
+
+
+def change_a_row(state: Partition) -> None:
+    """As a worker would that writes beside the fold."""
+    key, value = next(state.rows.scan(b"g"))
+    row = r.read_host_queue(value)
+    state.db.write({key: r.pack(r.HostQueueRow(row.host, row.domain, row.queued + 1))})
+
+
+def move_ahead(state: Partition) -> None:
+    """Past the log's end."""
+    state.skip_to(1_000)
+    state.checkpoint()
+
+
+@pytest.mark.broker
+def test_verification_tells_right_states_from_wrong_ones(
+    verifying: Verifying, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While they are open, up to their checkpoint and no further; nothing is left in the data folder."""
+    code, verdicts = verifying()
+    assert (code, [one["equal"] for one in verdicts], [one["records"] for one in verdicts]) == (0, [True] * 3, [25] * 3)
+    change_a_row(verifying.states[1])
+    move_ahead(verifying.states[2])
+    code, verdicts = verifying(rows=5)
+    assert code == outcome.DIFFERENT
+    assert [one["equal"] for one in verdicts] == [True, False, False]
+    assert "ahead of the log, which ends at 31" in str(verdicts[2]["reason"])
+    assert [(row["kept"]["kind"], row["kept"]["value"]["queued"]) for row in verdicts[1]["rows"]] == [
+        ("host queue", 481)
+    ]
+    verify(verifying.settings, 5, as_json=False, say=print)
+    assert "1: host queue job=1" in capsys.readouterr().out
+    assert [path.name for path in verifying.settings.run.data.iterdir()] == ["state"]
