@@ -105,6 +105,27 @@ class Cluster:
         summary: dict[str, Any] = json.loads(self.said.read_text().strip().splitlines()[-1])
         return summary
 
+    def reaches(self, share: float, limit_s: float) -> bool:
+        """Wait until the site has served this share of its pages; false when the command ends before."""
+        assert self._run is not None
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end and self._run.poll() is None:
+            if self.site.stats().unique >= share * len(self.urls):
+                return True
+            time.sleep(0.01)
+        return False
+
+    def interrupt(self) -> int:
+        """Ctrl-C, and the command's exit code."""
+        assert self._run is not None
+        self._run.send_signal(signal.SIGINT)
+        return self._run.wait(30)
+
+    def ends(self, limit_s: float) -> int:
+        """Wait for the end; the exit code."""
+        assert self._run is not None
+        return self._run.wait(limit_s)
+
     def tail(self) -> str:
         """What was said last, by the command and by the workers."""
         logs = [self.said, *sorted((self.data / "logs").glob("*.log"))]
