@@ -359,6 +359,30 @@ def verify(rows: int, as_json: bool, **given: Any) -> int:
 
 
 @cli.command()
+@click.argument("url")
+@click.option("--at", metavar="TIME", help="As of then: 2026-11-21T10:30:00 (UTC), or epoch seconds.")
+@click.option("--job", metavar="NAME", help="Only what happened in this job.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_settings_options
+def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) -> int:
+    """Tell the life of one URL from the log: found by whom, refused by which rule, each attempt, page and row."""
+    from . import arguments
+
+    settings = _settings(given)
+    arguments.checked_urls([url])
+    if job:
+        arguments.job_name(job)
+    from .why import moment
+    from .why import why as told
+
+    until = moment(at, time.time()) if at else None
+    with _reachable_log(settings) as reached:
+        for line in told(reached, url, until, job or "", as_json=as_json, report=_report):
+            click.echo(line)
+    return outcome.FINISHED
+
+
+@cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding.")
 @_settings_options
 def doctor(as_json: bool, **given: Any) -> int:

@@ -57,6 +57,15 @@ LEADER_CHANGES = frozenset(
 )
 """Answers of a broker that has just become a partition's leader, or is about to: it is asked again."""
 
+COORDINATOR_CHANGES = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""Answers of a broker that has just started and still reads the groups' offsets: it is asked again."""
+
 FIRST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LAST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -358,10 +367,18 @@ class Admin:
 
     def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
         """What a group has committed on a topic; empty for a group that never was."""
-        asked = self.client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id)], request_timeout=ANSWER_TIMEOUT_S
-        )
-        places = self.result(asked[group_id]).topic_partitions
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            asked = self.client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group_id)], request_timeout=ANSWER_TIMEOUT_S
+            )
+            try:
+                places = asked[group_id].result(ANSWER_TIMEOUT_S + 1).topic_partitions
+                break
+            except KafkaException as error:
+                if error.args[0].code() not in COORDINATOR_CHANGES or time.monotonic() > deadline:
+                    raise self._failed(error) from None
+            time.sleep(POLL_S)
         return {(at.topic, at.partition): at.offset for at in places if at.topic == topic and at.offset >= 0}
 
     def _failed(self, error: KafkaException) -> EngineError:

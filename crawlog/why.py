@@ -1,0 +1,373 @@
+"""`crawlog why URL`: the life of one URL, read from the log and told in the order of time.
+
+Reads the URL's one partition of crawl.urls, the places in crawl.pages that its dones name, its own partition of
+crawl.items, and crawl.dead. Workers may run meanwhile: nothing is written, and nothing of theirs is waited for.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from confluent_kafka import Consumer, TopicPartition
+
+from .schemas import items, pages
+from .schemas.dead import from_headers
+from .streams.canonical import InvalidUrl, serialise
+from .streams.domain import Places, partition_of
+from .streams.errors import Misconfigured
+from .streams.history import Event, History, Offer, Spelling, State, in_order
+from .streams.kafka import TIMEOUT_S, bounds, consumer_config, read
+from .streams.robots import RobotsRules
+from .streams.topics import Admin, Topics, group
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from .streams.settings import Settings
+
+TELL_S = 2.0
+"""After this long, and then as often, the user is told how far the reading is, seconds."""
+
+CHECK_EVERY = 2_000
+"""Records between two looks at the clock."""
+
+MAX_HOPS = 10
+"""Redirects followed from a URL, and back from it."""
+
+Report = Callable[[str], None]
+
+
+class Story(msgspec.Struct):
+    """All that was found; `--json` prints it."""
+
+    url: str
+    domain: str
+    partition: int
+    at: float
+    spellings: list[Spelling]
+    states: list[State]
+    events: list[Event]
+    redirects_from: list[str]
+    redirects_to: list[str]
+    children: int
+    offers: list[Offer]
+    robots: str
+
+
+def moment(text: str, now: float) -> float:
+    """A time as users write it: ISO 8601 (UTC unless it names a zone), or seconds since 1970; UTC epoch seconds.
+
+    Raises: Misconfigured: neither, or later than now.
+    """
+    try:
+        at = float(text)
+    except ValueError:
+        try:
+            read_as = datetime.fromisoformat(text)
+        except ValueError:
+            raise Misconfigured(f"--at {text}: write it as 2026-11-21T10:30:00, in UTC, or as epoch seconds") from None
+        at = (read_as if read_as.tzinfo else read_as.replace(tzinfo=UTC)).timestamp()
+    if at > now:
+        raise Misconfigured(f"--at {text} is later than now, {_clock(now)}")
+    return at
+
+
+class Inquiry:
+    """Reads what the log says of URLs.
+
+    Args:
+        at: Nothing later than this counts, UTC epoch seconds; None for all.
+        only: The job asked for; empty for all.
+    """
+
+    def __init__(self, settings: "Settings", at: float | None, only: str, report: Report) -> None:
+        self._settings = settings
+        self._names = Topics(settings.kafka.prefix)
+        self._places = Places(self._names.partitions(settings))
+        self._at = at
+        self._only = only
+        self._report = report
+
+    def ask(self, url: str) -> Story:
+        """The story of a URL, redirects both ways included."""
+        history = self._read(url)
+        events = [*history.events, *self._pages(history), *self._items(history)]
+        events += self._dead(history, events)
+        back = self._chain(history, _came_from)
+        onward = self._chain(history, self._led_to)
+        now = self._at or time.time()
+        _, end = self._range(self._names.urls, history.place.partition)
+        unknown = not history.states()
+        return Story(
+            url,
+            history.place.domain,
+            history.place.partition,
+            now,
+            history.spellings(),
+            history.states(),
+            list(in_order(events)),
+            back,
+            onward,
+            history.children,
+            history.offers(end, now) if unknown else [],
+            self._robots(history) if unknown else "",
+        )
+
+    # ------------------------------------------------------------------ crawl.urls
+
+    def _read(self, url: str) -> History:
+        history = History(url, self._places, self._only)
+        may_concern, take = history.needle.may_concern, history.take
+        for record in self._records(self._names.urls, history.place.partition):
+            value = record.value()
+            if may_concern(value):
+                take(value, record.offset() or 0, _timestamp(record))
+        return history
+
+    def _records(self, topic: str, partition: int, since: float = 0.0) -> "Iterator[Message]":
+        """A partition's records, up to the time asked for; who waits is told."""
+        start, end = self._range(topic, partition, since)
+        told = time.monotonic()
+        for count, record in enumerate(read(self._settings, topic, partition, start, end)):
+            yield record
+            if count % CHECK_EVERY == 0 and time.monotonic() - told > TELL_S:
+                told = time.monotonic()
+                self._report(f"{topic}[{partition}]: read {record.offset() or 0:,} of {end:,} records")
+
+    def _range(self, topic: str, partition: int, since: float = 0.0) -> tuple[int, int]:
+        start, end = bounds(self._settings, topic, [partition])[partition]
+        if since:
+            start = max(start, self._first_after(topic, partition, since, end))
+        if self._at is not None:
+            end = self._first_after(topic, partition, self._at, end)
+        return start, end
+
+    def _first_after(self, topic: str, partition: int, at: float, end: int) -> int:
+        """Offset of the first record later than a time; the end where there is none."""
+        consumer = Consumer(consumer_config(self._settings))
+        try:
+            asked = TopicPartition(topic, partition, int(at * 1000) + 1)
+            found = consumer.offsets_for_times([asked], TIMEOUT_S)[0].offset
+        finally:
+            consumer.close()
+        return end if found < 0 else min(found, end)
+
+    # ------------------------------------------------------------------ the other topics
+
+    def _pages(self, history: History) -> Iterator[Event]:
+        """Where its pages are, and what they are; those that were trimmed are said to be."""
+        topic = self._names.pages
+        for partition, offset in history.pages:
+            start, end = bounds(self._settings, topic, [partition])[partition]
+            record = (
+                next(read(self._settings, topic, partition, offset, offset + 1), None)
+                if (start <= offset < end)
+                else None
+            )
+            if record is not None and (self._at is None or _timestamp(record) <= self._at):
+                yield self._page(record, partition, offset)
+            elif record is None:
+                done = next(e for e in history.events if e.detail.get("result", {}).get("page") == (partition, offset))
+                what = f"its page is no longer there: crawl.pages[{partition}] begins at {start}"
+                yield Event(done.at, "pages", partition, offset, "page", what, done.job, done.epoch, {"trimmed": True})
+
+    def _is_parsed(self, partition: int, offset: int) -> bool:
+        """Whether parse has done this page; asked of its group, so it is about now."""
+        committed = Admin(self._settings).committed(group("parse"), self._names.pages)
+        return offset < committed.get((self._names.pages, partition), 0)
+
+    def _page(self, record: "Message", partition: int, offset: int) -> Event:
+        body = record.value() or b""
+        try:
+            meta = pages.decode(dict(record.headers() or ()).get(pages.HEADER))  # type: ignore[arg-type]  # bytes or None
+        except ValueError as error:
+            return Event(_timestamp(record), "pages", partition, offset, "page", f"a page that cannot be read: {error}")
+        what = f"page of {len(body):,} bytes"
+        if meta.location:
+            what = f"redirect to {meta.location}"
+        elif meta.error:
+            what = f"page without a body: {meta.error}"
+        elif meta.content_type:
+            what += f", {meta.content_type}" + ("" if meta.kept else ", body not kept")
+        if self._at is None and not self._is_parsed(partition, offset):
+            what += "; not parsed yet, or not committed"
+        detail = {"bytes": len(body), "meta": msgspec.to_builtins(meta)}
+        return Event(_timestamp(record), "pages", partition, offset, "page", what, meta.job, meta.epoch, detail)
+
+    def _items(self, history: History) -> Iterator[Event]:
+        """What parse made of it: records of crawl.items by the URL's keys, from its first page on."""
+        done = [event.at for event in history.events if event.kind == "done"]
+        if not done:
+            return
+        for state in history.states():
+            key = items.key(state.job, state.url)
+            partition = partition_of(key.decode(), self._count())
+            for record in self._records(self._names.items, partition, min(done) - 1.0):
+                if record.key() == key:
+                    yield self._item(record, partition)
+
+    def _count(self) -> int:
+        return self._names.partitions(self._settings)
+
+    def _item(self, record: "Message", partition: int) -> Event:
+        offset, at = record.offset() or 0, _timestamp(record)
+        try:
+            item = items.decode(record.value())
+        except ValueError as error:
+            return Event(at, "items", partition, offset, "items", f"an item record that cannot be read: {error}")
+        rows = [bytes(row) for row in item.items]
+        first = f": {rows[0].decode('utf-8', 'replace')}" if rows else ""
+        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        what = f"parsed by {item.spider or '?'} from page {item.page[0]}:{item.page[1]} → {len(rows)} rows{first}{more}"
+        detail = {"spider": item.spider, "page": list(item.page), "items": [msgspec.json.decode(row) for row in rows]}
+        return Event(at, "items", partition, offset, "items", what, item.job, item.epoch, detail)
+
+    def _dead(self, history: History, events: list[Event]) -> Iterator[Event]:
+        """Dead letters of a record that is told of here, or that name the URL."""
+        places = {(f"{self._settings.kafka.prefix}{event.topic}", event.partition, event.offset) for event in events}
+        spelled = {spelling.url for spelling in history.spellings()} | {history.given, history.serialised}
+        needles = [url.encode() for url in spelled]
+        for record in self._records(self._names.dead, 0):
+            headers = dict(record.headers() or ())
+            letter = from_headers(headers, record.key(), record.value())  # type: ignore[arg-type]  # values are bytes
+            named = headers.get(pages.HEADER) if letter.topic == self._names.pages else letter.value
+            is_ours = (letter.topic, letter.partition, letter.offset) in places
+            if not letter.topic or not (is_ours or any(needle in _bytes(named) for needle in needles)):
+                continue
+            if self._only and letter.job not in ("", self._only):
+                continue
+            where = f"{letter.topic}[{letter.partition}]:{letter.offset}"
+            what = f"dead letter of {letter.stage} for {where}: {letter.error}"
+            detail = {"stage": letter.stage, "record": where, "error": letter.error}
+            yield Event(_timestamp(record), "dead", 0, record.offset() or 0, "dead", what, letter.job, 0, detail)
+
+    # ------------------------------------------------------------------ redirects, robots
+
+    def _chain(self, history: History, step: Callable[[History], str]) -> list[str]:
+        """URLs that redirects lead to, one after the other."""
+        chain: list[str] = []
+        url = step(history)
+        while url and url not in chain and url not in (history.given, history.serialised) and len(chain) < MAX_HOPS:
+            chain.append(url)
+            url = step(self._read(url))
+        return chain
+
+    def _led_to(self, history: History) -> str:
+        """Where its newest page redirects to; empty when it does not, or the page is gone."""
+        if not any(state.status == "redirected" for state in history.states()):
+            return ""
+        metas = [event.detail["meta"] for event in self._pages(history) if "meta" in event.detail]
+        location = next((meta["location"] for meta in reversed(metas) if meta.get("location")), "")
+        try:
+            return serialise(location, history.serialised) if location else ""
+        except InvalidUrl:
+            return ""
+
+    def _robots(self, history: History) -> str:
+        """What robots.txt says, as a worker on this machine has it."""
+        host = history.place.host
+        stored = _cached(self._settings, history.place.partition, b"robots " + host.encode())
+        if stored is None:
+            return f"the robots.txt of {host} is not known on this machine"
+        fetched_at, status, body = msgspec.msgpack.decode(stored)[:3]
+        allowed, rule = RobotsRules.parse(body).allowed(history.serialised, self._settings.robots.token)
+        said = "allows it" if allowed else "forbids it"
+        return f"robots.txt of {host} {said}{f' ({rule})' if rule else ''}; HTTP {status}, read {_clock(fetched_at)}"
+
+
+def _came_from(history: History) -> str:
+    """The page whose redirect led to it first; empty when none did."""
+    founds = (event.detail["found"] for event in history.events if event.kind == "found")
+    return next((found["parent"] for found in founds if found.get("source") == "redirect"), "")
+
+
+def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
+    """A row of a state's cache column; None where there is no such state on this machine, or it cannot be read now."""
+    from rocksdict import AccessType, Options, Rdict
+
+    from .streams.store import CACHE_COLUMN
+
+    folder = settings.run.data / "state" / str(partition)
+    if not folder.is_dir():
+        return None
+    columns = {CACHE_COLUMN: Options(raw_mode=True)}
+    try:
+        state = Rdict(str(folder), Options(raw_mode=True), columns, access_type=AccessType.read_only())
+    except Exception:  # noqa: BLE001  # rocksdict raises bare Exceptions: a folder just made, or being closed
+        return None
+    try:
+        value: bytes | None = state.get_column_family(CACHE_COLUMN).get(key)
+        return value
+    finally:
+        state.close()
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else b""
+
+
+def _timestamp(record: "Message") -> float:
+    return record.timestamp()[1] / 1000
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+# ---------------------------------------------------------------------- telling
+
+
+def lines(story: Story) -> Iterator[str]:
+    """The story for people."""
+    yield story.url
+    for spelling in story.spellings:
+        rules = f" (by {', '.join(spelling.rules)})" if spelling.rules else ""
+        same = " as it is" if spelling.url == story.url else f" {spelling.url}"
+        yield f"  {'in job ' + spelling.job if spelling.job else 'canonical'}:{same}{rules}"
+    yield f"  domain {story.domain}, crawl.urls[{story.partition}]"
+    for state in story.states:
+        yield f"  now {_state(state, story.at)} in job {state.job}"
+    if story.redirects_from:
+        yield f"  redirected here: {' ← '.join(story.redirects_from)}"
+    if story.redirects_to:
+        yield f"  redirects to: {' → '.join(story.redirects_to)}"
+    if story.children:
+        yield f"  gave {story.children} founds of its own domain"
+    yield ""
+    if not story.states:
+        yield f"Nothing was ever found by this URL, as of {_clock(story.at)} UTC."
+        yield from _offered(story)
+    names = {event.job for event in story.events if event.kind != "job"}
+    told = [event for event in story.events if event.kind != "job" or event.job in names]
+    width = max((len(_where(event)) for event in told), default=0)
+    for event in told:
+        job = f"  [{event.job}]" if len(names) > 1 and event.job and event.kind != "job" else ""
+        yield f"{_clock(event.at)}  {_where(event):{width}}  {event.what}{job}"
+
+
+def _where(event: Event) -> str:
+    return f"{event.topic}[{event.partition}]:{event.offset}"
+
+
+def _state(state: State, now: float) -> str:
+    reason = f" ({state.reason})" if state.reason else ""
+    if state.status == "waiting":
+        left = f"due in {state.due_at - now:.0f} s" if state.due_at > now else "due"
+        return f"waiting for attempt {state.attempt + 1}, {left}{reason}"
+    return f"{state.status}{reason}"
+
+
+def _offered(story: Story) -> Iterator[str]:
+    if not story.offers:
+        yield "No job is known that could be offered it."
+    for offer in story.offers:
+        yield f"Found on a page of its domain now, job {offer.job} would take it as: {offer.reason}"
+    yield story.robots
+
+
+def why(settings: "Settings", url: str, at: float | None, job: str, *, as_json: bool, report: Report) -> list[str]:
+    """The lines to print. The log must be reachable."""
+    story = Inquiry(settings, at, job, report).ask(url)
+    return [msgspec.json.encode(story).decode()] if as_json else list(lines(story))

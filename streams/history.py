@@ -1,0 +1,479 @@
+"""The life of one URL, read from its partition of crawl.urls: pure, and by the fold's own verdicts.
+
+A second fold runs over the log of the URL's registrable domain and is watched. What it did with each found and each
+done of the URL is what the owner did with them, so no rule stands here twice: a budget, a depth, a name that joined the
+scope count as they counted then. Records that cannot concern the domain are left out by their bytes, before decoding.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from ..schemas import urls as u
+from ..schemas.progress import JobCounts
+from . import rows as r
+from .canonical import Canonicaliser, InvalidUrl, serialise
+from .domain import Place, Places
+from .fold import Fold, Job
+from .scope import MAX_PARAMS, MAX_REPEATS, MAX_SEGMENTS
+
+FLUSH_ROWS = 50_000
+"""Changed rows after which the scratch state is put in order."""
+
+_OTHER_HOST = re.compile(rb'//[^/"?#]*%')
+"""A host with an escape in it, which may spell any name."""
+
+_OTHER_IP = re.compile(
+    rb'//(?:[^/"?#]*@)?(?!(?:(?:0|[1-9]\d{0,2})\.){3}(?:0|[1-9]\d{0,2})[:/"?#])\d[0-9a-fx.]*[:/"?#]', re.IGNORECASE
+)
+"""A host that WHATWG may read as an IPv4 address."""
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that happened to the URL, and where that stands.
+
+    Attributes:
+        at: UTC epoch seconds, by the log's clock.
+        topic: Which topic, without the prefix.
+        what: For people; `detail` has the same for programs.
+    """
+
+    at: float
+    topic: str
+    partition: int
+    offset: int
+    kind: Literal["job", "found", "done", "page", "items", "dead", "rewind"]
+    what: str
+    job: str = ""
+    epoch: int = 0
+    detail: dict[str, Any] = {}
+
+
+class State(msgspec.Struct, frozen=True):
+    """How a URL stands in a job, at the end of what was read.
+
+    Attributes:
+        status: `queued`, `waiting` for its next attempt, how its last attempt ended, or what its found came to.
+        reason: The rule or the reason that goes with it.
+        due_at: When a waiting one is due, UTC epoch seconds; 0 for the others.
+        page: Where its newest page is.
+    """
+
+    job: str
+    url: str
+    status: str
+    reason: str = ""
+    attempt: int = 0
+    due_at: float = 0.0
+    page: tuple[int, int] | None = None
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a job would do with the URL if a page linked to it now."""
+
+    job: str
+    url: str
+    verdict: str
+    reason: str
+
+
+class Spelling(msgspec.Struct, frozen=True):
+    """What the URL is made into, and by which rules of the job."""
+
+    job: str
+    url: str
+    rules: tuple[str, ...]
+
+
+class Needle:
+    """Tells by its bytes whether a record may concern a domain.
+
+    Canonical URLs hold a domain as it is. Whatever else may spell it (another script, an escape in the host or in the
+    JSON, another form of an IP address) is decoded to be sure.
+    """
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain.encode()
+        self._odd = _OTHER_IP if domain.rpartition(".")[2].isdigit() else _OTHER_HOST
+
+    def may_concern(self, value: bytes | None) -> bool:
+        """False only where no URL of the domain, and no job or epoch record, is in the value."""
+        if not value:
+            return False
+        if self._domain in value or not value.isascii() or b"\\" in value or b'"spec"' in value or b'"rewind"' in value:
+            return True
+        return self._domain in value.lower() or self._odd.search(value) is not None
+
+
+class _Told:
+    """What the fold did since `clear`, as its listener hears it."""
+
+    def __init__(self) -> None:
+        self.heard: set[str] = set()
+        self.rows: dict[bytes, r.QueueRow] = {}
+
+    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002
+        self.heard.add("queued")
+        self.rows[key] = row
+
+    def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002
+        self.heard.add("removed")
+
+    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002
+        self.heard.add("waiting")
+        self.rows[key] = row
+
+    def outdated(self, key: bytes, epoch: int) -> None:  # noqa: ARG002
+        self.heard.add("outdated")
+
+    def job_changed(self, job: int) -> None:
+        """A job's record says for itself what changed."""
+
+
+class _Watched(Fold):
+    """A fold that tells what became of the founds and dones of one URL.
+
+    Args:
+        given: The URL as asked for; in each job it is what the job's canonical rules make of it.
+    """
+
+    def __init__(self, given: str, partition: int, places: Places, rows: r.Rows) -> None:
+        self._given = given
+        self._wanted: dict[tuple[str, int], str] = {}
+        self.met: list[u.FoundUrl] = []
+        self.verdicts: list[tuple[Job, u.FoundUrl, str, str]] = []
+        self.results: list[tuple[Job, u.Result, int, str]] = []
+        self.children = 0
+        self.keys: dict[str, bytes] = {}
+        self._told = _Told()
+        super().__init__(partition, places, rows)
+        self.listener = self._told
+
+    def wanted(self, job: Job | None) -> str:
+        """The URL as this job spells it."""
+        key = (job.name, job.spec.rev) if job is not None else ("", 0)
+        url = self._wanted.get(key)
+        if url is None:
+            canonical = job.canonical if job is not None else _default
+            url = self._wanted[key] = canonical(self._given)
+        return url
+
+    def _place(self, job: Job | None, found: u.FoundUrl) -> tuple[str, Place] | None:
+        placed = super()._place(job, found)
+        wanted = self.wanted(job)
+        if found.parent == wanted:
+            self.children += 1
+        if placed is not None and placed[0] == wanted:
+            self.met.append(found)
+        return placed
+
+    def _offer(self, job: Job, found: u.FoundUrl, placed: tuple[str, Place] | None, sequence: int) -> None:
+        if placed is None or placed[0] != self.wanted(job):
+            super()._offer(job, found, placed, sequence)
+            return
+        if self.met and self.met[-1] is found:
+            self.met.pop()
+        before = msgspec.structs.replace(job.counts, dropped=dict(job.counts.dropped))
+        self._listen()
+        super()._offer(job, found, placed, sequence)
+        self._note_key(job)
+        verdict, reason = _verdict(before, job.counts, self._told.heard)
+        self.verdicts.append((job, found, verdict, reason))
+
+    def _take_result(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
+        if result.url != self.wanted(job):
+            super()._take_result(job, result, epoch, timestamp_s)
+            return
+        self._listen()
+        super()._take_result(job, result, epoch, timestamp_s)
+        self._note_key(job)
+        self.results.append((job, result, epoch, _effect(self._told.heard)))
+
+    def _listen(self) -> None:
+        self._told.heard = set()
+        self._told.rows = {}
+
+    def _note_key(self, job: Job) -> None:
+        for key in self._told.rows:
+            self.keys[job.name] = key
+
+    def standing(self, job: Job) -> tuple[bytes, r.QueueRow] | None:
+        """The URL's row, where it has one: its kind and what it holds."""
+        key = self.keys.get(job.name)
+        stored = self.rows.get(key) if key is not None else None
+        return None if key is None or stored is None else (key[:1], r.read_queued(stored))
+
+
+_default = Canonicaliser(u.CanonicalRules()).canonical
+
+
+def _verdict(before: JobCounts, after: JobCounts, heard: set[str]) -> tuple[str, str]:
+    """What an offer did to the job's counts, which are the fold's own words."""
+    rule = next((name for name, count in after.dropped.items() if count != before.dropped.get(name, 0)), "")
+    if rule:
+        return "dropped", rule
+    if after.seen != before.seen:
+        return "known", ""
+    return ("queued", "") if "queued" in heard else ("nearer", "")
+
+
+def _effect(heard: set[str]) -> str:
+    """What a done did to the URL's row."""
+    if "outdated" in heard:
+        return "outdated"
+    if "removed" not in heard:
+        return "ignored"
+    if "waiting" in heard:
+        return "retry"
+    return "again" if "queued" in heard else "final"
+
+
+class History:
+    """Follows one URL through its partition's log; `take` every record that `needle` lets through, in order.
+
+    Args:
+        url: Any spelling of it.
+        only: Job whose events are told; empty for all.
+
+    Raises: InvalidUrl: it is none.
+    """
+
+    def __init__(self, url: str, places: Places, only: str = "") -> None:
+        self.given = url
+        self.serialised = serialise(url)
+        self.place = places.of(self.serialised)
+        self.needle = Needle(self.place.domain)
+        self.events: list[Event] = []
+        self.pages: list[tuple[int, int]] = []
+        self._only = only
+        self._base = r.Memory()
+        self._rows = r.Rows(self._base)
+        self._fold = _Watched(url, self.place.partition, places, self._rows)
+        self._last: dict[str, State] = {}
+
+    @property
+    def children(self) -> int:
+        """URLs of this domain that were found on it, each as often as it was sent."""
+        return self._fold.children
+
+    # ------------------------------------------------------------------ reading
+
+    def take(self, value: bytes | None, offset: int, timestamp_s: float) -> None:
+        """Fold a record and note what it did to the URL."""
+        fold = self._fold
+        revisions = {name: (job.spec.rev, job.epoch) for name, job in fold.jobs.items()}
+        fold.take(value, offset, timestamp_s)
+        self._note_jobs(revisions, offset, timestamp_s)
+        for job, found, verdict, reason in fold.verdicts:
+            self._note_found(job, found, verdict, reason, offset, timestamp_s)
+        for job, result, epoch, effect in fold.results:
+            self._note_done(job, result, epoch, effect, offset, timestamp_s)
+        for found in fold.met:
+            self._note_parked(found, value, offset, timestamp_s)
+        fold.verdicts.clear()
+        fold.results.clear()
+        fold.met.clear()
+        if len(self._rows.dirty) > FLUSH_ROWS:
+            fold.flush()
+            self._base.write(self._rows.taken())
+
+    def _add(self, event: Event) -> None:
+        if not self._only or event.job == self._only:
+            self.events.append(event)
+
+    def _event(self, kind: Any, what: str, offset: int, at: float, job: Job, **detail: Any) -> Event:
+        return Event(at, "urls", self.place.partition, offset, kind, what, job.name, job.epoch, detail)
+
+    def _note_jobs(self, before: dict[str, tuple[int, int]], offset: int, at: float) -> None:
+        for name, job in self._fold.jobs.items():
+            if before.get(name) != (job.spec.rev, job.epoch) and (job.spec.rev or job.epoch):
+                what = f"job {name}, revision {job.spec.rev}{_epoch(job.epoch)}: {described(job.spec)}"
+                self._add(self._event("job", what, offset, at, job, rev=job.spec.rev, state=job.spec.state))
+
+    def _note_found(self, job: Job, found: u.FoundUrl, verdict: str, reason: str, offset: int, at: float) -> None:
+        url = self._fold.wanted(job)
+        said = explained(verdict, reason, job.spec, found, self.place)
+        spelled = "" if found.url == url else f", spelled {found.url}"
+        what = f"found {_by(found)}, depth {found.depth}{spelled} → {said}"
+        detail = {"verdict": verdict, "rule": reason, "found": msgspec.to_builtins(found)}
+        self._add(self._event("found", what, offset, at, job, **detail))
+        if verdict == "queued" or job.name not in self._last:
+            self._last[job.name] = State(job.name, url, verdict, reason)
+
+    def _note_done(self, job: Job, result: u.Result, epoch: int, effect: str, offset: int, at: float) -> None:
+        what = f"{_attempt(result)}{_EFFECTS[effect]}{_epoch(epoch)}"
+        detail = {"effect": effect, "result": msgspec.to_builtins(result)}
+        self._add(self._event("done", what, offset, at, job, **detail))
+        if result.page is not None and result.page not in self.pages:
+            self.pages.append(result.page)
+        if effect in ("final", "retry"):
+            self._last[job.name] = State(
+                job.name,
+                result.url,
+                result.status,
+                result.rule or result.reason,
+                result.attempt,
+                page=result.page,
+            )
+
+    def _note_parked(self, found: u.FoundUrl, value: bytes | None, offset: int, at: float) -> None:
+        """A found of a job that is not known yet."""
+        name = u.decode(value).job or ""
+        what = f"found {_by(found)}, depth {found.depth} → kept until the record of job {name} comes"
+        detail = {"verdict": "parked", "rule": "", "found": msgspec.to_builtins(found)}
+        self._add(Event(at, "urls", self.place.partition, offset, "found", what, name, 0, detail))
+        self._last.setdefault(name, State(name, self._fold.wanted(None), "parked"))
+
+    # ------------------------------------------------------------------ what it all came to
+
+    def states(self) -> list[State]:
+        """How the URL stands in each job that met it."""
+        states = []
+        for name, last in self._last.items():
+            job = self._fold.jobs.get(name)
+            row = self._fold.standing(job) if job is not None else None
+            if row is not None:
+                kind, queued = row
+                status = "waiting" if kind == b"w" else "queued"
+                due_at = queued.due_ms / 1000
+                last = msgspec.structs.replace(  # noqa: PLW2901
+                    last, status=status, attempt=queued.attempt, due_at=due_at
+                )
+            if not self._only or name == self._only:
+                states.append(last)
+        return states
+
+    def spellings(self) -> list[Spelling]:
+        """What each job makes of the URL; the default rules where there is no job."""
+        jobs = [job for job in self._fold.jobs.values() if not self._only or job.name == self._only]
+        if not jobs:
+            return [Spelling("", self._fold.wanted(None), acting(u.CanonicalRules(), self.serialised))]
+        return [Spelling(job.name, self._fold.wanted(job), acting(job.spec.canonical, self.serialised)) for job in jobs]
+
+    def offers(self, offset: int, now: float) -> list[Offer]:
+        """What each job would do with the URL if a page of its own domain linked to it now; ends the reading.
+
+        Args:
+            offset: The log's end.
+        """
+        fold = self._fold
+        told = []
+        for name, job in list(fold.jobs.items()):
+            if self._only and name != self._only:
+                continue
+            found = u.FoundUrl(fold.wanted(job), 1, 0, "link")
+            fold.take(u.encode(u.UrlsRecord(job=name, epoch=job.epoch, urls=[found])), offset, now)
+            for _, _, verdict, reason in fold.verdicts:
+                said = explained(verdict, reason, job.spec, found, self.place)
+                state = "" if job.running else f" (the job is {job.spec.state})"
+                told.append(Offer(name, found.url, verdict, said + state))
+            fold.verdicts.clear()
+            fold.met.clear()
+        return told
+
+
+# ---------------------------------------------------------------------- words
+
+
+_EFFECTS = {
+    "final": "",
+    "retry": "",
+    "again": " → it had been found nearer meanwhile: queued again",
+    "ignored": " → changed nothing: no such row, or not its next attempt",
+    "outdated": " → changed nothing: the job has left that epoch",
+}
+
+
+def _epoch(epoch: int) -> str:
+    return f" (epoch {epoch})" if epoch else ""
+
+
+def _by(found: u.FoundUrl) -> str:
+    if found.source == "seed":
+        return "as a seed"
+    where = f" on {found.parent}" if found.source == "link" else f" from {found.parent}"
+    hops = f" ({found.hops} in a row)" if found.hops > 1 else ""
+    return f"by {found.source}{hops}{where}"
+
+
+def _attempt(result: u.Result) -> str:
+    parts = [f"attempt {result.attempt}: {result.status}"]
+    if result.http is not None:
+        parts.append(f"HTTP {result.http}")
+    if result.rule:
+        parts.append(f"by {result.reason}: {result.rule}" if result.reason else f"by {result.rule}")
+    elif result.reason:
+        parts.append(result.reason)
+    if result.took_s:
+        parts.append(f"{result.took_s:.3f} s")
+    if result.next_at > 0:
+        parts.append(f"again in {result.delay_s:.1f} s")
+    if result.host_wait_s:
+        parts.append(f"the host rests {result.host_wait_s:.1f} s")
+    return ", ".join(parts)
+
+
+def described(spec: u.JobSpec) -> str:
+    """A job's rules in a line: those that may refuse a URL."""
+    names = ", ".join(spec.scope.names[:3]) + (", …" if len(spec.scope.names) > 3 else "")
+    parts = [f"scope {spec.scope.kind}" + (f" ({names})" if names else "")]
+    for name, value in (
+        ("include", spec.scope.include),
+        ("exclude", spec.scope.exclude),
+        ("depth ≤", spec.max_depth),
+        ("pages ≤", spec.max_pages),
+        ("per domain ≤", spec.max_pages_per_domain),
+    ):
+        if value is not None and value != ():
+            parts.append(f"{name} {' '.join(value) if isinstance(value, tuple) else value}")
+    return ", ".join(parts) + ("" if spec.state == "running" else f"; {spec.state}")
+
+
+def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place: Place) -> str:
+    """A verdict of the fold in words, with the value of the rule that decided."""
+    if verdict == "queued":
+        return "queued"
+    if verdict == "known":
+        return "known already"
+    if verdict == "nearer":
+        return "known, but found nearer: its depth was lowered"
+    scope = spec.scope
+    said = {
+        "scope": f"{place.domain if scope.kind == 'domain' else place.host} is not in scope {scope.kind}",
+        "depth": f"depth {found.depth} is over {spec.max_depth}",
+        "redirects": f"{found.hops} redirects in a row are over {spec.max_redirects}",
+        "url_length": f"longer than {spec.max_url_length} characters",
+        "exclude": f"matches scope.exclude {' '.join(scope.exclude)}",
+        "include": f"matches none of scope.include {' '.join(scope.include)}",
+        "domain_budget": f"{place.domain} has had its {spec.max_pages_per_domain} URLs",
+        "trap_params": f"{MAX_PARAMS} query parameters or more",
+        "trap_path": f"over {MAX_SEGMENTS} path segments, or one of them over {MAX_REPEATS} times",
+    }.get(rule, "")
+    return f"dropped by {rule}" + (f": {said}" if said else "")
+
+
+def acting(rules: u.CanonicalRules, url: str) -> tuple[str, ...]:
+    """Names of the canonical rules that change a URL, each tried alone."""
+    fields = u.CanonicalRules.__struct_fields__
+    off = u.CanonicalRules(**{name: _off(getattr(rules, name)) for name in fields})
+    plain = Canonicaliser(off).canonical(url)
+    alone = (
+        (name, Canonicaliser(msgspec.structs.replace(off, **{name: getattr(rules, name)})).canonical(url))
+        for name in fields
+    )
+    return tuple(f"canonical.{name}" for name, changed in alone if changed != plain)
+
+
+def _off(value: Any) -> Any:
+    return type(value)() if isinstance(value, (tuple, bool, str, int)) else value
+
+
+def in_order(events: Iterable[Event]) -> Iterator[Event]:
+    """Events by time; of one instant, in the order of the way: found, done, page, items."""
+    way = {"job": 0, "rewind": 1, "found": 2, "page": 3, "done": 4, "items": 5, "dead": 6}
+    return iter(sorted(events, key=lambda event: (event.at, way[event.kind], event.offset)))
+
+
+__all__ = ["Event", "History", "InvalidUrl", "Offer", "Spelling", "State", "in_order"]

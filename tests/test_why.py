@@ -1,0 +1,116 @@
+"""`crawlog why` over a log written by hand: every topic it reads, and the time it is asked as of."""
+
+import json
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from crawlog.schemas import dead, items, pages
+from crawlog.schemas import urls as u
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.producer import Producer
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics, ensure
+from crawlog.why import Inquiry, moment, why
+
+URL = "http://a.example/x"
+TARGET = "http://a.example/y"
+SPEC = u.JobSpec(scope=u.ScopeSpec(kind="any"))
+ROW = b'{"url":"http://a.example/y"}'
+
+
+class Log:
+    """Writes records where workers would."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.names = Topics(settings.kafka.prefix)
+        self.partition = Places(settings.kafka.partitions).of(URL).partition
+        self._producer = Producer(settings, "test")
+
+    def urls(self, **fields: object) -> None:
+        """One record of crawl.urls."""
+        record = u.UrlsRecord(job="j", **fields)  # type: ignore[arg-type]  # the record's own fields
+        self._producer.send(self.names.urls, u.encode(record), partition=self.partition)
+        self._producer.flush(10)
+
+    def page(self, url: str, body: bytes, **fields: object) -> tuple[int, int]:
+        """One page; its place."""
+        meta = pages.PageMeta(url, "j", **fields)  # type: ignore[arg-type]  # the record's own fields
+        places: list[tuple[int, int]] = []
+        self.send(self.names.pages, body, [(pages.HEADER, pages.encode(meta))], lambda *at: places.append(at))
+        return places[0]
+
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        headers: list[tuple[str, bytes]] | None = None,
+        acknowledged: Callable[[int, int], None] | None = None,
+        key: bytes | None = None,
+    ) -> None:
+        """One record, acknowledged."""
+        at = self.partition if topic == self.names.pages else 0 if topic == self.names.dead else None
+        self._producer.send(topic, value, key=key, partition=at, headers=headers, on_delivery=acknowledged)
+        self._producer.flush(10)
+
+
+@pytest.mark.broker
+def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
+    """A redirect, its target with page, row and dead letter; then the same as of an earlier time."""
+    ensure(cluster)
+    log = Log(cluster)
+    log.urls(spec=SPEC)
+    log.urls(urls=[u.FoundUrl(URL)])
+    moved = log.page(URL, b"", http=302, location="/y")
+    log.urls(results=[u.Result(URL, 1 << 16, "redirected", http=302, page=moved)])
+    log.urls(urls=[u.FoundUrl(TARGET, 0, 0, "redirect", URL, 1)])
+    time.sleep(0.02)
+    before = time.time()
+    time.sleep(0.02)
+    place = log.page(TARGET, b"<title>", http=200, content_type="text/html")
+    log.urls(results=[u.Result(TARGET, 3 << 16, "fetched", http=200, page=place)])
+    record = items.ItemsRecord("j", TARGET, place, [msgspec.Raw(ROW)], spider="default@1")
+    log.send(log.names.items, items.encode(record), key=items.key("j", TARGET))
+    letter = dead.DeadLetter(log.names.pages, *place, "parse", "ValueError: no", job="j")
+    log.send(log.names.dead, b"<title>", letter.headers())
+
+    story = Inquiry(cluster, None, "", lambda _: None).ask(TARGET + "?utm_source=z")
+    assert [event.kind for event in story.events] == ["job", "found", "page", "done", "items", "dead"]
+    assert [(state.status, state.page) for state in story.states] == [("fetched", place)]
+    assert (story.redirects_from, story.redirects_to) == ([URL], [])
+    assert story.events[4].what.endswith("1 rows: " + ROW.decode())
+    assert "not parsed yet" in story.events[2].what
+    assert Inquiry(cluster, None, "", lambda _: None).ask(URL).redirects_to == [TARGET]
+
+    earlier = Inquiry(cluster, before, "", lambda _: None).ask(TARGET)
+    assert [event.kind for event in earlier.events] == ["job", "found"]
+    assert earlier.states[0].status == "queued"
+
+    unknown = "\n".join(why(cluster, "http://a.example/z", None, "", as_json=False, report=lambda _: None))
+    assert "Nothing was ever found by this URL" in unknown
+    assert "job j would take it as: queued" in unknown
+    assert json.loads(why(cluster, URL, None, "j", as_json=True, report=lambda _: None)[0])["domain"] == "a.example"
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("0", 0.0),
+        ("1700000000.5", 1_700_000_000.5),
+        ("2023-11-14T22:13:20", 1_700_000_000.0),
+        ("2023-11-14T23:13:20+01:00", 1_700_000_000.0),
+    ],
+)
+def test_a_time_is_written_in_either_form(text: str, at: float) -> None:
+    """UTC where no zone is named."""
+    assert moment(text, 1.8e9) == at
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2100-01-01"])
+def test_a_time_that_is_none_or_to_come_is_told(text: str) -> None:
+    """With the form that is meant."""
+    with pytest.raises(Misconfigured, match=text):
+        moment(text, 1.8e9)
