@@ -1,0 +1,230 @@
+"""The fetch stage without a cluster: its own state and dispatcher, a log in memory, a web that says what it is told."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from crawlog.agents import fetch, frontier
+from crawlog.agents.fetch import Fetcher
+from crawlog.agents.frontier import Stage
+from crawlog.agents.http import Answer
+from crawlog.schemas import pages as pg
+from crawlog.schemas import urls as u
+from crawlog.streams import store
+from crawlog.streams.domain import Places
+from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.settings import Settings
+
+URLS, PAGES = "crawl.urls", "crawl.pages"
+
+
+class Record(NamedTuple):
+    """A record of the log in memory."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
+
+class Log:
+    """Stands in for the producer: a record is acknowledged, and crawl.urls folded, in the next turns of the loop."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.records: list[Record] = []
+        self.ends: Counter[str] = Counter()
+        self.fold: Callable[[int, Record], None] = lambda _offset, _record: None
+        self.is_silent = False
+        self.outstanding = 0
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        on_delivery: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Put a record on its way; for ever, where the log is silent."""
+        self.outstanding += 1
+        record = Record(topic, key, value, headers or [])
+        if not self.is_silent:
+            asyncio.get_running_loop().call_soon(self._append, record, partition or 0, on_delivery)
+
+    def _append(self, record: Record, partition: int, on_delivery: Callable[[int, int], None] | None) -> None:
+        offset = self.ends[record.topic]
+        self.ends[record.topic] += 1
+        self.records.append(record)
+        self.outstanding -= 1
+        if on_delivery is not None:
+            on_delivery(partition, offset)
+        if record.topic == URLS:
+            asyncio.get_running_loop().call_soon(self.fold, offset, record)
+
+    def poll(self) -> int:
+        """Nothing comes back by being asked."""
+        return 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Nothing to serve."""
+        await stop.wait()
+
+    @property
+    def pages(self) -> list[tuple[pg.PageMeta, bytes]]:
+        """What crawl.pages holds."""
+        return [(pg.decode(dict(r.headers)[pg.HEADER]), r.value or b"") for r in self.records if r.topic == PAGES]
+
+    @property
+    def dones(self) -> list[u.Result]:
+        """What crawl.urls says became of URLs."""
+        records = [u.decode(record.value) for record in self.records if record.topic == URLS]
+        return [result for record in records for result in record.results or []]
+
+
+@dataclass
+class Web:
+    """Stands in for the client.
+
+    Attributes:
+        latency_s: How long an answer takes, by URL; `any` for all others.
+        addresses: Of host names; each its own where none is named.
+        before: Called with each URL before it is answered.
+    """
+
+    latency_s: dict[str, float] = field(default_factory=lambda: {"any": 0.0})
+    addresses: dict[str, str] = field(default_factory=dict)
+    robots: bytes | None = None
+    before: Callable[[str], None] = lambda _url: None
+    asked: list[tuple[float, str]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    under_way: set[str] = field(default_factory=set)
+    most: int = 0
+
+    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None) -> Answer:  # noqa: ARG002  # the client's
+        """An HTML page, or the robots.txt."""
+        self.asked.append((time.monotonic(), url))
+        self.under_way.add(url)
+        self.most = max(self.most, len(self.under_way))
+        try:
+            self.before(url)
+            await asyncio.sleep(self.latency_s.get(url, self.latency_s["any"]))
+        finally:
+            self.under_way.discard(url)
+        self.ended.append(url)
+        answer = Answer(200)
+        answer.content_type, answer.kept, answer.body = "text/html", True, b"<title>x</title>"
+        if url.endswith("/robots.txt"):
+            answer.http, answer.body = (404, b"") if self.robots is None else (200, self.robots)
+        return answer
+
+    async def address(self, origin: str) -> str:
+        """Where a host is."""
+        name = urlsplit(origin).hostname or ""
+        return self.addresses.get(name, name)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def times(self, url: str) -> int:
+        """How often a URL was asked for."""
+        return sum(one == url for _, one in self.asked)
+
+
+class World:
+    """One partition and its fetcher, running."""
+
+    def __init__(self, stage: Stage, fetcher: Fetcher, log: Log, web: Web) -> None:
+        self.stage = stage
+        self.fetcher = fetcher
+        self.log = log
+        self.web = web
+        log.fold = self.fold
+
+    def fold(self, offset: int, record: Record) -> None:
+        """What the agent does with a record."""
+        self.stage.take(0, offset, record.key, record.value, time.time())
+        self.stage.wake()
+
+    def job(self, name: str = "j", rev: int = 1, **changes: Any) -> None:
+        """A job record."""
+        spec = u.JobSpec(rev=rev, scope=u.ScopeSpec(kind="any"), **changes)
+        self.log.send(URLS, u.encode(u.UrlsRecord(job=name, spec=spec)))
+
+    def find(self, *urls: str, job: str = "j") -> None:
+        """Founds."""
+        self.log.send(URLS, u.encode(u.UrlsRecord(job=job, urls=[u.FoundUrl(url) for url in urls])))
+
+    def became(self) -> dict[str, tuple[str, str, str]]:
+        """(status, reason, rule) of each URL's last done."""
+        return {done.url: (done.status, done.reason, done.rule) for done in self.log.dones}
+
+    async def until(self, holds: Callable[[], Any], limit_s: float = 10.0) -> None:
+        """Wait until something holds."""
+        end = time.monotonic() + limit_s
+        while not holds():
+            if time.monotonic() > end:
+                pytest.fail(f"in vain for {limit_s} s; done: {self.became()}, asked: {self.web.asked}")
+            await asyncio.sleep(0.005)
+
+    async def all_done(self, *urls: str) -> None:
+        """Wait until every URL has a done, and the log holds it."""
+        await self.until(lambda: set(urls) <= self.became().keys() and not self.fetcher.places)
+
+
+def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
+    """Settings with others by dotted name."""
+    for name, value in changes.items():
+        section, _, item = name.partition(".")
+        new = getattr(settings, section).model_copy(update={item: value})
+        settings = settings.model_copy(update={section: new})
+    return settings
+
+
+PLAIN = {"politeness.delay_s": 0.0, "robots.obey": False, "fetch.retry_delay_s": 0.0, "fetch.user_agent": "tester"}
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, web: Web | None = None, **settings: Any
+) -> AsyncIterator[World]:
+    """A world that runs; settings by name, with `__` for the dot."""
+    web = web or Web()
+    changes = PLAIN | {"run.data": folder} | {name.replace("__", "."): value for name, value in settings.items()}
+    app = SimpleNamespace(
+        crawl=changed(Settings(), changes),
+        worker_name="fetch-0",
+        lease=SimpleNamespace(held=lambda _now: True),
+        watchdog=SimpleNamespace(beat=lambda: None),
+        positions=SimpleNamespace(done=lambda *_: None),
+    )
+    monkeypatch.setattr(frontier, "Producer", Log)
+    monkeypatch.setattr(fetch, "Client", lambda *_: web)
+    stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
+    log: Log = stage.producer  # type: ignore[assignment]  # patched above
+    fetcher = Fetcher(stage)
+    world = World(stage, fetcher, log, web)
+    memory, identity = store.Memory(8), LogIdentity("cluster", "topic")
+    stage._opened[0] = store.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
+    stage._go_live()
+    dispatching = asyncio.create_task(fetcher.run())
+    try:
+        world.job()
+        yield world
+    finally:
+        dispatching.cancel()
+        await asyncio.wait([dispatching])
+        for task in list(fetcher._running):
+            task.cancel()
+        await asyncio.sleep(0)
+        stage._close()

@@ -1,0 +1,124 @@
+"""The fetch service: how many requests at a time, to whom, and what becomes of them."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fetching import Web, running  # a helper beside the tests
+
+
+def hosts(number: int, path: str = "x") -> list[str]:
+    """One URL on each of so many hosts, each a domain of its own."""
+    return [f"http://host{n}.com/{path}" for n in range(number)]
+
+
+async def test_a_url_becomes_a_page_and_then_a_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The done names the page's place in the log."""
+    async with running(tmp_path, monkeypatch) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert [(meta.url, body) for meta, body in world.log.pages] == [("http://a.com/x", b"<title>x</title>")]
+        assert [(done.status, done.page) for done in world.log.dones] == [("fetched", (0, 0))]
+
+
+@pytest.mark.parametrize("per_ip", [1, 2])
+async def test_hosts_of_one_address_share_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_ip: int
+) -> None:
+    """As many requests at a time as `politeness.per_ip` says; other addresses are not held up."""
+    web = Web({"any": 0.03}, {f"host{n}.com": "192.0.2.1" for n in range(6)})
+    urls, other = hosts(6), "http://elsewhere.com/"
+    most_at_address = 0
+
+    def look(_url: str) -> None:
+        nonlocal most_at_address
+        most_at_address = max(most_at_address, len(web.under_way - {other}))
+
+    web.before = look
+    async with running(tmp_path, monkeypatch, web, politeness__per_ip=per_ip) as world:
+        world.find(*urls, other)
+        await world.until(lambda: web.times(other))
+        assert len(web.ended) <= per_ip, "elsewhere waited for nobody"
+        await world.all_done(*urls, other)
+    assert most_at_address == per_ip
+    assert [web.times(url) for url in urls] == [1] * 6, "a host that waits for its address asks nothing meanwhile"
+
+
+async def test_without_a_limit_the_hosts_of_an_address_are_asked_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0 is no limit, and costs no look at the address."""
+    web = Web({"any": 0.05}, {f"host{n}.com": "192.0.2.1" for n in range(6)})
+    async with running(tmp_path, monkeypatch, web) as world:
+        world.find(*hosts(6))
+        await world.all_done(*hosts(6))
+    assert web.most == 6
+
+
+async def test_a_place_is_free_when_the_done_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kill repeats is bounded by the places: while the log is silent no more URLs are asked for."""
+    async with running(tmp_path, monkeypatch, fetch__concurrency=4) as world:
+        await asyncio.sleep(0.01)
+        world.find(*hosts(20))
+        await asyncio.sleep(0)
+        world.log.is_silent = True
+        await asyncio.sleep(0.2)
+        assert len(world.web.asked) == 4
+
+
+async def test_unparsed_pages_hold_fetching_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked for at the limit; when parse has caught up, it goes on, and the watchdog knew that it waited."""
+    beats = 0
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+
+    async with running(tmp_path, monkeypatch, log__max_unparsed_mb=1) as world:
+        world.stage.app.watchdog.beat = beat  # type: ignore[method-assign]
+        pressure = world.fetcher._pages.pressure
+        pressure.wrote(0, 0, 2 << 20)
+        world.find(*hosts(5))
+        await asyncio.sleep(0.2)
+        assert world.web.asked == []
+        assert beats
+        pressure.parsed(0, 1, 1)
+        await world.all_done(*hosts(5))
+
+
+async def test_half_the_limit_slows_fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer requests at a time, as the limit comes near."""
+    async with running(tmp_path, monkeypatch, Web({"any": 0.05}), log__max_unparsed_mb=1) as world:
+        world.fetcher._pages.pressure.wrote(0, 0, int(0.99 * (1 << 20)))
+        world.find(*hosts(20))
+        await world.until(lambda: len(world.web.ended) == 20)
+    assert world.web.most <= 0.03 * 256
+
+
+async def test_a_drain_lets_requests_end_and_asks_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was under way is in the log when it returns; what waited is not touched."""
+    async with running(tmp_path, monkeypatch, Web({"any": 0.2}), fetch__concurrency=4) as world:
+        world.find(*hosts(8))
+        await world.until(lambda: len(world.web.asked) == 4)
+        world.stage.rebalance_started()
+        await world.fetcher.drain()
+        assert len(world.log.dones) == len(world.log.pages) == len(world.web.asked) == 4
+
+
+async def test_a_drain_gives_back_what_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a trace: no page, no done."""
+    monkeypatch.setattr("crawlog.agents.fetch.DRAIN_S", 0.1)
+    web = Web({"any": 0.05, "http://host0.com/x": 60.0})
+    async with running(tmp_path, monkeypatch, web, fetch__concurrency=4) as world:
+        world.find(*hosts(4))
+        await world.until(lambda: len(world.web.asked) == 4)
+        world.stage.rebalance_started()
+        began = time.monotonic()
+        await world.fetcher.drain()
+        assert time.monotonic() - began < 1.0
+        assert sorted(world.became()) == hosts(4)[1:]
+        assert not world.fetcher.places

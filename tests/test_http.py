@@ -1,0 +1,250 @@
+"""One request and its limits, against servers that answer byte by byte what they are told to."""
+
+import asyncio
+import gzip
+import time
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from crawlog.agents.http import DRAINED_BYTES, Answer, Client, LeaseLost
+from crawlog.streams.settings import Settings
+
+LIMIT = 10_000
+HTML = "Content-Type: text/html\r\n"
+
+Speak = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+def settings(**fetch: Any) -> Settings:
+    """Small limits; loopback is allowed."""
+    base = Settings()
+    limits = {"max_body_bytes": LIMIT, "timeout_s": 5.0} | fetch
+    network = base.network.model_copy(update={"allow_private": True})
+    return base.model_copy(update={"fetch": base.fetch.model_copy(update=limits), "network": network})
+
+
+def says(*parts: bytes, rest_s: float = 0.0) -> Speak:
+    """Write the parts, with a rest before each but the first; stop at the client's first sign of disinterest."""
+
+    async def speak(out: asyncio.StreamWriter) -> None:
+        for number, part in enumerate(parts):
+            if number:
+                await asyncio.sleep(rest_s)
+            out.write(part)
+            await out.drain()
+
+    return speak
+
+
+def response(body: bytes, headers: str = HTML, status: str = "200 OK") -> bytes:
+    """A whole response of known length."""
+    return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def chunked(*chunks: bytes, headers: str = HTML) -> list[bytes]:
+    """A response of unknown length, in parts; it never says that it has ended."""
+    head = f"HTTP/1.1 200 OK\r\n{headers}Transfer-Encoding: chunked\r\n\r\n".encode()
+    return [head, *(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)]
+
+
+class Web:
+    """A server with one answer, the requests it got, and how many connections it saw."""
+
+    def __init__(self, speak: Speak) -> None:
+        self.speak = speak
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._serving: set[asyncio.Task[None]] = set()
+
+    def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One connection more."""
+        self.connections += 1
+        self._serving.add(asyncio.create_task(self._serve(from_client, to_client)))
+
+    async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Until the client or the answer ends it."""
+        try:
+            while True:
+                self.requests.append(await from_client.readuntil(b"\r\n\r\n"))
+                await self.speak(to_client)
+        except (asyncio.IncompleteReadError, OSError):
+            return
+        finally:
+            to_client.transport.abort()
+
+    async def close(self) -> None:
+        """End all connections."""
+        for serving in self._serving:
+            serving.cancel()
+        await asyncio.wait(self._serving or {asyncio.create_task(asyncio.sleep(0))})
+
+
+@asynccontextmanager
+async def talk(
+    speak: Speak, may_ask: Callable[[], bool] = lambda: True, **fetch: Any
+) -> AsyncIterator[tuple[Client, Web, str]]:
+    """A client, a server that speaks so, and its URL."""
+    web = Web(speak)
+    server = await asyncio.start_server(web.serve, "127.0.0.1", 0)
+    client = Client(settings(**fetch), "tester", may_ask)
+    try:
+        yield client, web, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/page"
+    finally:
+        await client.close()
+        server.close()
+        await web.close()
+
+
+async def got(speak: Speak, **fetch: Any) -> Answer:
+    """The answer to one request."""
+    async with talk(speak, **fetch) as (client, _, url):
+        return await client.get(url)
+
+
+def squeezed(body: bytes, coding: str) -> bytes:
+    """A body in a content coding."""
+    return gzip.compress(body) if coding == "gzip" else zlib.compress(body)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(0, True), (LIMIT, True), (LIMIT + 1, False)])
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_body_up_to_the_limit_is_kept_whole(size: int, kept: bool, is_chunked: bool) -> None:
+    """One byte more and none of it is: the result says so."""
+    body = b"x" * size
+    parts = [*chunked(*([body] if body else [])), b"0\r\n\r\n"] if is_chunked else [response(body)]
+    answer = await got(says(*parts))
+    assert (answer.http, answer.kept, answer.body) == (200, kept, body if kept else b"")
+    assert answer.error == ("" if kept else "too_large")
+
+
+async def test_an_endless_body_is_cut_off_at_the_limit() -> None:
+    """At the limit, not at the timeout; and the connection is not used again."""
+    endless = chunked(*[b"x" * 4000] * 100)
+    async with talk(says(*endless, rest_s=0.01)) as (client, web, url):
+        began = time.monotonic()
+        assert (await client.get(url)).error == "too_large"
+        assert time.monotonic() - began < 1.0
+        await client.get(url)
+        assert web.connections == 2
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_decompression_bomb_stays_small(coding: str) -> None:
+    """100 MB in 100 kB: what is unpacked counts, and is given up long before it is all there."""
+    bomb = squeezed(bytes(100 << 20), coding)
+    tracemalloc.start()
+    try:
+        answer = await got(says(response(bomb, f"{HTML}Content-Encoding: {coding}\r\n")))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (answer.error, answer.kept, answer.body) == ("too_large", False, b"")
+    assert peak_bytes < 8 << 20
+
+
+async def test_a_packed_body_is_unpacked() -> None:
+    """Its own length may be known and small; what counts is what it holds."""
+    packed = response(squeezed(b"x" * LIMIT, "gzip"), f"{HTML}Content-Encoding: gzip\r\n")
+    assert (await got(says(packed))).body == b"x" * LIMIT
+
+
+async def test_what_is_no_gzip_is_a_bad_body() -> None:
+    """A result with a reason, and no half of a body."""
+    answer = await got(says(response(b"no gzip at all", f"{HTML}Content-Encoding: gzip\r\n")))
+    assert (answer.http, answer.error, answer.body, answer.kept) == (200, "bad_body", b"", False)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[], [b"HTTP/1.1 200 OK\r\n"], [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], chunked(*[b"x"] * 100)],
+    ids=["no answer", "half a head", "no body", "a byte now and then"],
+)
+async def test_the_whole_request_has_a_limit(parts: list[bytes]) -> None:
+    """However the time is spent: also a byte now and then does not stretch it."""
+    began = time.monotonic()
+    answer = await got(says(*parts, rest_s=0.05), timeout_s=0.3)
+    assert answer.error == "timeout"
+    assert not answer.kept
+    assert 0.25 < time.monotonic() - began < 2.0
+    assert answer.took_s > 0.25
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_told_and_not_followed(status: int) -> None:
+    """Each hop is a URL of its own, for the frontier."""
+    async with talk(says(response(b"", "Location: /elsewhere\r\n", f"{status} Moved"))) as (client, web, url):
+        answer = await client.get(url)
+    assert (answer.http, answer.location, len(web.requests)) == (status, "/elsewhere", 1)
+
+
+async def test_only_a_redirect_has_a_location() -> None:
+    """A 201 may name one too."""
+    assert (await got(says(response(b"", f"{HTML}Location: /x\r\n", "201 Created")))).location == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", None], "bad_body"),
+        ([b"", None], "disconnected"),
+        ([b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n"], "bad_http"),
+        ([b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n"], "bad_http"),
+    ],
+    ids=["cut off", "hung up", "no HTTP", "an endless header"],
+)
+async def test_a_failure_is_one_word(parts: list[bytes | None], error: str) -> None:
+    """Nothing that a server says raises."""
+
+    async def speak(out: asyncio.StreamWriter) -> None:
+        for part in parts:
+            if part is None:
+                raise ConnectionError
+            out.write(part)
+            await out.drain()
+
+    answer = await got(speak)
+    assert (answer.error, answer.body, answer.kept) == (error, b"", False)
+
+
+async def test_nobody_there_is_a_failure_to_connect() -> None:
+    """A port that nobody listens at."""
+    async with talk(says(b"")) as (client, _, _):
+        assert (await client.get("http://127.0.0.1:1/")).error == "connect"
+
+
+@pytest.mark.parametrize(("size", "connections"), [(DRAINED_BYTES, 1), (100 * DRAINED_BYTES, 2)])
+async def test_a_body_that_nobody_wants_is_not_kept(size: int, connections: int) -> None:
+    """Of a small one the rest is read, for the connection's sake; a larger one is cut off."""
+    async with talk(says(response(b"x" * size, "Content-Type: video/mp4\r\n"))) as (client, web, url):
+        answers = [await client.get(url) for _ in range(2)]
+    assert [(answer.http, answer.kept, answer.body, answer.error) for answer in answers] == [(200, False, b"", "")] * 2
+    assert web.connections == connections
+
+
+async def test_robots_txt_of_any_type_is_kept_up_to_its_own_limit() -> None:
+    """RFC 9309 2.5: what lies beyond is left out, and the rest counts."""
+    async with talk(says(response(b"x" * 5000, "Content-Type: video/mp4\r\n"))) as (client, _, url):
+        answer = await client.get(url, any_type=True, max_bytes=100)
+    assert (answer.body, answer.kept, answer.error) == (b"x" * 100, True, "")
+
+
+async def test_a_lost_lease_sends_nothing() -> None:
+    """It is asked last, once the connection stands."""
+    async with talk(says(response(b"")), may_ask=lambda: False) as (client, web, url):
+        with pytest.raises(LeaseLost):
+            await client.get(url)
+    assert web.requests == []
+
+
+async def test_the_request_says_who_asks() -> None:
+    """And in which codings it may be answered."""
+    async with talk(says(response(b"", HTML))) as (client, web, url):
+        await client.get(url)
+    assert b"User-Agent: tester\r\n" in web.requests[0]
+    assert b"Accept-Encoding: gzip, deflate, br, zstd\r\n" in web.requests[0]
+    assert b"Cookie" not in web.requests[0]

@@ -1,0 +1,131 @@
+"""What is known of crawl.pages, and what may be cut from it: only what is parsed, and old."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlog.agents import pages
+from crawlog.agents.pages import PagesLog
+from crawlog.streams.kafka import bounds, consumer_config
+from crawlog.streams.pressure import Pressure
+from crawlog.streams.producer import Producer
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics, ensure, group
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(("unparsed_mb", "allowed"), [(0, 100), (50, 100), (75, 50), (99, 2), (100, 0), (500, 0)])
+def test_from_half_the_limit_on_fewer_requests_are_allowed(unparsed_mb: int, allowed: int) -> None:
+    """None at the limit."""
+    pressure = Pressure(100 * MB)
+    pressure.wrote(0, 0, unparsed_mb * MB)
+    assert pressure.allowed(100) == allowed
+
+
+def test_pages_of_another_worker_count_with_our_mean_size() -> None:
+    """A new owner has written nothing: it knows records, not bytes."""
+    pressure = Pressure(100 * MB)
+    pressure.parsed(0, 0, 10)
+    assert pressure.unparsed_bytes == 0
+    pressure.wrote(0, 10, 3 * MB)
+    pressure.parsed(0, 0, 11)
+    assert pressure.unparsed_bytes == 33 * MB
+    pressure.parsed(0, 11, 11)
+    assert pressure.unparsed_bytes == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100), st.booleans()), max_size=60))
+def test_what_is_parsed_no_longer_counts(steps: list[tuple[int, int, bool]]) -> None:
+    """Whatever the order of writes and looks: when all is parsed nothing is left, and it is never less than nothing."""
+    pressure = Pressure(MB)
+    ends: dict[int, int] = {}
+    for partition, size, look in steps:
+        end = ends.get(partition, 0)
+        if look:
+            pressure.parsed(partition, min(size, end), end)
+        else:
+            pressure.wrote(partition, end, size)
+            ends[partition] = end + 1
+        assert pressure.unparsed_bytes >= 0
+    for partition, end in ends.items():
+        pressure.parsed(partition, end, end)
+    assert pressure.unparsed_bytes == 0
+
+
+class Trimmed:
+    """Stands in for the cluster: what offsets a time has, and what was cut."""
+
+    def __init__(self, young_from: dict[int, int]) -> None:
+        self.young_from = young_from
+        self.cut: dict[int, int] = {}
+        self.asked_ms: set[int] = set()
+
+    def offsets_for_times(self, times: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        """The first offset that is as young; -1 where all are older."""
+        self.asked_ms |= {place.offset for place in times}
+        return [TopicPartition("pages", place.partition, self.young_from[place.partition]) for place in times]
+
+    def __call__(self, _config: dict[str, Any]) -> "Trimmed":
+        """As an admin client."""
+        return self
+
+    def delete_records(self, places: list[TopicPartition]) -> dict[TopicPartition, Any]:
+        """Cut."""
+        self.cut = {place.partition: place.offset for place in places}
+        return {}
+
+
+def test_only_what_is_parsed_and_old_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never by time alone: what is not parsed stays, however old; and what is parsed stays for its days."""
+    cluster = Trimmed({0: 10, 1: 10, 2: -1, 3: 0})
+    monkeypatch.setattr(pages, "AdminClient", cluster)
+    monkeypatch.setattr("crawlog.agents.pages.kafka_config", lambda _: {})
+    monkeypatch.setattr("time.time", lambda: 1_000_000.0)
+    PagesLog(Settings(), "pages")._trim(cluster, {0: 7, 1: 12, 2: 5, 3: 9})  # type: ignore[arg-type]
+    assert cluster.cut == {0: 7, 1: 10, 2: 5, 3: 0}
+    assert cluster.asked_ms == {(1_000_000 - 7 * 86_400) * 1000}
+
+
+@pytest.fixture
+def log_of_pages(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Settings, PagesLog]]:
+    """Ten pages in one partition, four of them parsed; pages are old at once."""
+    settings = cluster.model_copy(update={"log": cluster.log.model_copy(update={"pages_keep_days": 1e-9})})
+    ensure(settings)
+    topic = Topics(settings.kafka.prefix).pages
+    producer = Producer(settings, "test")
+    for _ in range(10):
+        producer.send(topic, b"x" * 100, partition=3)
+    assert producer.flush(10)
+    parse = Consumer(consumer_config(settings, group=group("parse")))
+    parse.commit(offsets=[TopicPartition(topic, 3, 4)], asynchronous=False)
+    parse.close()
+    kept = PagesLog(settings, topic)
+    yield settings, kept
+    kept.close()
+
+
+@pytest.mark.broker
+async def test_a_look_learns_how_far_parse_is_and_cuts_what_is_old(
+    log_of_pages: tuple[Settings, PagesLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a real cluster: six of ten pages are left."""
+    settings, kept = log_of_pages
+    kept.pressure.wrote(3, 9, 100)
+    await kept.look([3])
+    assert kept.pressure.unparsed_bytes == 100 + 5 * 100
+    topic = Topics(settings.kafka.prefix).pages
+    assert bounds(settings, topic, [3])[3] == (0, 10), "it is not looked for old pages each time"
+    monkeypatch.setattr(pages, "TRIM_S", 0.0)
+    await kept.look([3])
+    assert bounds(settings, topic, [3])[3] == (4, 10)
+
+
+async def test_a_look_at_nothing_asks_nobody() -> None:
+    """A worker without partitions needs no connection."""
+    await PagesLog(Settings(), "nowhere").look([])
