@@ -30,6 +30,7 @@ _HARMLESS = 10_000_000
 _SMALL = 32 * 1024
 """A page of fewer bytes cannot nest deeply enough to matter: 0.15 s at worst."""
 
+_TEMPLATE_END = b"</template"
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
 _NOT_NESTING = frozenset(
     b"a area base basefont bgsound body br col colgroup dd dt embed head hr html img input keygen li link meta optgroup"
@@ -82,7 +83,16 @@ def _parsed(body: bytes, content_type: str) -> LexborHTMLParser:
     encoding = charset.decide(body, content_type)
     if encoding != "utf-8" and not (encoding == charset.FALLBACK and body.isascii()):
         body = charset.text_in(body, encoding).encode()
-    return LexborHTMLParser(flattened(body))  # it replaces what is not UTF-8 itself
+    return LexborHTMLParser(flattened(opened(body)))  # it replaces what is not UTF-8 itself
+
+
+def opened(html: bytes) -> bytes:
+    """A page whose templates are elements like others: a script or a shadow root will show their links."""
+    return (
+        html.replace(b"<template", b"<templat-").replace(_TEMPLATE_END, b"</templat-")
+        if _TEMPLATE_END in html
+        else html
+    )
 
 
 def flattened(html: bytes) -> bytes:

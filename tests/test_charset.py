@@ -73,6 +73,15 @@ def test_the_mark_decides_then_the_header_then_the_meta_then_the_bytes(
         (b"\xff\xfex\x00", "", "x"),
         (b"anything", "hz-gb-2312", "\ufffd"),
         (b"\x82\xa0", "sjis", "あ"),
+        (b"\x87\x40\xfa\x5c\xa0\x80\x82<", "shift_jis", "①纊\ufffd\x80\ufffd<"),
+        (b"\xad\xa1\xfc\xee\xa1\xc1\x8f\xa2\xb7\x8e\xb1\x8f\xa1", "euc-jp", "①黑\uff5e\uff5eｱ\ufffd"),
+        (b"\xa4<\xa4\x80\x8f\xff<", "euc-jp", "\ufffd<\ufffd\ufffd<"),
+        (b"\x1b$B-!\x1b(J\\~\x1b(I1\x1b(Bx\x80", "iso-2022-jp", "①\xa5\u203eｱx\ufffd"),
+        (b"\x1b$B\x1b(B\x1b!\x1b$B$", "iso-2022-jp", "\ufffd\ufffd!\ufffd"),
+        (b"\x80\xa3\xa0\xa8\xbc\x81\x35\xf4\x37\xfe\x59", "gbk", "€\u3000ḿ\ue7c7\u9fb4"),
+        (b"\x81\x30\x81\x30\x84\x32\x81\x30\x81\x30\x81", "gb18030", "\x80\ufffd\ufffd"),
+        (b"\xa1\x45\xa2\x41\xa1\xfe\x87\x7a\xa3\xe1\xff\x81", "big5", "\u2027\u2215\uff0f㡵€\ufffd\ufffd"),
+        (b"\xb0\xa1\x81\x41\x81\x20\xff", "euc-kr", "가갂\ufffd \ufffd"),
     ],
 )
 def test_bytes_are_what_whatwg_says(body: bytes, charset: str, text: str) -> None:
