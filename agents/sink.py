@@ -1,7 +1,8 @@
 """The sink: reads crawl.items in micro-batches and folds them into one file of one job.
 
 What it is for stands in the environment; one worker has the state and all partitions, a second one waits before it
-joins the group. The truth is the state's offset: reading starts there, and what the group commits only follows it.
+joins the group. The truth is the state's offset: reading starts there, and what the group commits only follows it. But
+a commit that is not ours is an order to read from there: `crawlog replay` replays a sink so, and so does Kafka's tool.
 
 Order, for each batch: dead letters acknowledged → rows in the file → state in one batch → positions.
 """
@@ -20,10 +21,12 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import Progress
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import CrawlError, RetryLater
-from crawlog.streams.kafka import bounds, identity, read
+from crawlog.streams.kafka import bounds, commits, identity, read
+from crawlog.streams.positions import OURS
 from crawlog.streams.producer import Producer
 from crawlog.streams.results import Results
 from crawlog.streams.sinks import Entry, Sink, entry, sink_from
+from crawlog.streams.topics import group
 
 from . import progress
 
@@ -89,12 +92,16 @@ class SinkStage:
         self._settings = settings
         self._items, self._dead = topics
         self._producer = producer
+        self._group = group(f"sink-{results.sink.id}")
         self._one_at_a_time = asyncio.Lock()
 
     async def starts(self, partitions: Iterable[int]) -> dict[int, int]:
         """Where reading starts: the state's offsets, or from the beginning where the log is not the one it knows."""
-        held = await asyncio.to_thread(bounds, self._settings, self._items, sorted(partitions))
+        numbers = sorted(partitions)
+        held = await asyncio.to_thread(bounds, self._settings, self._items, numbers)
+        made = await asyncio.to_thread(commits, self._settings, self._group, self._items, numbers)
         async with self._one_at_a_time:
+            self._obey({at: offset for at, (offset, by) in made.items() if by != OURS}, held)
             known = self.results.meta.offsets
             past = {at: known[at] for at, (_, end) in held.items() if known.get(at, 0) > end}
             if past:
@@ -103,6 +110,22 @@ class SinkStage:
             known = self.results.meta.offsets
             self.results.fold([(at, first - 1, None) for at, (first, _) in held.items() if known.get(at, 0) < first])
             return {at: self.results.meta.offsets.get(at, 0) for at in held}
+
+    def _obey(self, orders: dict[int, int], held: dict[int, tuple[int, int]]) -> None:
+        """Go where somebody moved the group; back to the log's start everywhere means that all rows are made anew.
+
+        Our next commit ends the order. A kill before that only has the same records read once more. A state that is
+        new or was emptied takes none: it is filled from the log's start.
+        """
+        known = self.results.meta.offsets
+        moved = {at: offset for at, offset in orders.items() if known and offset != known.get(at, 0)}
+        if not moved:
+            return
+        log.warning("sink_moved", reason="the group's offsets were reset", offsets=moved)
+        if all(orders.get(at, known.get(at, 0)) <= first for at, (first, _) in held.items()):
+            self.results.begin_again()
+        else:
+            self.results.move(moved)
 
     async def fold(self, batch: list[Record]) -> dict[int, int]:
         """Fold records, in the order of each partition; afterwards all before the offsets returned is durable."""

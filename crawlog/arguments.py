@@ -1,11 +1,13 @@
 """What users type where no setting stands behind it: URLs, `--workers`, files."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, get_args
 
 from .streams.canonical import InvalidUrl, serialise
 from .streams.errors import Misconfigured
+from .streams.offsets import Kind
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
@@ -114,3 +116,22 @@ def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:
     if not path.absolute().parent.is_dir():
         raise Misconfigured(f"-o {path}: there is no folder {path.parent}")
     return path
+
+
+def reset_target(given: Mapping[str, Any]) -> tuple[Kind, str | int]:
+    """The one option of `crawlog replay` that names a target, and its value.
+
+    Args:
+        given: Values by parameter name; None or False where the option was not given.
+
+    Raises: Misconfigured: none, or several.
+    """
+    named = [(kind, given[kind.replace("-", "_")]) for kind in get_args(Kind)]
+    chosen = [(kind, value) for kind, value in named if value is not None and value is not False]
+    if len(chosen) != 1:
+        several = f"; got {' and '.join(f'--{kind}' for kind, _ in chosen)}" if chosen else ""
+        raise Misconfigured(f"where to? Give one of {', '.join(f'--{kind}' for kind, _ in named)}{several}")
+    kind, value = chosen[0]
+    if value is True:
+        return kind, ""
+    return kind, value if isinstance(value, int) else str(value)

@@ -383,6 +383,41 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
 
 
 @cli.command()
+@click.option("--group", metavar="GROUP", required=True, help="parse, sink, fetch, or one sink by its id or FILE.")
+@click.option("--to-earliest", is_flag=True, help="To the log's first record.")
+@click.option("--to-latest", is_flag=True, help="To the log's end: what lies before is skipped.")
+@click.option("--to-current", is_flag=True, help="To where the group is; for --export.")
+@click.option("--to-datetime", metavar="T", help="To the first record at or after T, ISO 8601; UTC without a zone.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="So long back from now, e.g. PT15M.")
+@click.option("--shift-by", metavar="N", type=int, help="N records on, or back where N is negative.")
+@click.option("--to-offset", metavar="N", type=int, help="To this offset.")
+@click.option("--from-file", metavar="FILE", type=click.Path(path_type=Path), help="To the offsets of a CSV file.")
+@click.option("--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help="Only these partitions.")
+@click.option("--dry-run", is_flag=True, help="Show the plan only; the default.")
+@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--export", is_flag=True, help="Print the plan as CSV for --from-file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a group.")
+@_settings_options
+def replay(group: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **rest: Any) -> int:
+    """Move a group in its log, so that what is stored is worked on again; options as in kafka-consumer-groups.
+
+    Example: crawlog replay --group parse --to-earliest --execute
+    """
+    from . import arguments
+
+    kind, value = arguments.reset_target(rest)
+    if dry_run and execute:
+        raise Misconfigured("--dry-run and --execute are opposites: give one of them")
+    settings = _settings(rest)
+    from .replay import Order
+    from .replay import replay as move
+
+    order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"])
+    with _reachable_log(settings) as reached:
+        return move(reached, order, _report)
+
+
+@cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding.")
 @_settings_options
 def doctor(as_json: bool, **given: Any) -> int:

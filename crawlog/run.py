@@ -79,6 +79,7 @@ class Summary:
     resumed: bool = False
     counts: JobCounts = field(default_factory=lambda: JobCounts(dropped={}))
     pages: int = 0
+    parsed: int = 0
     dead: int = 0
     took_s: float = 0.0
     output: str | None = None
@@ -90,7 +91,7 @@ class Summary:
         for name in JobCounts.__struct_fields__:
             if name not in ("folded", "in_flight"):
                 values[name] = getattr(self.counts, name)
-        values |= {name: getattr(self, name) for name in ("pages", "dead", "output", "rows")}
+        values |= {name: getattr(self, name) for name in ("pages", "parsed", "dead", "output", "rows")}
         return json.dumps(values | {"took_s": round(self.took_s, 3)})
 
     def lines(self) -> list[str]:
@@ -108,6 +109,8 @@ class Summary:
             told.append(f"  {counts.fetched} fetched, {counts.redirected} redirected, {counts.failed} failed")
             told.append(f"  {counts.refused} refused, {counts.queued} queued")
             told.append(f"  this run: {self.pages} pages in {self.took_s:.1f} s{rate}")
+        if self.parsed > self.pages:
+            told.append(f"  {self.parsed - self.pages} stored pages were parsed again")
         if self.output and self.rows is not None:
             told.append(f"  {self.rows} rows in {self.output}")
         if self.dead:
@@ -143,7 +146,9 @@ def run(  # noqa: PLR0913  # the command's own options
                 Run(order, summary, supervisor, shown, started).until_finished()
             finally:
                 shown.close()
-                summary.counts, summary.pages = supervisor.picture.counts(summary.job), supervisor.picture.pages()
+                picture = supervisor.picture
+                summary.counts = picture.counts(summary.job)
+                summary.pages, summary.parsed = picture.pages(), picture.pages("parse")
                 summary.took_s = time.monotonic() - started
     except Stop as stop:
         code = stop.exit_code
@@ -229,7 +234,7 @@ class Run:
 
         if self._end is None or self.order.job:  # a named job may have been given more seeds
             return False
-        if self.watch.lag("parse"):
+        if self.watch.lag("parse") or (self._sink and self.watch.lag("sink", self._sink.id)):
             return False
         ends = dict(enumerate(self.watch.ends("sink")))
         return self._sink is None or is_complete(self.settings.run.data, self._sink, ends)

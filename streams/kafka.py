@@ -169,6 +169,27 @@ def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int,
         consumer.close()
 
 
+def commits(settings: "Settings", group: str, topic: str, partitions: list[int]) -> dict[int, tuple[int, str]]:
+    """Offset and metadata of what a group has committed, by partition; those without a commit are left out.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    consumer = Consumer(consumer_config(settings, group))
+    until = time.monotonic() + TIMEOUT_S
+    try:
+        while True:
+            try:
+                found = consumer.committed([TopicPartition(topic, at) for at in partitions], TIMEOUT_S)
+            except KafkaException as error:
+                if not passes(error.args[0]) or time.monotonic() > until:
+                    raise _unanswered(settings, topic, error) from error
+                time.sleep(AGAIN_S)
+            else:
+                return {one.partition: (one.offset, one.metadata or "") for one in found if one.offset >= 0}
+    finally:
+        consumer.close()
+
+
 def read(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
     """The records at offsets [start, end) of one partition, as far as they exist; ends by position, not by silence.
 

@@ -22,7 +22,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from .lease import Lease, boottime
-from .positions import Range
+from .positions import OURS, Range
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -144,7 +144,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """In the thread: commit; False when the group moved on or the broker refused. Retries while it is away."""
         consumer = self.client()
         assigned = consumer.assignment()
-        wanted = {tp: OffsetAndMetadata(offset, "") for tp, offset in offsets.items() if tp in assigned}
+        wanted = {tp: OffsetAndMetadata(offset, OURS) for tp, offset in offsets.items() if tp in assigned}
         if len(wanted) < len(offsets):
             return False
         try:

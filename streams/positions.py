@@ -17,6 +17,11 @@ Commit = Callable[[dict[int, int]], Awaitable[bool]]
 """Writes offsets for the group; False when the broker did not take them."""
 
 
+OURS = "crawlog"
+"""Metadata of each commit of a worker. Who moves a group's offsets by hand, with Kafka's own tool or with
+`crawlog replay`, commits without it: that is how a stage that keeps its own offset knows an order."""
+
+
 class Range(NamedTuple):
     """What the log holds of one partition.
 

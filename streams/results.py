@@ -32,6 +32,8 @@ from .sinks import STDOUT, Entry, Sink
 
 VERSION = 1
 FINAL = "final.json"
+SINK = "sink.json"
+"""What the sink is, for whoever looks at the folder."""
 LOCK_S = 1.0
 """Pause before asking again for what another process has, seconds."""
 
@@ -123,6 +125,7 @@ class Results:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self._folder / "lock")
         try:
+            _replace(self._folder / SINK, msgspec.json.encode(sink))
             self._db = self._open()
             self.meta = self._checked(log)
             self._file = self._fitted()
@@ -192,6 +195,11 @@ class Results:
         """Forget all rows: crawl.items is read from offset 0."""
         self._forgotten(self.meta.log)
         os.ftruncate(self._file, 0)
+
+    def move(self, offsets: Mapping[int, int]) -> None:
+        """Go on reading elsewhere; rows stay, and a record that comes a second time changes nothing."""
+        moved = msgspec.structs.replace(self.meta, offsets={**self.meta.offsets, **offsets})
+        self._write(WriteBatch(raw_mode=True), moved)
 
     def sync(self) -> None:
         """What was written survives a power cut."""
@@ -359,6 +367,15 @@ def is_complete(data: Path, sink: Sink, ends: Mapping[int, int]) -> bool:
     if final is None or sink.output == STDOUT or not final.is_at(Path(sink.output)):
         return False
     return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
+
+
+def known_sinks(data: Path) -> list[Sink]:
+    """The sinks that have a state here."""
+    found = []
+    for path in sorted(data.glob(f"sinks/*/{SINK}")):
+        with suppress(OSError, ValueError):
+            found.append(msgspec.json.decode(path.read_bytes(), type=Sink))
+    return found
 
 
 def final_of(folder: Path) -> Final | None:

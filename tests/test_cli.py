@@ -58,6 +58,10 @@ def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         (["worker", "fetsch"], "'fetch', 'parse', 'sink'"),
         (["worker", "fetch"], "Start one with `crawlog up`"),
         (["probe", "nonsense"], "there are: normalize"),
+        (["replay", "--group", "parse"], "Give one of --to-earliest, --to-latest"),
+        (["replay", "--to-latest", "--shift-by", "0", "--group", "parse"], "got --to-latest and --shift-by"),
+        (["replay", "--group", "parse", "--to-latest", "--dry-run", "--execute"], "are opposites"),
+        (["replay", "--to-latest"], "--group"),
         (["rnu"], "Did you mean `crawlog run`?"),
         (["settings", "-s", "x.y=1"], "unknown setting 'x.y'"),
     ],
@@ -241,7 +245,8 @@ def test_help_and_version_need_no_client() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "up", "down", "status", "worker", "seed", "topics", "why", "doctor", "settings", "probe"]
+    "command",
+    ["run", "up", "down", "status", "worker", "seed", "topics", "why", "replay", "doctor", "settings", "probe"],
 )
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--help` on standard output, exit code 0."""

@@ -81,12 +81,14 @@ class Bench:
     def __init__(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log = [value(n) for n in range(10)]
         self.first = 0
+        self.commits: dict[int, tuple[int, str]] = {}
         self.data = data
         self.sink = sink_of("j", str(data / "out.jsonl"))
         self.producer = FakeProducer()
         self.results = Results(data, self.sink, LOG)
         self.stage = SinkStage(Settings(), ("t.items", "t.dead"), self.results, self.producer)  # type: ignore[arg-type]
         monkeypatch.setattr(agent, "bounds", lambda *_: {0: (self.first, len(self.log))})
+        monkeypatch.setattr(agent, "commits", lambda *_: self.commits)
         monkeypatch.setattr(agent, "read", self._read)
 
     def _read(self, _s: object, _t: str, _p: int, start: int, end: int) -> Iterator[Kept]:
@@ -115,6 +117,42 @@ async def test_reading_starts_at_the_offset_of_the_state(bench: Bench) -> None:
     assert await bench.stage.starts({0}) == {0: 0}
     assert await bench.stage.fold(bench.records(0, 1, 2)) == {0: 3}
     assert await bench.stage.starts({0}) == {0: 3}
+
+
+@pytest.mark.parametrize(
+    ("commit", "start", "rows"),
+    [
+        ((1, "crawlog"), 3, [0, 1, 2]),
+        ((1, ""), 1, [0, 1, 2]),
+        ((0, ""), 0, []),
+        ((5, ""), 5, [0, 1, 2]),
+        ((3, ""), 3, [0, 1, 2]),
+    ],
+)
+async def test_a_commit_that_is_not_ours_is_an_order(
+    bench: Bench, commit: tuple[int, str], start: int, rows: list[int]
+) -> None:
+    """Our own only follows the state; back to the log's start all rows are made anew."""
+    await bench.stage.fold(bench.records(0, 1, 2))
+    bench.commits = {0: commit}
+    assert await bench.stage.starts({0}) == {0: start}
+    assert bench.rows() == rows
+    await bench.stage.fold(bench.records(*range(start, 10)))
+    assert bench.rows() == [0, 1, 2, *range(max(start, 3), 10)]
+
+
+async def test_a_state_that_is_empty_takes_no_orders(bench: Bench) -> None:
+    """A file that was deleted with its state is filled from the first record on, whatever was committed."""
+    bench.commits = {0: (5, "")}
+    assert await bench.stage.starts({0}) == {0: 0}
+
+
+async def test_an_order_for_a_trimmed_log_begins_with_what_is_left(bench: Bench) -> None:
+    """The first record that is there counts as the start."""
+    await bench.stage.fold(bench.records(*range(8)))
+    bench.first, bench.commits = 4, {0: (4, "")}
+    assert await bench.stage.starts({0}) == {0: 4}
+    assert bench.rows() == []
 
 
 async def test_records_that_were_left_out_are_read_again(bench: Bench) -> None:

@@ -1,0 +1,269 @@
+"""`crawlog replay`: moves a group to another place in its log, so that what is stored is worked on again.
+
+Plans, shows the plan on standard output, and with `--execute` moves; nothing is read or written by it otherwise. The
+workers do the rest: `crawlog up`, or the next `crawlog run` of a job, works off what the group then has before it.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import outcome
+from .streams import groups, offsets
+from .streams.errors import Misconfigured
+from .streams.groups import Group
+from .streams.offsets import Move, Target
+from .streams.topics import Admin
+from .supervisor import Holder, holder
+
+if TYPE_CHECKING:
+    from .streams.settings import Settings
+
+POLL_S = 0.2
+"""Between two looks at a group that is to become empty."""
+
+GRACE_S = 1.0
+"""Beyond the session timeout: the broker notices a little later."""
+
+WORK = {
+    "parse": ("pages", "parsed again"),
+    "sink": ("item records", "taken again"),
+    "fetch": ("records", "forgotten: what they found is crawled again in a new epoch"),
+}
+"""What a group's records are, and what becomes of them."""
+
+NEXT = {
+    "parse": "`crawlog run` of the job, the same command again, parses them and makes its FILE anew;"
+    " `crawlog up` parses them too",
+    "sink": "`crawlog run` of the job, the same command again, fills its FILE anew",
+    "fetch": "`crawlog run` of the job, the same command again, or `crawlog up` goes on from there",
+}
+
+HEAD = ("GROUP", "TOPIC", "PARTITION", "BEFORE", "AFTER", "RECORDS", "FROM", "TO")
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the user asked for.
+
+    Attributes:
+        group: A stage, a group's name, a sink's id or file.
+        kind: Which option names the target, and `value` what it says.
+        topics: Of `--topic`.
+    """
+
+    group: str
+    kind: offsets.Kind
+    value: str | int = ""
+    topics: Sequence[str] = ()
+    execute: bool = False
+    export: bool = False
+    as_json: bool = False
+
+
+class Plan(NamedTuple):
+    """The moves of one group, with the log's times of the first and last record of each."""
+
+    group: Group
+    moves: list[Move]
+    times_ms: Mapping[int, tuple[int, int]]
+
+    @property
+    def again(self) -> int:
+        """Records that will be read again."""
+        return sum(move.records for move in self.moves if not move.is_skip)
+
+    @property
+    def skipped(self) -> int:
+        """Records that will not be read."""
+        return sum(move.records for move in self.moves if move.is_skip)
+
+    @property
+    def gone(self) -> int:
+        """Records that were meant and are not in the log any more."""
+        return sum(move.gone for move in self.moves)
+
+    @property
+    def span_ms(self) -> tuple[int, int] | None:
+        """From the first record to the last, by the log's times."""
+        if not self.times_ms:
+            return None
+        return min(first for first, _ in self.times_ms.values()), max(last for _, last in self.times_ms.values())
+
+
+def replay(settings: "Settings", order: Order, report: Report) -> int:
+    """Shows the plan, and executes it when asked to; returns the exit code."""
+    admin = Admin(settings)
+    found = groups.named(admin, order.group)
+    now_ms = int(time.time() * 1000)
+    plans = [_plan(admin, one, order, now_ms, report) for one in found]
+    live = groups.members(admin, (one.name for one in found))
+    if order.execute:
+        _until_empty(admin, found, live, report)
+        for plan in plans:
+            _execute(admin, plan, report)
+    if order.export:
+        sys.stdout.write(offsets.exported([(plan.group.name, plan.group.topic, plan.moves) for plan in plans]))
+    elif order.as_json:
+        sys.stdout.writelines(json.dumps(_as_json(plan, order)) + "\n" for plan in plans)
+    else:
+        sys.stdout.write(_table(plans) + "\n")
+    _tell(plans, live, order, report)
+    return outcome.FINISHED
+
+
+# --- the plan -------------------------------------------------------------------------------------------------------
+
+
+def _plan(admin: Admin, of: Group, order: Order, now_ms: int, report: Report) -> Plan:
+    partitions = offsets.chosen(of.topic, groups.count(admin, of.topic), order.topics)
+    held = groups.held(admin, of, partitions)
+    if of.stage == "fetch" and order.topics:
+        raise Misconfigured("--topic: a rewind takes every partition, as links lead from one to another")
+    target = _target(of, order, now_ms)
+    times = groups.offsets_at(admin, of.topic, held, target.number) if target.is_time else None
+    moves, warnings = offsets.plan(of.topic, target, held, times)
+    for warning in warnings:
+        report(warning)
+    return Plan(of, moves, groups.times_ms(admin.settings, of.topic, moves))
+
+
+def _target(of: Group, order: Order, now_ms: int) -> Target:
+    value = order.value
+    if order.kind == "to-datetime":
+        return Target(order.kind, offsets.moment_ms(str(value)))
+    if order.kind == "by-duration":
+        return Target(order.kind, now_ms - offsets.duration_ms(str(value)))
+    if order.kind == "from-file":
+        return Target(order.kind, offsets=offsets.imported(_read(Path(str(value))), of.name, of.topic))
+    return Target(order.kind, int(value or 0))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"--from-file {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+# --- what is done ---------------------------------------------------------------------------------------------------
+
+
+def _until_empty(admin: Admin, found: Sequence[Group], live: list[str], report: Report) -> None:
+    """Wait for members that died without a word to be forgotten by the broker; one that lives is not waited for.
+
+    Raises: Misconfigured: a group is live.
+    """
+    data, limit_s = admin.settings.run.data, admin.settings.kafka.session_timeout_s + GRACE_S
+    deadline = time.monotonic() + limit_s
+    if live and holder(data) is None:
+        report(f"waiting up to {limit_s:.0f} s for the group to empty ({'; '.join(live)})")
+        while live and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            live = groups.members(admin, (one.name for one in found))
+    if live:
+        raise Misconfigured(f"{_live(live)}, so it cannot be moved.\n{_how_to_stop(holder(data), data)}")
+
+
+def _live(live: Sequence[str]) -> str:
+    return f"the group is live ({'; '.join(live)})"
+
+
+def _how_to_stop(by: Holder | None, data: Path) -> str:
+    if by is None:
+        return "Stop its workers (Ctrl-C of `crawlog run`, `crawlog down`, or the service that runs them), then replay."
+    if by.what == "up":
+        return f"Stop it with `crawlog down --data {data}`, replay, and start it again with `crawlog up`."
+    return f"Stop `crawlog {by.what}` with Ctrl-C where it runs, or with `kill {by.pid}`; replay, and run it again."
+
+
+def _execute(admin: Admin, plan: Plan, report: Report) -> None:
+    if plan.group.stage != "fetch":
+        groups.move(admin, plan.group, plan.moves)
+        return
+    if find_spec("crawlog.streams.rewind") is None:
+        raise Misconfigured("this crawlog cannot rewind a crawl yet; the plan above is what it would do")
+    rewind = import_module("crawlog.streams.rewind").rewind
+    epoch = rewind(admin.settings, {move.partition: move.after for move in plan.moves})
+    report(f"rewound: what is found from now on belongs to epoch {epoch}")
+
+
+# --- what is shown --------------------------------------------------------------------------------------------------
+
+
+def _table(plans: Sequence[Plan]) -> str:
+    lines: list[tuple[str, ...]] = [HEAD]
+    for plan in plans:
+        for move in plan.moves:
+            times = [_time(at) for at in plan.times_ms.get(move.partition, ())] or ["", ""]
+            before = "-" if move.before is None else str(move.before)
+            count = f"{-move.records:,}" if move.is_skip else f"{move.records:,}"
+            place = plan.group.name, plan.group.topic, str(move.partition)
+            lines.append((*place, before, str(move.after), count, *times))
+        span = [_time(at) for at in plan.span_ms or ()] or ["", ""]
+        lines.append(("total", "", "", "", "", f"{plan.again - plan.skipped:,}", *span))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if 2 <= column <= 5 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _as_json(plan: Plan, order: Order) -> dict[str, Any]:
+    fields = ("partition", "before", "after", "records", "gone")
+    return {
+        "group": plan.group.name,
+        "topic": plan.group.topic,
+        "executed": order.execute,
+        "again": plan.again,
+        "skipped": plan.skipped,
+        "gone": plan.gone,
+        "partitions": [
+            {name: getattr(move, name) for name in fields} | {"times_ms": plan.times_ms.get(move.partition)}
+            for move in plan.moves
+        ],
+    }
+
+
+def _tell(plans: Sequence[Plan], live: Sequence[str], order: Order, report: Report) -> None:
+    """What the plan means, in words, and what to do next."""
+    for plan in plans:
+        for line in _meaning(plan, order):
+            report(line)
+    if not order.execute:
+        if live:
+            report(f"{_live(live)}: it must be stopped before --execute")
+        report("dry run: nothing was changed; --execute does it")
+    elif any(plan.again for plan in plans):
+        report(f"next: {NEXT[plans[0].group.stage]}")
+
+
+def _meaning(plan: Plan, order: Order) -> list[str]:
+    things, fate = WORK[plan.group.stage]
+    of = f" ({plan.group.of})" if plan.group.of else ""
+    verb = "are" if order.execute else "would be"
+    lines = [f"{plan.group.name}{of}: {plan.again:,} {things} {verb} {fate}"]
+    if not plan.moves or all(move.first == move.end == 0 == move.after for move in plan.moves):
+        lines = [f"{plan.group.name}{of}: {plan.group.topic} holds no record there, so nothing to replay"]
+    if plan.skipped:
+        lines.append(f"{plan.group.name}: {plan.skipped:,} {things} {verb} skipped")
+    if plan.gone:
+        most = "up to " if order.kind in ("to-datetime", "by-duration") else ""
+        lines.append(f"{plan.group.name}: {most}{plan.gone:,} {things} are gone: {plan.group.topic} was trimmed")
+    return lines

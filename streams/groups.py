@@ -1,0 +1,189 @@
+"""The consumer groups of a crawl, as `crawlog replay` sees them: who they are, what they hold, and how they are moved.
+
+A group can be moved only while it has no members: the broker refuses otherwise. For crawlog-parse the group's commit is
+where it goes on. A sink's truth is its state, which takes a commit that crawlog has not made itself for an order (see
+the sink's agent). Of crawlog-fetch the truth is the fold, so it is rewound by a record in its log.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it does not re-export it
+
+from .errors import EngineError, Misconfigured
+from .kafka import TIMEOUT_S, consumer_config, passes, take
+from .positions import Range
+from .results import known_sinks
+from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, Admin, Topics, group
+
+if TYPE_CHECKING:
+    from .offsets import Move
+    from .settings import Settings
+
+STAGES = ("parse", "sink", "fetch")
+
+EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
+
+
+class Group(NamedTuple):
+    """A consumer group.
+
+    Attributes:
+        of: What a sink writes: `job J to FILE`; empty where this machine does not know.
+    """
+
+    name: str
+    stage: str
+    topic: str
+    of: str = ""
+
+
+def named(admin: Admin, text: str) -> list[Group]:
+    """The groups that a user means: a stage, a group's full name, a sink's id, or the file that it writes.
+
+    Raises: Misconfigured: there is none of that name; those that there are are told.
+    """
+    topics = Topics(admin.settings.kafka.prefix)
+    for stage, topic in (("parse", topics.pages), ("fetch", topics.urls)):
+        if text in (stage, group(stage)):
+            return [Group(group(stage), stage, topic)]
+    sinks = _sinks(admin, topics.items)
+    if text in ("sink", group("sink")):
+        if not sinks:
+            raise Misconfigured(
+                f"no sink has read {topics.items} yet: `crawlog run … -o FILE` is one, and a new one is filled from the"
+                " first record on"
+            )
+        return list(sinks.values())
+    ids = {text, group(f"sink-{text}"), group(text), group(f"sink-{_id_of(admin.settings.run.data, text)}")}
+    if found := [sink for name, sink in sinks.items() if name in ids]:
+        return found
+    there = ["parse", "sink", "fetch", *(name.removeprefix("crawlog-") for name in sinks)]
+    raise Misconfigured(f"there is no group {text!r}; there are: {', '.join(there)}")
+
+
+def _sinks(admin: Admin, topic: str) -> dict[str, Group]:
+    known = {sink.id: f"job {sink.job} to {sink.output}" for sink in known_sinks(admin.settings.run.data)}
+    prefix = group("sink-")
+    return {
+        name: Group(name, "sink", topic, known.get(name.removeprefix(prefix), ""))
+        for name in admin.groups(prefix)
+        if admin.committed(name, topic)
+    }
+
+
+def _id_of(data: Path, output: str) -> str:
+    """The sink that writes a file; the one of the newest epoch where there are several."""
+    path = str(Path(output).absolute())
+    found = sorted((sink for sink in known_sinks(data) if sink.output == path), key=lambda sink: sink.epoch)
+    return found[-1].id if found else ""
+
+
+def held(admin: Admin, of: Group, partitions: Iterable[int] | None = None) -> dict[int, Range]:
+    """What group and log hold, by partition. A rewind counts from the log's end: all of it has been folded, or will be.
+
+    Raises: EngineError: no answer. Misconfigured: the topic is not there yet.
+    """
+    if partitions is None:
+        partitions = range(count(admin, of.topic))
+    places = [TopicPartition(of.topic, number) for number in partitions]
+    first, end = admin.offsets(places, FIRST), admin.offsets(places, LAST)
+    committed: Mapping[tuple[str, int], int] = end if of.stage == "fetch" else admin.committed(of.name, of.topic)
+    return {at[1]: Range(committed.get(at), first[at], end[at]) for at in end}
+
+
+def count(admin: Admin, topic: str) -> int:
+    """Partitions of a topic. Raises: Misconfigured: it is not there yet."""
+    found = admin.metadata(topic).topics.get(topic)
+    if found is None or not found.partitions:
+        raise Misconfigured(f"there is no topic {topic} yet, so nothing to replay: the first crawl creates it")
+    return len(found.partitions)
+
+
+def offsets_at(admin: Admin, topic: str, partitions: Iterable[int], at_ms: int) -> dict[int, int]:
+    """The first offset at or after a time, by partition; negative where there is none."""
+    places = [TopicPartition(topic, number) for number in partitions]
+    found = admin.offsets(places, OffsetSpec.for_timestamp(max(at_ms, 0)))
+    return {number: offset for (_, number), offset in found.items()}
+
+
+def times_ms(settings: "Settings", topic: str, moves: Sequence["Move"]) -> dict[int, tuple[int, int]]:
+    """The log's times of the first and the last record of each move, by partition."""
+    moved = [move for move in moves if move.records]
+    first = _times_ms(settings, topic, {move.partition: move.first for move in moved})
+    last = _times_ms(settings, topic, {move.partition: move.end - 1 for move in moved})
+    return {at: (first[at], last[at]) for at in first.keys() & last.keys()}
+
+
+def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[int, int]:
+    """The times of single records: one consumer for all partitions, which takes as little as the broker gives."""
+    config = {"enable.partition.eof": True, "max.partition.fetch.bytes": 1, "queued.min.messages": 1}
+    found: dict[int, int] = {}
+    waiting = set(at)
+    deadline = time.monotonic() + TIMEOUT_S
+    consumer = Consumer(consumer_config(settings) | config)
+    try:
+        consumer.assign([TopicPartition(topic, number, offset) for number, offset in at.items()])
+        while waiting and time.monotonic() < deadline:
+            for record in take(consumer, 1.0):
+                error, number = record.error(), record.partition()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own
+                    if not passes(error):
+                        raise EngineError(f"{settings.kafka.bootstrap} does not give {topic}-{number}: {error}")
+                elif number is not None and number in waiting:
+                    waiting.discard(number)
+                    if error is None:
+                        found[number] = record.timestamp()[1]
+    finally:
+        consumer.close()
+    return found
+
+
+def members(admin: Admin, names: Iterable[str]) -> list[str]:
+    """The members of these groups, `GROUP: MEMBER, MEMBER` each; empty when all may be moved."""
+    asked = admin.client.describe_consumer_groups(list(names), request_timeout=ANSWER_TIMEOUT_S)
+    live = []
+    for name, future in asked.items():
+        try:
+            found = future.result(ANSWER_TIMEOUT_S + 1)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                continue
+            raise EngineError(f"{admin.settings.kafka.bootstrap} does not describe the group {name}: {error}") from None
+        if found.state not in EMPTY:
+            who = ", ".join(sorted(member.group_instance_id or member.client_id for member in found.members))
+            live.append(f"{name}: {who or found.state.name.lower()}")
+    return live
+
+
+def move(admin: Admin, of: Group, moves: Iterable["Move"]) -> None:
+    """Commit the new offsets for a group that has no members.
+
+    The commit carries no metadata, as one of Kafka's own tool: that is how a sink tells an order from its own commits.
+
+    Raises: Misconfigured: it has members again. EngineError: the broker did not take it.
+    """
+    places = [TopicPartition(of.topic, one.partition, one.after) for one in moves]
+    asked = admin.client.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(of.name, places)], request_timeout=ANSWER_TIMEOUT_S
+    )
+    try:
+        answer = asked[of.name].result(ANSWER_TIMEOUT_S + 1)
+        refused = next((place.error for place in answer.topic_partitions if place.error is not None), None)
+    except KafkaException as error:
+        refused = error.args[0]
+    if refused is None:
+        return
+    if refused.code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+        raise Misconfigured(f"the group {of.name} has members again, so it was not moved; stop them and try again")
+    raise EngineError(f"{admin.settings.kafka.bootstrap} did not move the group {of.name}: {refused}")
