@@ -11,6 +11,7 @@ import can_ada
 import xxhash
 
 from ..schemas.urls import CanonicalRules
+from .domain import registrable_domain
 
 _SCHEMES = ("http://", "https://")
 
@@ -18,6 +19,37 @@ _DOT_NAME = re.compile(r"[/\\]\.(?:[^./\\?#]|\.[^/\\?#])")
 """A path segment such as `.git`: beside one, can_ada leaves `.` and `..` as they are."""
 
 _ESCAPED_HOST = re.compile(r"[^/\\?#]*[\t\n\r/\\]*[^/\\?#]*%")
+
+
+_HOST_FROM = len("https://")
+
+SESSION_PARAMS = (
+    "PHPSESSID",
+    "JSESSIONID",
+    "ASPSESSIONID*",
+    "ASP.NET_SessionId",
+    "CFID",
+    "CFTOKEN",
+    "osCsid",
+    "zenid",
+    "SESSIONID",
+    "SESSION_ID",
+    "SESSID",
+    "SID",
+)
+"""Parameters that name a session, in any case, where their value looks like one."""
+
+_SESSION_PARAM = re.compile(
+    "&(?:" + "|".join(re.escape(name).replace("\\*", "[^&=]*") for name in SESSION_PARAMS) + ")"
+    "=(?=[^&]{0,200}[0-9])[0-9A-Za-z_.,-]{6,200}(?=&|$)",
+    re.IGNORECASE,
+)
+"""At least six letters and digits with a digit among them: `sid=news` is a page, `sid=4` its number."""
+
+_SESSION_PATH = re.compile(
+    r";(?:jsessionid|phpsessid|sessionid|sid)=[^/;?]*|/\((?:[A-Z]\([0-9A-Za-z]{8,}\))+\)(?=/)", re.IGNORECASE
+)
+"""A path parameter, or ASP.NET's cookieless form `/(S(...))/`."""
 
 
 class InvalidUrl(ValueError):
@@ -81,7 +113,13 @@ class Canonicaliser:
     """Turns spellings into canonical URLs by one job's rules."""
 
     def __init__(self, rules: CanonicalRules) -> None:
+        self._rules = rules
         self._dropped = _dropped_pattern(rules.drop_params)
+        names = "|".join(re.escape(name) for name in rules.index_files)
+        self._index = re.compile(f"/(?:{names})$") if names else None
+        self._rewrites = bool(
+            rules.drop_sessions or rules.sort_query or rules.index_files or rules.drop_www or rules.drop_slash
+        )
 
     def canonical(self, url: str, base: str | None = None) -> str:
         """The canonical URL.
@@ -90,8 +128,8 @@ class Canonicaliser:
         """
         href = serialise(url, base)
         if "?" in href and self._dropped is not None:
-            return self._drop(href)
-        return href
+            href = self._drop(href)
+        return self._rewritten(href) if self._rewrites else href
 
     def _drop(self, href: str) -> str:
         assert self._dropped is not None
@@ -101,6 +139,54 @@ class Canonicaliser:
         kept = [param for param in query.split("&") if self._dropped.match("&" + param) is None]
         rest = "&".join(kept)
         return f"{path}?{rest}" if rest else path
+
+    def _rewritten(self, href: str) -> str:
+        """By the rules that are off by default, until none changes anything: what one leaves may concern another."""
+        while (other := self._once(href)) != href:
+            href = serialise(other)
+        return href
+
+    def _once(self, href: str) -> str:
+        rules = self._rules
+        if rules.drop_sessions:
+            href = sessionless(href)
+        if rules.drop_www:
+            href = _without_www(href)
+        path, mark, query = href.partition("?")
+        if rules.drop_slash and path.endswith("/"):
+            root = path.index("/", _HOST_FROM)
+            path = path[:root] + (path[root:].rstrip("/") or "/")
+        if self._index is not None:
+            path = self._index.sub("/", path)
+        if rules.sort_query and "&" in query:
+            query = "&".join(sorted(query.split("&"), key=_param_name))
+        return f"{path}{mark}{query}"
+
+
+def sessionless(href: str) -> str:
+    """A canonical URL without the parameters and path parts that name a session; nearly every URL as it is."""
+    if ";" in href or "(" in href:
+        href = _SESSION_PATH.sub("", href)
+    if "?" not in href:
+        return href
+    path, _, query = href.partition("?")
+    if _SESSION_PARAM.search("&" + query) is None:
+        return href
+    rest = "&".join(param for param in query.split("&") if _SESSION_PARAM.match("&" + param) is None)
+    return f"{path}?{rest}" if rest else path
+
+
+def _param_name(param: str) -> str:
+    return param.partition("=")[0]
+
+
+def _without_www(href: str) -> str:
+    """Without a leading `www.`, unless the name is registered with it."""
+    scheme, _, rest = href.partition("://")
+    if not rest.startswith("www."):
+        return href
+    host = rest[: rest.index("/")].partition(":")[0]
+    return href if registrable_domain(host) == host else f"{scheme}://{rest[4:]}"
 
 
 def _dropped_pattern(names: tuple[str, ...]) -> re.Pattern[str] | None:

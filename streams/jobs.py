@@ -47,7 +47,7 @@ def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = 
             include=scope.include,
             exclude=scope.exclude,
         ),
-        canonical=CanonicalRules(drop_params=settings.canonical.drop_params),
+        canonical=CanonicalRules(**settings.canonical.model_dump()),
         max_depth=settings.run.depth,
         max_pages=settings.run.max_pages,
         max_pages_per_domain=scope.max_pages_per_domain,
