@@ -33,7 +33,7 @@ from crawlog.streams.frontier import Frontier
 from crawlog.streams.kafka import LogIdentity, identity
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
-from crawlog.streams.restore import Interrupted, Restorer
+from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -168,16 +168,18 @@ class Stage:
         outbox = _Outbox(Producer(self.settings, f"{self.app.worker_name}-restore"), self.names)
         todo = [self._opened[number] for number in sorted(partitions)]
         restorer = Restorer(self.settings, self.names.urls)
-        folded = restorer.restore(todo, outbox.send, self._restore_checkpoint(outbox), interrupt)
+        folded = restorer.restore(todo, outbox.send, self._restore_checkpoint(outbox, len(todo)), interrupt)
         outbox.delivered()
         if total := sum(folded.values()):
             log.info("restored", records=total, partitions=len(todo), took_s=round(time.monotonic() - started, 2))
 
-    def _restore_checkpoint(self, outbox: "_Outbox") -> Callable[[store.Partition], None]:
+    def _restore_checkpoint(self, outbox: "_Outbox", together: int) -> Callable[[store.Partition], None]:
+        limit = restore_changes(self.settings.state.checkpoint_changes, together)
+
         def checkpoint(partition: store.Partition) -> None:
             self.app.watchdog.beat()
             crash.point("restore.batch")
-            if partition.changes >= self.settings.state.checkpoint_changes:
+            if partition.changes >= limit:
                 outbox.delivered()
                 partition.checkpoint()
                 crash.point("restore.checkpointed")

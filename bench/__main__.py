@@ -8,7 +8,7 @@ python -m bench speed --only crawlog,bare
 import importlib
 import sys
 
-ALL = ("speed", "seen", "frontier", "seeds", "kills")
+ALL = ("speed", "seen", "frontier", "seeds", "rebuild", "kills")
 ANY = (*ALL, "realsite", "politeness", "site")
 
 

@@ -30,6 +30,9 @@ MAX_DEPTH = (1 << 31) - 1
 """Depth and hops of a found beyond this are no sense, and a row could not hold every integer that JSON can."""
 
 MAX_EPOCH = 0xFFFF
+MANY = 8
+"""URLs of one record from which on their fingerprints are read together."""
+
 MAX_DUE_S = 1e12
 """Due times and waits are cut to this, seconds: 30,000 years."""
 
@@ -105,6 +108,10 @@ class _HostQueue:
         self.domain = domain
         self.queued = queued
         self.dirty = False
+
+
+Placed = tuple[str, Place, int]
+"""A found URL: canonical, where it belongs, and its fingerprint."""
 
 
 class _Joined:
@@ -267,34 +274,42 @@ class Fold:
         effects = NO_EFFECTS
         if job is not None:
             self._count_record(job)
-        for index, found in enumerate(record.urls):
+        places = [
+            self._place(job, found) if not index >> r.SEQUENCE_INDEX_BITS and _makes_sense(found) else None
+            for index, found in enumerate(record.urls)
+        ]
+        self._read_ahead(job, places)
+        for index, (found, placed) in enumerate(zip(record.urls, places, strict=True)):
             sequence = (offset << r.SEQUENCE_INDEX_BITS) + index
-            if index >> r.SEQUENCE_INDEX_BITS or not _makes_sense(found):
+            if placed is None:
                 self._bad(job)
-                continue
-            place = self._place(job, found)
-            if place is None:
-                self._bad(job)
-            elif place[1].partition != self.partition:
-                effects = self._misplaced(effects, record, found, place[1].partition)
+            elif placed[1].partition != self.partition:
+                effects = self._misplaced(effects, record, found, placed[1].partition)
             elif job is None:
                 assert record.job is not None
                 self.rows.put(r.parked_key(sequence, record.job), r.pack(found))
                 self._parked += 1
             else:
-                self._offer(job, found, place, sequence)
+                self._offer(job, found, placed, sequence)
+        self.seen.let_go_ahead()
         return effects
+
+    def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> None:
+        if job is None or not job.spec.confirm or len(places) < MANY:
+            return
+        mine = [p for p in places if p is not None and p[1].partition == self.partition]
+        self.seen.read_ahead(job.number, job.epoch, [(r.hashed(place.domain), mark) for _, place, mark in mine])
 
     @staticmethod
     def _bad(job: Job | None) -> None:
         if job is not None:
             job.counts.bad += 1
 
-    def _place(self, job: Job | None, found: u.FoundUrl) -> tuple[str, Place] | None:
+    def _place(self, job: Job | None, found: u.FoundUrl) -> Placed | None:
         """The canonical URL and where it belongs; None when it is no http(s) URL."""
         try:
             url = (job.canonical if job is not None else _default_canonical)(found.url)
-            return url, self._places.of(url)
+            return url, self._places.of(url), fingerprint(url)
         except InvalidUrl:
             return None
 
@@ -314,12 +329,12 @@ class Fold:
         forward.urls.append(found)
         return effects
 
-    def _offer(self, job: Job, found: u.FoundUrl, placed: tuple[str, Place] | None, sequence: int) -> None:
+    def _offer(self, job: Job, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
         """Queue a URL unless a rule refuses it or the job knows it; only a queued one is marked seen."""
         if placed is None:
             self._bad(job)
             return
-        url, place = placed
+        url, place, mark = placed
         if found.source == "seed" or found.joins:
             self._join(job, place)
         rule = job.scope.refusal(url, place, found.depth, found.hops, _Joined(self.rows, job.number))
@@ -327,7 +342,6 @@ class Fold:
             self._drop(job, rule)
             return
         spec = job.spec
-        mark = fingerprint(url)
         domain = r.hashed(place.domain)
         known = self.seen.knows(job.number, job.epoch, domain, mark, spec.confirm)
         if known is not None:

@@ -16,7 +16,7 @@ from ..schemas.progress import JobCounts
 from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, serialise
 from .domain import Place, Places
-from .fold import Fold, Job
+from .fold import Fold, Job, Placed
 from .scope import MAX_PARAMS, MAX_REPEATS, MAX_SEGMENTS
 
 FLUSH_ROWS = 50_000
@@ -160,7 +160,7 @@ class _Watched(Fold):
             url = self._wanted[key] = canonical(self._given)
         return url
 
-    def _place(self, job: Job | None, found: u.FoundUrl) -> tuple[str, Place] | None:
+    def _place(self, job: Job | None, found: u.FoundUrl) -> Placed | None:
         placed = super()._place(job, found)
         wanted = self.wanted(job)
         if found.parent == wanted:
@@ -169,12 +169,11 @@ class _Watched(Fold):
             self.met.append(found)
         return placed
 
-    def _offer(self, job: Job, found: u.FoundUrl, placed: tuple[str, Place] | None, sequence: int) -> None:
+    def _offer(self, job: Job, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
         if placed is None or placed[0] != self.wanted(job):
             super()._offer(job, found, placed, sequence)
             return
-        if self.met and self.met[-1] is found:
-            self.met.pop()
+        self.met = [one for one in self.met if one is not found]
         before = msgspec.structs.replace(job.counts, dropped=dict(job.counts.dropped))
         self._listen()
         super()._offer(job, found, placed, sequence)

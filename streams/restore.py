@@ -29,11 +29,24 @@ STALL_S = 30.0
 POLL_S = 0.2
 """Longest wait for records, and so for an interrupt to be seen."""
 
+RESTORE_CHANGES = 200_000
+"""Changed rows that the partitions of a restore may hold together, some 250 bytes each."""
+
 After = Callable[[Partition], None]
 """What to do with a partition after each batch that holds records of it."""
 
 Handle = Callable[[Partition, Message, Effects], None]
 """What to do with the effects of a record: forwarding and dead letters happen in restore as in live reading."""
+
+
+def restore_changes(live: int, partitions: int) -> int:
+    """Changes after which a partition is checkpointed while it is restored.
+
+    Args:
+        live: The same for a partition that is live (`state.checkpoint_changes`).
+        partitions: Restored together.
+    """
+    return max(live, RESTORE_CHANGES // max(partitions, 1))
 
 
 class _AnotherLog(Exception):

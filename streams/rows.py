@@ -23,7 +23,7 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
 Changing a layout changes `FORMAT`: an older crawlog then refuses the state, and a newer one rebuilds it from the log.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from heapq import merge
 from struct import Struct as Layout
@@ -233,6 +233,9 @@ class Base(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """The row, or None."""
 
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The rows, or None, in the order of their keys; fastest where those are in order."""
+
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `start` on, in key order."""
 
@@ -257,6 +260,15 @@ class Rows:
             return dirty[key]
         ahead = self._ahead.get(key)
         return ahead if ahead is not None else self.base.get(key)
+
+    def get_many(self, keys: Collection[bytes]) -> dict[bytes, bytes | None]:
+        """Rows by key, as `get` gives them; for many at once, that are not read ahead."""
+        dirty = self.dirty
+        stored = sorted(key for key in keys if key not in dirty)
+        found = dict(zip(stored, self.base.get_many(stored), strict=True))
+        if len(found) < len(keys):
+            found.update((key, dirty[key]) for key in keys if key in dirty)
+        return found
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a row that is never scanned between checkpoints."""
@@ -336,6 +348,10 @@ class Memory:
     def get(self, key: bytes) -> bytes | None:
         """The row, or None."""
         return self.rows.get(key)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The rows, or None."""
+        return [self.rows.get(key) for key in keys]
 
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `start` on, in key order."""

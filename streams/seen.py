@@ -69,6 +69,7 @@ class SeenTable:
         self._most = 2 * cached
         self._changed: list[_Page] = []
         self._grown: list[_Domain] = []
+        self._ahead: dict[int, bytes | None] = {}
 
     def knows(self, job: int, epoch: int, domain: int, fingerprint: int, confirm: bool) -> bytes | None:
         """The fingerprint's row (often empty) when the URL was seen, else None.
@@ -77,17 +78,49 @@ class SeenTable:
             domain: Hash of the registrable domain, as in keys.
             confirm: The job's setting; fixed for the job's life.
         """
+        if fingerprint in self._ahead:
+            return self._ahead[fingerprint]
         if len(self._held) > self._most:  # here, where nobody holds a page
             self._let_go(self.cached)
         entry = self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain)
+        if self._maybe(entry, fingerprint, confirm):
+            return self.rows.get(r.seen_key(job, epoch, domain, fingerprint)) if confirm else b""
+        return None
+
+    def read_ahead(self, job: int, epoch: int, marks: list[tuple[int, int]]) -> None:
+        """Look up together what `knows` will be asked of one record, in a job that confirms: it costs half as much.
+
+        The answers stand until `let_go_ahead`; what is inserted or updated meanwhile is noted in them.
+
+        Args:
+            marks: (domain, fingerprint) of each URL.
+        """
+        if len(self._held) > self._most:
+            self._let_go(self.cached)
+        ahead: dict[int, bytes | None] = {}
+        maybe: dict[bytes, int] = {}
+        for domain, fingerprint in marks:
+            entry = self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain)
+            ahead[fingerprint] = None
+            if self._maybe(entry, fingerprint, True):
+                maybe[r.seen_key(job, epoch, domain, fingerprint)] = fingerprint
+        for key, stored in self.rows.get_many(maybe).items():
+            ahead[maybe[key]] = stored
+        self._ahead = ahead
+
+    def let_go_ahead(self) -> None:
+        """Forget what was read ahead: the record is folded."""
+        self._ahead = {}
+
+    def _maybe(self, entry: _Domain, fingerprint: int, confirm: bool) -> bool:
         pages = entry.pages
         for level in range(entry.top, -1, -1):
             slot = _slot(level, fingerprint)
             page = pages.get(slot) or self._load(entry, slot, confirm)
             page.used = True
             if fingerprint in page.bloom:
-                return self.rows.get(r.seen_key(job, epoch, domain, fingerprint)) if confirm else b""
-        return None
+                return True
+        return False
 
     def insert(self, job: int, epoch: int, domain: int, fingerprint: int, confirm: bool, value: bytes = b"") -> None:
         """Mark a URL as seen that `knows` did not know."""
@@ -107,9 +140,13 @@ class SeenTable:
             self._grown.append(entry)
         if confirm:
             self.rows.put(r.seen_key(job, epoch, domain, fingerprint), value)
+            if self._ahead:
+                self._ahead[fingerprint] = value
 
     def update(self, job: int, epoch: int, domain: int, fingerprint: int, value: bytes) -> None:
         """Replace the row of a fingerprint that is known."""
+        if self._ahead:
+            self._ahead[fingerprint] = value
         self.rows.put(r.seen_key(job, epoch, domain, fingerprint), value)
 
     def domain(self, job: int, epoch: int, domain: int) -> _Domain:

@@ -75,6 +75,7 @@ class Memory:
         table.set_cache_index_and_filter_blocks(True)
         table.set_block_size(8 << 10)
         table.set_format_version(5)
+        table.set_bloom_filter(10, False)  # of several young tables one has the key
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.create_missing_column_families(True)
@@ -117,6 +118,17 @@ class Database:
             self._condemn(error)
             raise
         return value
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The rows, or None; half the cost of one look-up each, where the keys are in order."""
+        if not keys:
+            return []
+        try:
+            values: Any = self._get(keys)  # type: ignore[arg-type]  # the stub's list takes no list of bytes
+        except Exception as error:
+            self._condemn(error)
+            raise
+        return list(values)
 
     def _condemn(self, error: Exception) -> None:
         """Let the next who opens a damaged database see that it is: a damaged block shows only when it is read."""

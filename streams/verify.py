@@ -21,7 +21,7 @@ from .copies import NotCopied, copy_database
 from .decoded import Row, decoded
 from .domain import Places
 from .kafka import LogIdentity, bounds, identity
-from .restore import Restorer
+from .restore import Restorer, restore_changes
 from .settings import Settings
 from .store import Database, Memory, Partition, fold_version
 from .topics import Topics, partitions
@@ -177,8 +177,10 @@ def _kept(state: Path, scratch: Path, memory: Memory) -> Iterator[Kept]:
 
 
 def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, Kept], changes: int) -> dict[int, int]:
+    limit = restore_changes(changes, len(again))
+
     def bounded(partition: Partition) -> None:
-        if partition.changes >= changes:
+        if partition.changes >= limit:
             partition.checkpoint()
 
     ends = {one.number: kept[one.number].offset for one in again}
