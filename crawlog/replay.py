@@ -261,6 +261,8 @@ def _meaning(plan: Plan, order: Order) -> list[str]:
     lines = [f"{plan.group.name}{of}: {plan.again:,} {things} {verb} {fate}"]
     if not plan.moves or all(move.first == move.end == 0 == move.after for move in plan.moves):
         lines = [f"{plan.group.name}{of}: {plan.group.topic} holds no record there, so nothing to replay"]
+    elif not plan.again and not plan.skipped:
+        lines = [f"{plan.group.name}{of}: it is there already, so nothing changes"]
     if plan.skipped:
         lines.append(f"{plan.group.name}: {plan.skipped:,} {things} {verb} skipped")
     if plan.gone:

@@ -18,19 +18,26 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it does not re-export it
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not re-export them
+    ConsumerGroupDescription,
+    OffsetSpec,
+)
 
 from .errors import EngineError, Misconfigured
 from .kafka import TIMEOUT_S, consumer_config, passes, take
 from .positions import Range
 from .results import known_sinks
-from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, Admin, Topics, group
+from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group
 
 if TYPE_CHECKING:
     from .offsets import Move
     from .settings import Settings
 
 STAGES = ("parse", "sink", "fetch")
+
+PEEKED_BYTES = 1 << 20
+"""Read of a partition to see one record; a batch is seldom larger. The broker gives a larger one only to the first
+partition that it is asked for, so with less than a batch the others would wait for their turn."""
 
 EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
@@ -73,13 +80,12 @@ def named(admin: Admin, text: str) -> list[Group]:
 
 
 def _sinks(admin: Admin, topic: str) -> dict[str, Group]:
-    known = {sink.id: f"job {sink.job} to {sink.output}" for sink in known_sinks(admin.settings.run.data)}
-    prefix = group("sink-")
-    return {
-        name: Group(name, "sink", topic, known.get(name.removeprefix(prefix), ""))
-        for name in admin.groups(prefix)
-        if admin.committed(name, topic)
+    """The sinks' groups; also those with a state here, as a broker that has just started lists none for a moment."""
+    known = {
+        group(f"sink-{sink.id}"): f"job {sink.job} to {sink.output}" for sink in known_sinks(admin.settings.run.data)
     }
+    names = sorted({*known, *admin.groups(group("sink-"))})
+    return {name: Group(name, "sink", topic, known.get(name, "")) for name in names if admin.committed(name, topic)}
 
 
 def _id_of(data: Path, output: str) -> str:
@@ -126,8 +132,8 @@ def times_ms(settings: "Settings", topic: str, moves: Sequence["Move"]) -> dict[
 
 
 def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[int, int]:
-    """The times of single records: one consumer for all partitions, which takes as little as the broker gives."""
-    config = {"enable.partition.eof": True, "max.partition.fetch.bytes": 1, "queued.min.messages": 1}
+    """The times of single records: one consumer for all partitions, each read until it has given one."""
+    config = {"enable.partition.eof": True, "max.partition.fetch.bytes": PEEKED_BYTES, "queued.min.messages": 1}
     found: dict[int, int] = {}
     waiting = set(at)
     deadline = time.monotonic() + TIMEOUT_S
@@ -142,6 +148,7 @@ def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[i
                         raise EngineError(f"{settings.kafka.bootstrap} does not give {topic}-{number}: {error}")
                 elif number is not None and number in waiting:
                     waiting.discard(number)
+                    consumer.pause([TopicPartition(topic, number)])
                     if error is None:
                         found[number] = record.timestamp()[1]
     finally:
@@ -150,20 +157,35 @@ def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[i
 
 
 def members(admin: Admin, names: Iterable[str]) -> list[str]:
-    """The members of these groups, `GROUP: MEMBER, MEMBER` each; empty when all may be moved."""
-    asked = admin.client.describe_consumer_groups(list(names), request_timeout=ANSWER_TIMEOUT_S)
-    live = []
-    for name, future in asked.items():
+    """The members of these groups, `GROUP: MEMBER, MEMBER` each; empty when all may be moved.
+
+    Raises: EngineError: no answer.
+    """
+    found = {name: _described(admin, name) for name in names}
+    live = {name: one for name, one in found.items() if one is not None and one.state not in EMPTY}
+    return [f"{name}: {_who(one) or one.state.name.lower()}" for name, one in live.items()]
+
+
+def _who(found: ConsumerGroupDescription) -> str:
+    return ", ".join(sorted(member.group_instance_id or member.client_id for member in found.members))
+
+
+def _described(admin: Admin, name: str) -> ConsumerGroupDescription | None:
+    """What the broker says of a group; None when it knows of none. Asked again while the broker loads its groups."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while True:
+        asked = admin.client.describe_consumer_groups([name], request_timeout=ANSWER_TIMEOUT_S)
         try:
-            found = future.result(ANSWER_TIMEOUT_S + 1)
+            found: ConsumerGroupDescription = asked[name].result(ANSWER_TIMEOUT_S + 1)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                continue
-            raise EngineError(f"{admin.settings.kafka.bootstrap} does not describe the group {name}: {error}") from None
-        if found.state not in EMPTY:
-            who = ", ".join(sorted(member.group_instance_id or member.client_id for member in found.members))
-            live.append(f"{name}: {who or found.state.name.lower()}")
-    return live
+            why = error.args[0]
+        else:
+            return found
+        if why.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return None
+        if not passes(why) or time.monotonic() > deadline:
+            raise EngineError(f"{admin.settings.kafka.bootstrap} does not describe the group {name}: {why}")
+        time.sleep(POLL_S)
 
 
 def move(admin: Admin, of: Group, moves: Iterable["Move"]) -> None:

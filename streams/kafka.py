@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
@@ -114,7 +114,10 @@ def identity(settings: "Settings", topic: str) -> LogIdentity:
 
 PASSING = frozenset(
     {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # a topic that was just created is known to the controller first
         KafkaError.REPLICA_NOT_AVAILABLE,
@@ -169,8 +172,10 @@ def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int,
         consumer.close()
 
 
-def commits(settings: "Settings", group: str, topic: str, partitions: list[int]) -> dict[int, tuple[int, str]]:
+def commits(settings: "Settings", group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
     """Offset and metadata of what a group has committed, by partition; those without a commit are left out.
+
+    A consumer asks: while the broker loads its groups, librdkafka's admin client (2.16) crashes the process.
 
     Raises: EngineError: the cluster does not answer.
     """
@@ -179,15 +184,20 @@ def commits(settings: "Settings", group: str, topic: str, partitions: list[int])
     try:
         while True:
             try:
-                found = consumer.committed([TopicPartition(topic, at) for at in partitions], TIMEOUT_S)
+                return _commits(consumer.committed([TopicPartition(topic, at) for at in partitions], TIMEOUT_S))
             except KafkaException as error:
                 if not passes(error.args[0]) or time.monotonic() > until:
                     raise _unanswered(settings, topic, error) from error
                 time.sleep(AGAIN_S)
-            else:
-                return {one.partition: (one.offset, one.metadata or "") for one in found if one.offset >= 0}
     finally:
         consumer.close()
+
+
+def _commits(found: list[TopicPartition]) -> dict[int, tuple[int, str]]:
+    for place in found:
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return {place.partition: (place.offset, place.metadata or "") for place in found if place.offset >= 0}
 
 
 def read(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:

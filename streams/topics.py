@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -27,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 )
 
 from .errors import EngineError
-from .kafka import kafka_config
+from .kafka import commits, kafka_config
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -367,19 +366,9 @@ class Admin:
 
     def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
         """What a group has committed on a topic; empty for a group that never was."""
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        while True:
-            asked = self.client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group_id)], request_timeout=ANSWER_TIMEOUT_S
-            )
-            try:
-                places = asked[group_id].result(ANSWER_TIMEOUT_S + 1).topic_partitions
-                break
-            except KafkaException as error:
-                if error.args[0].code() not in COORDINATOR_CHANGES or time.monotonic() > deadline:
-                    raise self._failed(error) from None
-            time.sleep(POLL_S)
-        return {(at.topic, at.partition): at.offset for at in places if at.topic == topic and at.offset >= 0}
+        known = self.metadata(topic).topics.get(topic)
+        found = commits(self.settings, group_id, topic, known.partitions) if known else {}
+        return {(topic, number): offset for number, (offset, _) in found.items()}
 
     def _failed(self, error: KafkaException) -> EngineError:
         kafka = self.settings.kafka
