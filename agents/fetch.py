@@ -144,6 +144,7 @@ class Fetcher:
         self._at_address: Counter[str] = Counter()
         stage.wake = self._wake.set
         stage.drain = self.drain
+        stage.abort = self.abort
 
     # ------------------------------------------------------------------ dispatch
 
@@ -221,6 +222,12 @@ class Fetcher:
         self.places.discard(task)
         self._wake.set()
         self._freed.set()
+
+    def abort(self, partition: int) -> None:
+        """Abort the requests for a partition, without a trace."""
+        for running, task in self._running.items():
+            if task.host.partition.fold.partition == partition:
+                running.cancel()
 
     async def drain(self) -> None:
         """Let requests in flight end, abort the rest, and wait for what was written."""

@@ -69,6 +69,7 @@ class Stage:
         self.dispatching = False
         self.wake: Callable[[], None] = lambda: None
         self.drain: Callable[[], Awaitable[None]] | None = None
+        self.abort: Callable[[int], None] = lambda _: None
         self.pages = 0
         self.bytes = 0
         self.places: Places | None = None
@@ -233,6 +234,9 @@ class Stage:
             return
         effects = partition.take(value, offset, timestamp_s)
         crash.point("fold.taken")
+        if effects.rewind is not None:
+            self._restore_again(number, offset + 1)
+            return
         if effects.forward or effects.dead:
             self._send(number, offset, key, value, effects)
         if partition.changes >= self.settings.state.checkpoint_changes:
@@ -240,8 +244,16 @@ class Stage:
 
     def _fill_gap(self, number: int, offset: int) -> None:
         log.info("gap", partition=number, state=self.live[number].offset, record=offset)
-        self._seen_end[number] = offset + 1
+        self._restore_again(number, offset + 1)
+
+    def _restore_again(self, number: int, end: int) -> None:
+        """Stop dispatching for a partition until it has been folded to `end` at least, beside Faust.
+
+        What is in flight is aborted: who dispatches afterwards does not know of it, and would ask a host beside it.
+        """
+        self._seen_end[number] = end
         self.frontier.disown(number)
+        self.abort(number)
         self.live.pop(number)
         if self._restoring is None or self._restoring.done():
             self._restoring = asyncio.create_task(self._restore_until_live({number, *self._opened}))
@@ -321,7 +333,7 @@ class Stage:
 
 def _reported(job: Job, in_flight: int) -> JobCounts:
     queued = job.counts.queued
-    held = 0 if job.running else queued
+    held = 0 if job.spec.state == "running" else queued
     return msgspec.structs.replace(job.counts, queued=queued - held, held=held, in_flight=in_flight)
 
 

@@ -1,7 +1,7 @@
 """crawl.urls: what was found for a domain and what became of it, in one log per domain.
 
-A record is one of three, told apart by the field it has: `urls` (found), `results` (done), `spec` (job).
-A bare `{"url": …}` from any Kafka client is a found of one URL. All are JSON, so that kcat reads the crawl.
+A record is one of four, told apart by the field it has: `urls` (found), `results` (done), `spec` (job), `rewind`
+(epoch). A bare `{"url": …}` from any Kafka client is a found of one URL. All are JSON, so that kcat reads the crawl.
 Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
 """
 
@@ -20,6 +20,9 @@ MAX_BATCH_BYTES = 256 * 1024
 
 MAX_URL_BYTES = 64 * 1024
 """A longer URL is refused before it is parsed, bytes."""
+
+MAX_EPOCH = 0xFFFF
+"""Epochs are two bytes in the state's keys."""
 
 Source = Literal["seed", "link", "redirect", "sitemap"]
 Status = Literal["fetched", "redirected", "not_modified", "failed", "refused"]
@@ -153,8 +156,23 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     links: tuple[str, ...] = ("a", "area")
 
 
+class Rewind(msgspec.Struct, frozen=True):
+    """A new epoch begins: its record counts if its epoch is later than the one it meets.
+
+    In a record that names a job, all rows of that job in the partition are dropped. In one that names none the whole
+    partition is rewound: the records at [start, the record's own offset) never were, and every job has the new epoch.
+    Either way nothing is fetched for those jobs before their job record of that epoch has come, which is written when
+    the epoch record is in every partition: so no found of the new epoch can lie before an epoch record.
+
+    Attributes:
+        start: Offset in this partition of the first record that no longer counts; 0 where a job is named.
+    """
+
+    start: int = 0
+
+
 class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
-    """A record of crawl.urls, whichever of the three it is.
+    """A record of crawl.urls, whichever of the four it is.
 
     Attributes:
         job: Its job; None is the one active job, else `default`.
@@ -171,6 +189,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
     urls: list[FoundUrl] | None = None
     results: list[Result] | None = None
     spec: JobSpec | None = None
+    rewind: Rewind | None = None
     url: str | None = None
     depth: int = 0
     priority: int = 0
@@ -203,14 +222,24 @@ def decode(value: bytes | None) -> UrlsRecord:
     if value[:1] != b"{":
         return UrlsRecord(urls=[FoundUrl(_plain_line(value))])
     record = _decoder.decode(value)
-    if sum(part is not None for part in (record.urls, record.results, record.spec, record.url)) != 1:
-        raise ValueError("a record has exactly one of urls, results, spec, url")
+    parts = (record.urls, record.results, record.spec, record.rewind, record.url)
+    if sum(part is not None for part in parts) != 1:
+        raise ValueError("a record has exactly one of urls, results, spec, rewind, url")
     if record.job is None and (record.results is not None or record.spec is not None):
         raise ValueError("a done or job record names its job")
     if record.url is not None:
         record.urls = [FoundUrl(record.url, record.depth, record.priority, record.source, record.parent, record.hops)]
         record.url = None
+    if record.rewind is not None:
+        _check_rewind(record, record.rewind)
     return record
+
+
+def _check_rewind(record: UrlsRecord, rewind: Rewind) -> None:
+    if not 1 <= record.epoch <= MAX_EPOCH:
+        raise ValueError(f"a rewind begins an epoch in 1..{MAX_EPOCH}, not {record.epoch}")
+    if rewind.start < 0 or (record.job is not None and rewind.start):
+        raise ValueError(f"a rewind of {record.job or 'the crawl'} cannot start at offset {rewind.start}")
 
 
 def _plain_line(value: bytes) -> str:

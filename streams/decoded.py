@@ -30,7 +30,7 @@ _KINDS = {
     b"g": ("host queue", (("job", 2), ("host", 8))),
     b"q": ("queued", (("job", 2), ("host", 8), ("priority", 1), ("sequence", 8))),
     b"w": ("waiting", (("job", 2), ("host", 8), ("sequence", 8))),
-    b"d": ("due", (("due_ms", 8), ("job", 2), ("host", 8), ("sequence", 8))),
+    b"d": ("due", (("job", 2), ("due_ms", 8), ("host", 8), ("sequence", 8))),
     b"h": ("host", (("host", 8),)),
     b"s": ("joined", (("job", 2),)),
     b"p": ("parked", (("sequence", 8),)),

@@ -4,9 +4,14 @@
 worker's settings or the network, and a bad entry is counted or becomes a dead letter, never an exception. So one log
 gives the same rows, byte for byte, whatever the workers did.
 
+A rewind of the crawl takes records back, and a fold cannot run backwards. So it asks for that in its effects, and who
+drives it folds again from before `start`, with the range in `skipped`: the state is the fold of the effective log, the
+log without those ranges. A rewind inside the range of a later one never was.
+
 Whatever changes a result here for a record already in a log needs a new `FOLD_VERSION`.
 """
 
+from collections import deque
 from typing import Protocol
 
 import msgspec
@@ -21,7 +26,7 @@ from .errors import Misconfigured
 from .scope import Scope, scope_name
 from .seen import SeenTable
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 
 MAX_JOBS = 0xFFFE
 """Jobs of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
@@ -29,7 +34,6 @@ MAX_JOBS = 0xFFFE
 MAX_DEPTH = (1 << 31) - 1
 """Depth and hops of a found beyond this are no sense, and a row could not hold every integer that JSON can."""
 
-MAX_EPOCH = 0xFFFF
 MANY = 8
 """URLs of one record from which on their fingerprints are read together."""
 
@@ -48,13 +52,22 @@ class Effects(msgspec.Struct):
     Attributes:
         forward: URLs that belong to another partition, with that partition, one record each, `fwd` counted up.
         dead: Why the record, or a part of it, goes to crawl.dead.
+        rewind: What the record takes back of what was folded. It changed nothing; the state is to be folded again,
+            with `effective(fold.skipped, rewind)`.
     """
 
     forward: dict[int, u.UrlsRecord] = {}
     dead: list[str] = []
+    rewind: r.Skip | None = None
 
 
 NO_EFFECTS = Effects()
+
+
+def effective(skipped: tuple[r.Skip, ...], rewind: r.Skip) -> tuple[r.Skip, ...]:
+    """The ranges that count once a rewind has been met: those behind it too, of rewinds that were met before."""
+    before = tuple(skip for skip in skipped if skip.end < rewind.start)
+    return (*before, rewind, *(skip for skip in skipped if skip.start > rewind.end))
 
 
 class Listener(Protocol):
@@ -75,6 +88,9 @@ class Listener(Protocol):
     def job_changed(self, job: int) -> None:
         """A job's record was folded."""
 
+    def forgotten(self, job: int) -> None:
+        """All rows of a job were dropped."""
+
 
 class Job:
     """A job as one partition knows it; `number` is local to the partition."""
@@ -84,11 +100,13 @@ class Job:
         self.name = row.name
         self.counts = counts
         self.dirty = False
-        self.set(row.epoch, row.spec)
+        self.epoch = row.epoch
+        self.since = row.since
+        self.awaited = row.awaited
+        self.set(row.spec)
 
-    def set(self, epoch: int, spec: u.JobSpec) -> None:
+    def set(self, spec: u.JobSpec) -> None:
         """Take a revision of the job's record."""
-        self.epoch = epoch
         self.spec = spec
         self.scope = Scope(spec)
         self.canonical = Canonicaliser(spec.canonical).canonical
@@ -97,7 +115,7 @@ class Job:
     @property
     def running(self) -> bool:
         """Whether its URLs are fetched."""
-        return self.spec.state == "running"
+        return self.spec.state == "running" and not self.awaited
 
 
 class _HostQueue:
@@ -133,11 +151,21 @@ class Fold:
         places: Where URLs belong; its partition count is that of crawl.urls.
         rows: The state; `flush` completes it before a checkpoint.
         cached_pages: Bloom pages held in memory.
+        skipped: What rewinds take back, as far as they were met, in order.
     """
 
-    def __init__(self, partition: int, places: Places, rows: r.Rows, cached_pages: int = 4096) -> None:
+    def __init__(
+        self,
+        partition: int,
+        places: Places,
+        rows: r.Rows,
+        cached_pages: int = 4096,
+        skipped: tuple[r.Skip, ...] = (),
+    ) -> None:
         self.partition = partition
         self.rows = rows
+        self.skipped = skipped
+        self._skips = deque(skipped)
         self.listener: Listener | None = None
         self.jobs: dict[str, Job] = {}
         self.numbers: dict[int, Job] = {}
@@ -155,12 +183,16 @@ class Fold:
         Args:
             timestamp_s: The record's own timestamp, UTC epoch seconds: used where the record names no time.
         """
+        if self._skips and self._is_skipped(offset):
+            return NO_EFFECTS
         try:
             record = u.decode(value)
         except (ValueError, RecursionError) as error:
             return Effects(dead=[f"does not decode: {error}"])
         if record.spec is not None:
             return self._take_job(record)
+        if record.rewind is not None:
+            return self._take_rewind(record, record.rewind, offset)
         job = self._job_of(record)
         if record.urls is not None:
             return self._take_found(job, record, offset)
@@ -193,6 +225,52 @@ class Fold:
         stored = self.rows.get(key)
         return r.read_host_queue(stored).queued if stored else 0
 
+    # ------------------------------------------------------------------ rewinds
+
+    def _is_skipped(self, offset: int) -> bool:
+        while self._skips and self._skips[0].end <= offset:
+            self._skips.popleft()
+        return bool(self._skips) and self._skips[0].start <= offset
+
+    def _take_rewind(self, record: u.UrlsRecord, rewind: u.Rewind, offset: int) -> Effects:
+        if record.job is not None:
+            job = self.jobs.get(record.job)
+            if job is not None and record.epoch > job.epoch:
+                self._begin(job, record.epoch, awaited=True)
+            return NO_EFFECTS
+        if rewind.start > offset:
+            return Effects(dead=[f"it rewinds to offset {rewind.start}, which lies behind it"])
+        skip = r.Skip(rewind.start, offset, record.epoch)
+        if skip not in self.skipped:
+            if record.epoch <= self._epoch(offset):
+                return NO_EFFECTS
+            if skip.start < skip.end:
+                return Effects(rewind=skip)
+            self.skipped = effective(self.skipped, skip)
+        for job in self.numbers.values():
+            job.epoch, job.awaited = record.epoch, True
+            self._put_job(job)
+            self._tell_changed(job)
+        return NO_EFFECTS
+
+    def _epoch(self, offset: int) -> int:
+        """The latest epoch of any job, or of a rewind before `offset`."""
+        began = [skip.epoch for skip in self.skipped if skip.end < offset]
+        return max([0, *began, *(job.epoch for job in self.numbers.values())])
+
+    def _begin(self, job: Job, epoch: int, *, awaited: bool) -> None:
+        """Drop all that is known of a job but its record: it begins again, in a new epoch. Hosts keep their rests."""
+        for kind in r.OF_JOB:
+            self.rows.drop(r.of_job(kind, job.number))
+        self.seen.forget(job.number)
+        self._hosts = {key: queue for key, queue in self._hosts.items() if r.unpack_host_queue(key)[0] != job.number}
+        job.epoch = job.since = epoch
+        job.awaited = awaited
+        job.counts = JobCounts(folded=job.counts.folded)
+        self._put_job(job)
+        if self.listener is not None:
+            self.listener.forgotten(job.number)
+
     # ------------------------------------------------------------------ jobs
 
     def _load(self) -> None:
@@ -218,14 +296,14 @@ class Fold:
         return active[0] if len(active) == 1 else None
 
     def _create(self, name: str, epoch: int, spec: u.JobSpec) -> Job:
-        job = Job(len(self.numbers) + 1, r.JobRow(name, epoch, spec), JobCounts())
+        job = Job(len(self.numbers) + 1, r.JobRow(name, epoch, spec, since=epoch), JobCounts())
         self._add(job)
         self._put_job(job)
         return job
 
     def _put_job(self, job: Job) -> None:
         job.dirty = True
-        self.rows.put(r.job_key(job.number), r.pack(r.JobRow(job.name, job.epoch, job.spec)))
+        self.rows.put(r.job_key(job.number), r.pack(r.JobRow(job.name, job.epoch, job.spec, job.since, job.awaited)))
 
     def _take_job(self, record: u.UrlsRecord) -> Effects:
         assert record.job is not None
@@ -243,14 +321,24 @@ class Fold:
             self._unpark(job)
         else:
             self._count_record(job)
-            if record.spec.rev > job.spec.rev:
-                # Queue keys depend on the order, Bloom pages on confirmation: both are fixed for the job's life.
-                spec = msgspec.structs.replace(record.spec, order=job.spec.order, confirm=job.spec.confirm)
-                job.set(max(record.epoch, job.epoch), spec)
-                self._put_job(job)
+            self._revise(job, record.spec, record.epoch)
+        self._tell_changed(job)
+        return NO_EFFECTS
+
+    def _revise(self, job: Job, spec: u.JobSpec, epoch: int) -> None:
+        if spec.rev > job.spec.rev:
+            if epoch > job.epoch:
+                self._begin(job, epoch, awaited=False)
+            # Queue keys depend on the order, Bloom pages on confirmation: both are fixed for the job's life.
+            job.set(msgspec.structs.replace(spec, order=job.spec.order, confirm=job.spec.confirm))
+            self._put_job(job)
+        if job.awaited and epoch >= job.epoch:
+            job.awaited = False
+            self._put_job(job)
+
+    def _tell_changed(self, job: Job) -> None:
         if self.listener is not None:
             self.listener.job_changed(job.number)
-        return NO_EFFECTS
 
     def _unpark(self, job: Job) -> None:
         if not self._parked:
@@ -287,7 +375,8 @@ class Fold:
                 effects = self._misplaced(effects, record, found, placed[1].partition)
             elif job is None:
                 assert record.job is not None
-                self.rows.put(r.parked_key(sequence, record.job), r.pack(found))
+                parked = msgspec.structs.replace(found, priority=_priority(found.priority))
+                self.rows.put(r.parked_key(sequence, record.job), r.pack(parked))
                 self._parked += 1
             else:
                 self._offer(job, found, placed, sequence)
@@ -298,7 +387,7 @@ class Fold:
         if job is None or not job.spec.confirm or len(places) < MANY:
             return
         mine = [p for p in places if p is not None and p[1].partition == self.partition]
-        self.seen.read_ahead(job.number, job.epoch, [(r.hashed(place.domain), mark) for _, place, mark in mine])
+        self.seen.read_ahead(job.number, job.since, [(r.hashed(place.domain), mark) for _, place, mark in mine])
 
     @staticmethod
     def _bad(job: Job | None) -> None:
@@ -343,18 +432,18 @@ class Fold:
             return
         spec = job.spec
         domain = r.hashed(place.domain)
-        known = self.seen.knows(job.number, job.epoch, domain, mark, spec.confirm)
+        known = self.seen.knows(job.number, job.since, domain, mark, spec.confirm)
         if known is not None:
             if known and self._found_nearer(job, found, url, place, mark, known, sequence):
                 return
             job.counts.seen += 1
             return
         budget = spec.max_pages_per_domain
-        if budget is not None and self.seen.domain(job.number, job.epoch, domain).queued >= budget:
+        if budget is not None and self.seen.domain(job.number, job.since, domain).queued >= budget:
             self._drop(job, "domain_budget")
             return
         value = r.pack((found.depth, _priority(found.priority), sequence)) if spec.max_depth is not None else b""
-        self.seen.insert(job.number, job.epoch, domain, mark, spec.confirm, value)
+        self.seen.insert(job.number, job.since, domain, mark, spec.confirm, value)
         self._queue(job, found, url, place, sequence)
 
     def _join(self, job: Job, place: Place) -> None:
@@ -399,7 +488,7 @@ class Fold:
         return True
 
     def _note_depth(self, job: Job, place: Place, mark: int, row: tuple[int, int, int]) -> None:
-        self.seen.update(job.number, job.epoch, r.hashed(place.domain), mark, r.pack(row))
+        self.seen.update(job.number, job.since, r.hashed(place.domain), mark, r.pack(row))
 
     def _queue(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
         host = r.hashed(place.host)
@@ -531,8 +620,8 @@ def _check_job(record: u.UrlsRecord, spec: u.JobSpec) -> None:
 
     Raises: ValueError, OverflowError, Misconfigured: it cannot.
     """
-    if not 0 <= record.epoch <= MAX_EPOCH:
-        raise ValueError(f"epoch {record.epoch} is not in 0..{MAX_EPOCH}")
+    if not 0 <= record.epoch <= u.MAX_EPOCH:
+        raise ValueError(f"epoch {record.epoch} is not in 0..{u.MAX_EPOCH}")
     r.pack(spec)
     try:
         Scope(spec)

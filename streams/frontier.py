@@ -10,7 +10,8 @@ A URL's row stands until its done is folded, so a URL handed out is remembered i
 
 from bisect import insort
 from collections import deque
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush, merge
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -189,7 +190,7 @@ class Owned:
     def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - so here
         """A URL waits `row.wait_s` seconds, from now on, for its next attempt."""
         due = self.frontier.now() + row.wait_s
-        if self.waits_from is not None and _due_key(key, row.due_ms) >= self.waits_from:
+        if self.waits_from is not None and _due(key, row.due_ms) >= self.waits_from:
             self.waits_upto = min(self.waits_upto, due)
             return
         heappush(self.waits, (due, key, row.due_ms, host, domain))
@@ -208,19 +209,28 @@ class Owned:
             if job in host.queues:
                 self.frontier.arrange(host)
 
+    def forgotten(self, job: int) -> None:
+        """All rows of a job were dropped; waits without a row end when they are woken, requests under way as ever."""
+        for host in self.hosts.values():
+            queue = host.queues.pop(job, None)
+            if queue is not None:
+                self.woken -= len(queue.overdue)
+        for key in [key for key, task in self.pending.items() if task.job.number == job]:
+            del self.pending[key]
+
     # ------------------------------------------------------------------ queues
 
     def _let_go(self) -> None:
-        """Keep the waits that stand first in the due-time index.
+        """Keep the waits that are due first.
 
-        Invariant: while `waits_from` is a key of that index, rows before it are in memory and others need not be; none
-        of the others is due before `waits_upto`.
+        Invariant: while `waits_from` is a place in the due-time index, rows before it are in memory and others need
+        not be; none of the others is due before `waits_upto`.
         """
-        self.waits.sort(key=lambda wait: _due_key(wait[1], wait[2]))
+        self.waits.sort(key=lambda wait: _due(wait[1], wait[2]))
         rest = self.waits[WAITING_IN_MEMORY:]
         del self.waits[WAITING_IN_MEMORY:]
         heapify(self.waits)
-        self.waits_from = _due_key(rest[0][1], rest[0][2])
+        self.waits_from = _due(rest[0][1], rest[0][2])
         self.waits_upto = min(self.waits_upto, *(wait[0] for wait in rest))
 
     def host(self, key: str, domain: str) -> Host:
@@ -264,11 +274,11 @@ class Owned:
 
     def _load_waits(self) -> None:
         """Read the next waiting rows from the due-time index; one that is in memory already is woken twice, in vain."""
-        start, self.waits_from, self.waits_upto = self.waits_from or b"d", None, inf
+        start, self.waits_from, self.waits_upto = self.waits_from or b"", None, inf
         self.fold.flush()
         rows = self.fold.rows
         now, wall = self.frontier.now(), self.frontier.wall()
-        for count, (due_key, _) in enumerate(rows.scan(b"d", start)):
+        for count, due_key in enumerate(self._waits_on_disk(start)):
             due_ms, job, host_hash, sequence = r.unpack_due(due_key)
             key = r.wait_key(job, host_hash, sequence)
             stored, queue = rows.get(key), rows.get(r.host_queue_key(job, host_hash))
@@ -276,10 +286,18 @@ class Owned:
                 continue
             due = now + min(max(due_ms / 1000 - wall, 0.0), r.read_queued(stored).wait_s)
             if count >= WAITING_IN_MEMORY:
-                self.waits_from, self.waits_upto = due_key, due
+                self.waits_from, self.waits_upto = _due(key, due_ms), due
                 return
             host = r.read_host_queue(queue)
             heappush(self.waits, (due, key, due_ms, host.host, host.domain))
+
+    def _waits_on_disk(self, start: bytes) -> Iterator[bytes]:
+        """Keys of the due-time index from a place on, over all jobs."""
+        prefixes = [r.of_job(b"d", job.number) for job in self.fold.numbers.values() if job.counts.queued]
+        scans = [self.fold.rows.scan(prefix, prefix + start[:8]) for prefix in prefixes]
+        for due_key, _ in merge(*scans, key=lambda entry: _place(entry[0])):
+            if _place(due_key) >= start:
+                yield due_key
 
     def wakes_at(self) -> float:
         """When a waiting URL is due, or waiting rows are to be read."""
@@ -572,6 +590,11 @@ class Clock(Protocol):
         """Seconds."""
 
 
-def _due_key(wait_key: bytes, due_ms: int) -> bytes:
-    """The key in the due-time index of the row under a waiting row's key."""
-    return b"d" + due_ms.to_bytes(8, "big") + wait_key[1:]
+def _due(wait_key: bytes, due_ms: int) -> bytes:
+    """The place in the due-time index, over all jobs, of the row under a waiting row's key."""
+    return due_ms.to_bytes(8, "big") + wait_key[1:]
+
+
+def _place(due_key: bytes) -> bytes:
+    """The place in the due-time index, over all jobs, of a key in it."""
+    return due_key[3:11] + due_key[1:3] + due_key[11:]

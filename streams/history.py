@@ -131,6 +131,9 @@ class _Told:
     def job_changed(self, job: int) -> None:
         """A job's record says for itself what changed."""
 
+    def forgotten(self, job: int) -> None:
+        """So does its epoch."""
+
 
 class _Watched(Fold):
     """A fold that tells what became of the founds and dones of one URL.

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from .errors import CrawlError, EngineError
 from .fold import Effects
 from .kafka import consumer_config, passes, watermarks
+from .rows import Skip
 from .settings import Settings
 from .store import Partition
 
@@ -55,6 +56,15 @@ class _AnotherLog(Exception):
     def __init__(self, partition: Partition, offset: int) -> None:
         super().__init__(f"the record at offset {offset} is not the one it folded")
         self.partition = partition
+
+
+class _Rewound(Exception):
+    """A record takes back what a state has folded."""
+
+    def __init__(self, partition: Partition, skip: Skip) -> None:
+        super().__init__()
+        self.partition = partition
+        self.skip = skip
 
 
 class Interrupted(CrawlError):
@@ -114,6 +124,9 @@ class Restorer:
                 reading.read(after, interrupt or threading.Event())
             except _AnotherLog as error:
                 error.partition.rebuild(str(error))
+            except _Rewound as error:
+                log.info("rewound", partition=error.partition.number, start=error.skip.start, record=error.skip.end)
+                error.partition.rewind(error.skip)
             else:
                 return reading.folded
             finally:
@@ -200,7 +213,9 @@ class _Reading:
         elif offset < self._ends[number]:
             partition.skip_to(offset)
             effects = partition.take(message.value(), offset, message.timestamp()[1] / 1000)
-            self.folded[number] += 1
+            if effects.rewind is not None:
+                raise _Rewound(partition, effects.rewind)
             if effects.forward or effects.dead:
                 self._handle(partition, message, effects)
+            self.folded[number] += 1
         return number

@@ -7,7 +7,7 @@ Numbers in keys are big-endian, so key order is fetch order. A job has a number 
 appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key and of the registrable domain.
 
     b"m"                                                   meta: where in which log this state is
-    b"j" job:2                                             job: name, epoch, spec
+    b"j" job:2                                             job: name, epochs, spec
     b"c" job:2                                             counts of the job
     b"n" job:2 epoch:2 domain:8                            domain: Bloom levels, URLs queued
     b"b" job:2 epoch:2 domain:8 level:1 page:4             Bloom page: count:4, filter
@@ -15,10 +15,13 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
     b"g" job:2 host:8                                      host queue: host key, URLs queued
     b"q" job:2 host:8 priority:1 sequence:8                URL to fetch
     b"w" job:2 host:8 sequence:8                           URL that waits for its next attempt
-    b"d" due_ms:8 job:2 host:8 sequence:8                  due-time index of the waiting ones: empty
+    b"d" job:2 due_ms:8 host:8 sequence:8                  due-time index of the waiting ones: empty
     b"h" host:8                                            host: what politeness must know after a restart
     b"s" job:2 name                                        name that joined the job's scope: empty
     b"p" sequence:8 job name                               URL found for a job that is not known yet
+
+All rows of a job lie under a kind and its number, so that a rewind drops them as a few ranges. The epoch in keys is the
+one in which the job began from its seeds.
 
 Changing a layout changes `FORMAT`: an older crawlog then refuses the state, and a newer one rebuilds it from the log.
 """
@@ -27,7 +30,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from heapq import merge
 from struct import Struct as Layout
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import xxhash
@@ -35,16 +38,19 @@ import xxhash
 from ..schemas.progress import JobCounts
 from ..schemas.urls import JobSpec
 
-FORMAT = 1
+FORMAT = 2
 """Version of the keys and values in a state database."""
 
 META = b"m"
+OF_JOB = (b"n", b"b", b"f", b"g", b"q", b"w", b"d", b"s")
+"""Kinds of rows that a job begins without."""
+
 SEQUENCE_INDEX_BITS = 16
 """A sequence is (offset << 16) + index: 65,536 URLs in one found record, 2^47 records in a partition."""
 
 _queue = Layout(">cHQBQ")
 _wait = Layout(">cHQQ")
-_due = Layout(">cQHQQ")
+_due = Layout(">cHQQQ")
 _host_queue = Layout(">cHQ")
 _host = Layout(">cQ")
 _job = Layout(">cH")
@@ -56,6 +62,14 @@ QUEUE_PREFIX_BYTES = 11
 _LAST_SEQUENCE = (1 << 64) - 1
 
 
+class Skip(msgspec.Struct, frozen=True, array_like=True):
+    """Records at [start, end) that a rewind took back; at `end` stands its own record, which begins `epoch`."""
+
+    start: int
+    end: int
+    epoch: int
+
+
 class Meta(msgspec.Struct, frozen=True, array_like=True):
     """Which log this state is the fold of, and up to where.
 
@@ -65,6 +79,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
         offset: The next record to fold.
         cluster, topic: Identities of the Kafka cluster and of crawl.urls.
         last_hash: xxh3_64 of the value of the record at `offset - 1`; 0 at offset 0.
+        skipped: What rewinds took back, in order. One that ends behind `offset` was met before the state was rebuilt.
     """
 
     format: int
@@ -74,14 +89,27 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
     cluster: str
     topic: str
     last_hash: int
+    skipped: tuple[Skip, ...] = ()
+
+
+def fits(skipped: Iterable[Skip], offset: int, effective: Iterable[Skip]) -> bool:
+    """Whether a state at an offset, with what was skipped then, is on the way to one where other ranges count."""
+    return [skip for skip in skipped if skip.start < offset] == [skip for skip in effective if skip.start < offset]
 
 
 class JobRow(msgspec.Struct, frozen=True, array_like=True):
-    """A job as this partition knows it."""
+    """A job as this partition knows it.
+
+    Attributes:
+        since: The epoch in which it began from its seeds; it stands in keys.
+        awaited: Whether its job record of this epoch has not come yet, so that nothing of it is fetched.
+    """
 
     name: str
     epoch: int
     spec: JobSpec
+    since: int = 0
+    awaited: bool = False
 
 
 class DomainRow(msgspec.Struct, frozen=True, array_like=True):
@@ -161,12 +189,12 @@ def wait_key(job: int, host: int, sequence: int) -> bytes:
 
 def due_key(due_ms: int, job: int, host: int, sequence: int) -> bytes:
     """Key in the due-time index."""
-    return _due.pack(b"d", due_ms, job, host, sequence)
+    return _due.pack(b"d", job, due_ms, host, sequence)
 
 
 def unpack_due(key: bytes) -> tuple[int, int, int, int]:
     """(due_ms, job, host, sequence) of a key in the due-time index."""
-    _, due_ms, job, host, sequence = _due.unpack(key)
+    _, job, due_ms, host, sequence = _due.unpack(key)
     return due_ms, job, host, sequence
 
 
@@ -217,6 +245,11 @@ def seen_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:
     return _seen.pack(b"f", job, epoch, domain, fingerprint)
 
 
+def of_job(kind: bytes, job: int) -> bytes:
+    """Prefix of a job's rows of one kind."""
+    return _job.pack(kind, job)
+
+
 def joined_key(job: int, name: str) -> bytes:
     """Key of a name that joined a job's scope."""
     return _job.pack(b"s", job) + name.encode()
@@ -225,6 +258,18 @@ def joined_key(job: int, name: str) -> bytes:
 def parked_key(sequence: int, job: str) -> bytes:
     """Key of a URL found for an unknown job."""
     return b"p" + sequence.to_bytes(8, "big") + job.encode()
+
+
+class Changes(NamedTuple):
+    """What a checkpoint writes: first all rows with one of the prefixes in `dropped` go, then `rows` are set."""
+
+    rows: dict[bytes, bytes | None]
+    dropped: tuple[bytes, ...] = ()
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key behind all those with a prefix."""
+    return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
 
 
 class Base(Protocol):
@@ -243,13 +288,15 @@ class Base(Protocol):
 class Rows:
     """The state as the fold sees it: the rows on disk under the changes since the last checkpoint.
 
-    Invariants: `dirty` holds every change since the last checkpoint and nothing else; a row in `_ahead` is as `get`
-    gives it, so a change of it ends its stay there.
+    Invariants: `dirty` and `dropped` hold every change since the last checkpoint and nothing else; what was dropped
+    hides rows of the base, never one in `dirty`; a row in `_ahead` is as `get` gives it, so a change of it ends its
+    stay there.
     """
 
     def __init__(self, base: Base) -> None:
         self.base = base
         self.dirty: dict[bytes, bytes | None] = {}
+        self.dropped: tuple[bytes, ...] = ()
         self._ahead: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, list[bytes]] = {}
 
@@ -259,15 +306,17 @@ class Rows:
         if key in dirty:
             return dirty[key]
         ahead = self._ahead.get(key)
-        return ahead if ahead is not None else self.base.get(key)
+        if ahead is not None:
+            return ahead
+        return None if self.dropped and key.startswith(self.dropped) else self.base.get(key)
 
     def get_many(self, keys: Collection[bytes]) -> dict[bytes, bytes | None]:
         """Rows by key, as `get` gives them; for many at once, that are not read ahead."""
-        dirty = self.dirty
-        stored = sorted(key for key in keys if key not in dirty)
+        dirty, dropped = self.dirty, self.dropped
+        stored = sorted(key for key in keys if key not in dirty and not (dropped and key.startswith(dropped)))
         found = dict(zip(stored, self.base.get_many(stored), strict=True))
         if len(found) < len(keys):
-            found.update((key, dirty[key]) for key in keys if key in dirty)
+            found.update((key, dirty.get(key)) for key in keys if key not in found)
         return found
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -286,6 +335,16 @@ class Rows:
         self.dirty[key] = None
         if key in self._ahead:
             del self._ahead[key]
+
+    def drop(self, prefix: bytes) -> None:
+        """Forget all rows with a prefix, however many lie on disk: only those in memory are looked at."""
+        for held in (self.dirty, self._ahead):
+            for key in [key for key in held if key.startswith(prefix)]:
+                del held[key]
+        for queue in [queue for queue in self._fresh if queue.startswith(prefix)]:
+            del self._fresh[queue]
+        if prefix not in self.dropped:
+            self.dropped = (*self.dropped, prefix)
 
     def keep(self, key: bytes) -> None:
         """Keep a row that was just set at hand beyond the next checkpoint."""
@@ -310,11 +369,18 @@ class Rows:
         return found
 
     def _stored(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-        for key, value in self.base.scan(start):
-            if not key.startswith(prefix):
+        at = start
+        while True:
+            for key, value in self.base.scan(at):
+                if not key.startswith(prefix):
+                    return
+                if self.dropped and key.startswith(self.dropped):
+                    at = after(next(dropped for dropped in self.dropped if key.startswith(dropped)))
+                    break
+                if key not in self.dirty:
+                    yield key, value
+            else:
                 return
-            if key not in self.dirty:
-                yield key, value
 
     def read_ahead(self, found: Iterable[tuple[bytes, bytes]]) -> None:
         """Keep rows, as they are now, at hand until they change or are let go.
@@ -333,10 +399,15 @@ class Rows:
         fresh.sort()
         return ((key, value) for key, value in merge(self._stored(prefix, start), fresh) if value is not None)
 
-    def taken(self) -> dict[bytes, bytes | None]:
+    @property
+    def changes(self) -> Changes:
+        """All changes since the last checkpoint."""
+        return Changes(self.dirty, self.dropped)
+
+    def taken(self) -> Changes:
         """The changes, handed over to a checkpoint; the overlay is empty afterwards."""
-        dirty, self.dirty, self._fresh = self.dirty, {}, {}
-        return dirty
+        changes, self.dirty, self.dropped, self._fresh = self.changes, {}, (), {}
+        return changes
 
 
 class Memory:
@@ -357,9 +428,11 @@ class Memory:
         """Rows from `start` on, in key order."""
         return ((key, self.rows[key]) for key in sorted(self.rows) if key >= start)
 
-    def write(self, changes: dict[bytes, bytes | None]) -> None:
+    def write(self, changes: Changes) -> None:
         """Apply the changes of a checkpoint."""
-        for key, value in changes.items():
+        for key in [key for key in self.rows if changes.dropped and key.startswith(changes.dropped)]:
+            del self.rows[key]
+        for key, value in changes.rows.items():
             if value is None:
                 self.rows.pop(key, None)
             else:

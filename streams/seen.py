@@ -159,6 +159,13 @@ class SeenTable:
             entry = self._domains[key] = _Domain(key, row.top, row.queued)
         return entry
 
+    def forget(self, job: int) -> None:
+        """Let go of all that is held of a job whose rows were dropped."""
+        self._domains = {key: entry for key, entry in self._domains.items() if key[0] != job}
+        self._held = deque(page for page in self._held if page.domain.key[0] != job)
+        self._changed = [page for page in self._changed if page.domain.key[0] != job]
+        self._grown = [entry for entry in self._grown if entry.key[0] != job]
+
     def flush(self) -> None:
         """Write what changed into the rows, and let old pages go: before each checkpoint."""
         for page in self._changed:

@@ -27,7 +27,7 @@ from . import crash
 from . import rows as r
 from .domain import Places
 from .errors import CrawlError, Misconfigured
-from .fold import FOLD_VERSION, Effects, Fold
+from .fold import FOLD_VERSION, Effects, Fold, effective
 from .kafka import LogIdentity
 
 log = structlog.get_logger()
@@ -160,10 +160,12 @@ class Database:
             self._condemn(error)
             raise
 
-    def write(self, changes: dict[bytes, bytes | None]) -> None:
+    def write(self, changes: r.Changes) -> None:
         """Apply all changes, or none."""
         batch = WriteBatch(raw_mode=True)
-        for key, value in changes.items():
+        for prefix in changes.dropped:
+            batch.delete_range(prefix, r.after(prefix))
+        for key, value in changes.rows.items():
             if value is None:
                 batch.delete(key)
             else:
@@ -239,9 +241,10 @@ class Partition:
             return
         self._start(meta)
 
-    def _start(self, meta: r.Meta | None) -> None:
+    def _start(self, meta: r.Meta | None, skipped: tuple[r.Skip, ...] = ()) -> None:
         self.rows = r.Rows(self.db)
-        self.fold = Fold(self.number, self._places, self.rows, self._cached_pages)
+        known = skipped or (meta.skipped if meta else ())
+        self.fold = Fold(self.number, self._places, self.rows, self._cached_pages, known)
         self.offset = self.checkpointed = meta.offset if meta else 0
         self._last_hash = meta.last_hash if meta else 0
         self._last_value: bytes | None = None
@@ -256,18 +259,40 @@ class Partition:
         same = (meta.cluster, meta.topic, meta.partition) == (self.identity.cluster, self.identity.topic, self.number)
         return meta if same else None
 
-    def rebuild(self, why: str) -> None:
-        """Throw the state away, to be folded again from offset 0."""
+    def rebuild(self, why: str, skipped: tuple[r.Skip, ...] = ()) -> None:
+        """Throw the state away, to be folded again from offset 0.
+
+        Args:
+            skipped: What rewinds take back; they need not be found again.
+        """
         log.warning("state_rebuilt", partition=self.number, why=why)
         self.db.close()
         shutil.rmtree(self._path, ignore_errors=True)
         self.db = Database(self._path, self._memory)
-        self._start(None)
+        self._start(None, skipped)
+
+    def rewind(self, skip: r.Skip) -> None:
+        """Go back to before a range that a record takes back: the log is to be folded again from the state's offset.
+
+        Goes back to the checkpoint, if that lies before the range and knows of no other rewinds.
+        """
+        skipped = effective(self.fold.skipped, skip)
+        stored = self.db.get(r.META)
+        meta = r.read_meta(stored) if stored else None
+        if self.checkpointed <= skip.start and r.fits(meta.skipped if meta else (), self.checkpointed, skipped):
+            self._start(meta, skipped)
+        else:
+            self.rebuild(f"the record at offset {skip.end} rewinds it to offset {skip.start}", skipped)
 
     def take(self, value: bytes | None, offset: int, timestamp_s: float) -> Effects:
-        """Fold the record at exactly the state's offset."""
+        """Fold the record at exactly the state's offset.
+
+        One whose effects hold a rewind changes nothing, the offset neither: `rewind` to it, and read again from there.
+        """
         assert offset == self.offset
         effects = self.fold.take(value, offset, timestamp_s)
+        if effects.rewind is not None:
+            return effects
         self.offset = offset + 1
         self._last_value = value or b""
         return effects
@@ -301,9 +326,10 @@ class Partition:
             return self.offset
         self.fold.flush()
         log_ids = self.identity.cluster, self.identity.topic
-        meta = r.Meta(r.FORMAT, fold_version(), self.number, self.offset, *log_ids, self.last_hash)
+        skipped = self.fold.skipped
+        meta = r.Meta(r.FORMAT, fold_version(), self.number, self.offset, *log_ids, self.last_hash, skipped)
         crash.point("checkpoint.writing")
-        self.db.write({**self.rows.dirty, r.META: r.pack(meta)})
+        self.db.write(r.Changes({**self.rows.dirty, r.META: r.pack(meta)}, self.rows.dropped))
         crash.point("checkpoint.written")
         self.rows.taken()
         self.checkpointed = self.offset

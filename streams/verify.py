@@ -121,6 +121,11 @@ class Kept:
         """The checkpoint's offset."""
         return self.meta.offset if self.meta else 0
 
+    @property
+    def ahead(self) -> list[r.Skip]:
+        """What rewinds take back that were met before the state was folded again: another fold does not meet them."""
+        return [skip for skip in self.meta.skipped if skip.end >= self.offset] if self.meta else []
+
     def misfit(self, log: LogIdentity, low: int, high: int) -> Verdict | None:
         """The verdict on a state that need not be folded again to be told apart; None for one that must."""
         reason = self.damage and f"damaged: {self.damage}"
@@ -184,6 +189,9 @@ def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, Kept], cha
             partition.checkpoint()
 
     ends = {one.number: kept[one.number].offset for one in again}
+    for one in again:
+        for skip in kept[one.number].ahead:
+            one.rewind(skip)
     folded = restorer.restore(again, lambda *_: None, bounded, ends=ends) if again else {}
     for one in again:
         one.checkpoint()

@@ -186,6 +186,7 @@ RECORD = optional(
         st.fixed_dictionaries({"urls": st.lists(FOUND | VALUES, max_size=4)}),
         st.fixed_dictionaries({"results": st.lists(RESULT | VALUES, max_size=4)}),
         st.fixed_dictionaries({"spec": SPEC | VALUES}),
+        st.fixed_dictionaries({"rewind": optional(start=NUMBERS) | VALUES}),
         FOUND,
         JSON.filter(lambda value: isinstance(value, dict)),
     ).map(lambda rest: {**head, **rest})
@@ -361,7 +362,10 @@ def test_counts_equal_a_recount_of_the_rows(log: list[bytes]) -> None:
         assert known.counts.queued == len(mine)
         for key, value in state.rows.scan(b"g" + number.to_bytes(2, "big")):
             assert r.read_host_queue(value).queued == sum(other[3:11] == key[3:] for other in mine)
-    waiting = {b"d" + r.read_queued(value).due_ms.to_bytes(8, "big") + key[1:] for key, value in state.rows.scan(b"w")}
+    waiting = {
+        b"d" + key[1:3] + r.read_queued(value).due_ms.to_bytes(8, "big") + key[3:]
+        for key, value in state.rows.scan(b"w")
+    }
     assert {key for key, _ in state.rows.scan(b"d")} == waiting
 
 

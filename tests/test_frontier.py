@@ -621,12 +621,13 @@ def test_a_stopped_job_hands_nothing_out_and_goes_on_where_it_was() -> None:
 
 
 def test_a_done_of_an_older_epoch_is_fetched_again() -> None:
-    """The job went to a new epoch while its request was in flight."""
+    """A rewind that takes nothing back began a new epoch while its request was in flight."""
     world = World()
     world.job()
     world.find(*pages("a.com", 1))
     task = world.next()
     assert isinstance(task, Task)
+    world.take(u.encode(u.UrlsRecord(epoch=1, rewind=u.Rewind(world.offset))))
     world.job(rev=2, epoch=1)
     world.ended(task)
     world.out.clear()

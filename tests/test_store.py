@@ -145,7 +145,7 @@ def test_a_state_of_another_version_is_refused(opened: Opened, field: str) -> No
     partition = opened.filled()
     meta = r.read_meta(partition.db.get(r.META) or b"")
     other = msgspec.structs.replace(meta, **{field: "0 old" if field == "fold" else 0})
-    partition.db.write({r.META: r.pack(other)})
+    partition.db.write(r.Changes({r.META: r.pack(other)}))
     opened.close(partition)
     with pytest.raises(Misconfigured, match="delete the folder"):
         opened()
@@ -297,8 +297,8 @@ def test_a_machine_at_fault_costs_no_state(opened: Opened, monkeypatch: pytest.M
 def test_a_database_gives_rows_in_key_order(opened: Opened) -> None:
     """From a key on; deleted ones are gone."""
     partition = opened()
-    partition.db.write({b"b": b"2", b"a": b"1", b"c": b"3"})
-    partition.db.write({b"b": None})
+    partition.db.write(r.Changes({b"b": b"2", b"a": b"1", b"c": b"3"}))
+    partition.db.write(r.Changes({b"b": None}))
     assert list(partition.db.scan(b"a")) == [(b"a", b"1"), (b"c", b"3")]
     assert list(partition.db.scan(b"b")) == [(b"c", b"3")]
 

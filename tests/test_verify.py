@@ -72,7 +72,7 @@ def test_what_is_written_into_a_copy_never_shows_in_its_source(live: Partition, 
     before = live.digest()
     copy_database(live._path, tmp_path / "copy")
     copy = Database(tmp_path / "copy", memory)
-    copy.write({key: None for key, _ in live.db.scan(b"")})
+    copy.write(r.Changes({key: None for key, _ in live.db.scan(b"")}))
     copy._db.flush()
     copy._db.compact_range(None, None)
     copy.close()
@@ -178,7 +178,7 @@ def change_a_row(state: Partition) -> None:
     """As a worker would that writes beside the fold."""
     key, value = next(state.rows.scan(b"g"))
     row = r.read_host_queue(value)
-    state.db.write({key: r.pack(r.HostQueueRow(row.host, row.domain, row.queued + 1))})
+    state.db.write(r.Changes({key: r.pack(r.HostQueueRow(row.host, row.domain, row.queued + 1))}))
 
 
 def move_ahead(state: Partition) -> None:

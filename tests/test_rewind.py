@@ -1,0 +1,308 @@
+"""Rewinds: a state is the fold of the effective log, whatever was folded when a rewind was met."""
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crawlog.schemas import urls as u
+from crawlog.streams import rows as r
+from crawlog.streams.fold import Fold, effective
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_fold import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
+
+UNHURRIED = settings(deadline=None)
+
+
+def rewind(epoch: int, start: int = 0, job: str | None = None) -> bytes:
+    """An epoch record."""
+    return u.encode(u.UrlsRecord(job=job, epoch=epoch, rewind=u.Rewind(start)))
+
+
+class Rewound(State):
+    """A fold that goes back where a record says so: to its checkpoint, if that is old enough, or to nothing."""
+
+    def __init__(self, log: list[bytes]) -> None:
+        self.log = log
+        self.checkpointed = 0
+        self.kept: tuple[r.Skip, ...] = ()
+        self.skipped: tuple[r.Skip, ...] = ()
+        super().__init__()
+
+    def open(self) -> None:
+        """Open what was checkpointed last."""
+        self.rows = r.Rows(self.base)
+        self.fold = Fold(0, PLACES, self.rows, 2, self.skipped)
+        self.offset = self.checkpointed
+
+    def checkpoint(self) -> None:
+        """Write all changes."""
+        super().checkpoint()
+        self.checkpointed, self.kept = self.offset, self.fold.skipped
+        self.skipped = self.kept
+
+    def go_on(self, end: int) -> None:
+        """Fold the log up to an offset."""
+        while self.offset < end:
+            effects = self.fold.take(self.log[self.offset], self.offset, AT)
+            if effects.rewind is None:
+                self.offset += 1
+                continue
+            self.skipped = effective(self.fold.skipped, effects.rewind)
+            if self.checkpointed > effects.rewind.start or not r.fits(self.kept, self.checkpointed, self.skipped):
+                self.base, self.checkpointed = r.Memory(), 0
+            self.open()
+
+
+def effective_log(log: list[bytes]) -> tuple[list[r.Skip], str]:
+    """The simple model: a rewind that counts makes the log what it was at its start, and goes on behind itself."""
+    struck: list[list[r.Skip]] = [[]]
+    for at, value in enumerate(log):
+        now = struck[at]
+        record = u.decode(value)
+        if record.rewind is not None and record.job is None and record.rewind.start <= at:
+            jobs = folded(log[:at], now).fold.jobs.values()
+            if record.epoch > max([0, *(skip.epoch for skip in now), *(job.epoch for job in jobs)]):
+                now = [*struck[record.rewind.start], r.Skip(record.rewind.start, at, record.epoch)]
+        struck.append(now)
+    return struck[-1], folded(log, struck[-1]).digest()
+
+
+def folded(log: list[bytes], struck: list[r.Skip]) -> State:
+    """The fold of what is not struck out."""
+    state = State()
+    state.fold.skipped = tuple(struck)
+    for at, value in enumerate(log):
+        if not any(skip.start <= at < skip.end for skip in struck):
+            assert state.fold.take(value, at, AT).rewind is None
+    return state
+
+
+def with_rewinds(seed: int) -> list[bytes]:
+    """A log with rewinds of the crawl and of a job anywhere, nested, repeated, late; each job's record follows."""
+    draw = random.Random(seed)
+    log = true_dones(crawl(seed))
+    epoch = 0
+    for at in sorted(draw.sample(range(1, len(log)), draw.randrange(1, 6))):
+        name = draw.choice([None, None, "j"])
+        late = draw.random() < 0.2
+        epoch += not late
+        start = 0 if name else draw.randrange(at + 1)
+        records = [rewind(max(epoch, 1), start, name)] * draw.choice([1, 1, 2])
+        records += [job(name, epoch, rev=10 + epoch) for name in ("j", "k") if draw.random() < 0.7]
+        log[at:at] = records
+    return log
+
+
+REWOUND = st.integers(0, 100_000).map(with_rewinds)
+
+
+@settings(UNHURRIED, max_examples=60)
+@given(REWOUND, st.lists(st.integers(0, 80)), st.lists(st.integers(0, 80)))
+def test_a_state_is_the_fold_of_what_counts(log: list[bytes], checkpoints: list[int], restarts: list[int]) -> None:
+    """From nothing, from any checkpoint, restarted anywhere: the rows and the ranges are those of the simple model."""
+    state = Rewound(log)
+    for at in range(len(log)):
+        if at in checkpoints:
+            state.checkpoint()
+        if at in restarts:
+            state.open()
+        state.go_on(at + 1)
+    assert (list(state.fold.skipped), state.digest()) == effective_log(log)
+
+
+@settings(UNHURRIED, max_examples=30)
+@given(REWOUND, st.integers(0, 80), st.integers(0, 80))
+def test_a_rebuild_may_be_interrupted(log: list[bytes], first: int, then: int) -> None:
+    """Ranges met before the end are kept beside a state that has not come to them again."""
+    whole = Rewound(log)
+    whole.go_on(len(log))
+    again = Rewound(log)
+    again.skipped = whole.fold.skipped
+    again.open()
+    for end in (first, then):
+        again.go_on(min(end, len(log)))
+        again.checkpoint()
+        again.open()
+    again.go_on(len(log))
+    assert (again.fold.skipped, again.digest()) == (whole.fold.skipped, whole.digest())
+
+
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [
+        ([], [(2, 5)]),
+        ([(2, 5)], [(2, 5), (7, 9)]),
+        ([(2, 5), (7, 9)], [(3, 12)]),
+        ([(2, 5), (7, 9)], [(2, 5), (6, 12)]),
+        ([(2, 5)], [(5, 8)]),
+        ([(9, 12)], [(3, 6), (9, 12)]),
+    ],
+)
+def test_a_rewind_inside_a_later_one_never_was(before: list[tuple[int, int]], then: list[tuple[int, int]]) -> None:
+    """Ranges that count, from the last rewind back; what stands behind it was met before the state was rebuilt."""
+    skips = tuple(r.Skip(start, end, 1) for start, end in before)
+    new = next(r.Skip(start, end, 1) for start, end in then if (start, end) not in before)
+    assert [(skip.start, skip.end) for skip in effective(skips, new)] == then
+
+
+# ---------------------------------------------------------------------- the crawl
+
+
+def rewound(*log: bytes) -> Rewound:
+    """A log, folded to its end."""
+    state = Rewound(list(log))
+    state.go_on(len(log))
+    return state
+
+
+def test_what_was_found_later_is_offered_again() -> None:
+    """What was done before stays done, what was done later is queued again, what was found later is new."""
+    log = [job(), found(A, B), done(A, sequence(1)), done(B, sequence(1, 1)), found("http://c.org/")]
+    state = rewound(*log, rewind(1, 3), job(epoch=1, rev=2), found(A, "http://c.org/", B))
+    assert sorted(state.urls()) == [B, "http://c.org/"]
+    assert (state.counts.fetched, state.counts.seen) == (1, 2)
+
+
+def test_only_dones_of_the_new_epoch_count() -> None:
+    """One of the old epoch was written by who had not met the rewind yet."""
+    log = [job(), found(A), rewind(1, 2), job(epoch=1, rev=2)]
+    assert rewound(*log, done(A, sequence(1), epoch=0)).urls() == [A]
+    assert rewound(*log, done(A, sequence(1), epoch=1)).urls() == []
+
+
+@pytest.mark.parametrize("name", [None, "j"])
+def test_nothing_is_fetched_before_the_job_record_of_the_epoch(name: str | None) -> None:
+    """It is written when the epoch record is everywhere; one of an older epoch is not it."""
+    log = [job(), found(A), rewind(1, 2 if name is None else 0, name), job(rev=2)]
+    state = rewound(*log)
+    assert not state.fold.jobs["j"].running
+    state.checkpoint()
+    state.open()
+    assert not state.fold.jobs["j"].running
+    assert rewound(*log, job(epoch=1, rev=3)).fold.jobs["j"].running
+
+
+def test_an_epoch_record_that_was_written_twice_counts_once() -> None:
+    """Who was killed after some of them writes all again."""
+    log = [job(), found(A), rewind(1, 2), job(epoch=1, rev=2), found(B), rewind(1, 2), rewind(1, 0)]
+    state = rewound(*log)
+    assert sorted(state.urls()) == [A, B]
+    assert state.fold.skipped == (r.Skip(2, 2, 1),)
+
+
+def test_a_job_that_began_later_is_unknown_again() -> None:
+    """Until its record comes once more; what is found meanwhile is parked."""
+    state = rewound(job(), found(A), job("k"), found(B, job="k"), rewind(1, 2), found(B, job="k"), job("k", 1, rev=2))
+    assert sorted(state.urls()) == [A, B]
+    assert state.fold.jobs["k"].epoch == 1
+
+
+# ---------------------------------------------------------------------- a job
+
+
+def fresh(**changes: Any) -> list[bytes]:
+    """What `run --fresh` writes."""
+    return [rewind(1, job="j"), job(epoch=1, rev=2, **changes)]
+
+
+def test_a_fresh_job_has_no_rows_of_its_old_epoch() -> None:
+    """Whatever is of that job goes, on disk and in memory; another's stays, and so do hosts."""
+    past = [job(scope=u.ScopeSpec()), job("k"), found(A, B), found(A, job="k"), done(A, sequence(2), host_wait_s=9.0)]
+    past += [done(B, sequence(2, 1), "failed", next_at=AT + 9, delay_s=9.0), found("http://b.com/y")]
+    kept = State(*past)
+    hosts = dict(kept.rows.scan(b"h"))
+    for checkpointed in (0, 3, len(past)):
+        state = State(*past[:checkpointed])
+        state.checkpoint()
+        state.take(*past[checkpointed:], *fresh(scope=u.ScopeSpec()))
+        state.checkpoint()
+        of_j = [key for kind in r.OF_JOB for key, _ in state.base.scan(kind) if key.startswith(r.of_job(kind, 1))]
+        assert of_j == []
+        assert state.urls() == [A]
+        assert dict(state.rows.scan(b"h")) == hosts
+        assert (state.counts.fetched, state.counts.queued, state.counts.retried) == (0, 0, 0)
+
+
+def test_a_fresh_job_begins_from_its_seeds() -> None:
+    """Known and done URLs are new; founds of the old epoch that come late are offered too, its dones are not taken."""
+    state = State(job(), found(A, B), done(A, sequence(1)), *fresh(), found(A), found(B), done(B, sequence(1, 1)))
+    assert sorted(state.urls()) == [A, B]
+    state.take(done(A, sequence(5), epoch=1), done(B, sequence(6), epoch=1))
+    assert (state.urls(), state.counts.fetched) == ([], 2)
+
+
+def test_a_job_record_of_a_later_epoch_is_a_rewind() -> None:
+    """Logs of older versions have no epoch records."""
+    state = State(job(), found(A, B), job(epoch=1, rev=2), found(B))
+    assert state.urls() == [B]
+    assert state.fold.jobs["j"].running
+
+
+def test_an_epoch_record_of_an_unknown_job_changes_nothing() -> None:
+    """Its founds wait for its record as before."""
+    state = State(found(A), rewind(1, job="j"), job(epoch=1))
+    assert state.urls() == [A]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"v":1,"epoch":1,"rewind":{"start":-1}}',
+        b'{"v":1,"epoch":0,"rewind":{"start":1}}',
+        b'{"v":1,"epoch":65536,"rewind":{"start":1}}',
+        b'{"v":1,"epoch":1,"rewind":{"start":9}}',
+        b'{"v":1,"epoch":1,"job":"j","rewind":{"start":1}}',
+        b'{"v":1,"epoch":1,"rewind":{"start":1},"url":"http://a.com/"}',
+        b'{"v":1,"epoch":1,"rewind":{"start":"1"}}',
+        b'{"v":1,"epoch":1,"rewind":1}',
+    ],
+)
+def test_a_wrong_epoch_record_is_dead(value: bytes) -> None:
+    """Nothing is rewound by what makes no sense."""
+    state = State(job(), found(A))
+    [effects] = state.take(value)
+    assert effects.dead
+    assert effects.rewind is None
+    assert state.urls() == [A]
+
+
+# ---------------------------------------------------------------------- rows
+
+
+@settings(UNHURRIED, max_examples=100)
+@given(st.data())
+def test_dropped_rows_are_gone(data: st.DataObject) -> None:
+    """Puts, deletes, drops and checkpoints in any order: reads and scans are those of a plain dictionary."""
+    keys = st.binary(min_size=13, max_size=13).map(lambda key: b"q\x00" + bytes([key[0] % 3]) + key[3:4] * 10)
+    base, model = r.Memory(), dict[bytes, bytes]()
+    rows = r.Rows(base)
+    for step in range(data.draw(st.integers(1, 25))):
+        action = data.draw(st.sampled_from(["put", "put", "put", "delete", "drop", "checkpoint", "ahead"]))
+        key = data.draw(keys)
+        if action == "put":
+            rows.put_ordered(key, bytes([step]))
+            model[key] = bytes([step])
+        elif action == "delete":
+            rows.delete(key)
+            model.pop(key, None)
+        elif action == "drop":
+            rows.drop(key[:3])
+            model = {other: value for other, value in model.items() if not other.startswith(key[:3])}
+        elif action == "ahead":
+            rows.read_ahead(rows.scan_queue(key[:11], key[:11], 5))
+        else:
+            base.write(rows.taken())
+        assert dict(rows.scan(b"q")) == model
+        assert rows.get(key) == model.get(key)
+        assert rows.get_many([key]) == {key: model.get(key)}
+        assert rows.scan_queue(key[:11], key[:11], 99) == sorted(
+            kv for kv in model.items() if kv[0].startswith(key[:11])
+        )
+    base.write(rows.taken())
+    assert base.rows == model
