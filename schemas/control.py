@@ -1,8 +1,15 @@
 """crawl.control: what every worker must know, compacted by name.
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's word that a job ended, and
-how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope).
+how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `command/job/NAME`,
+`command/host/HOST`, `command/stage/NAME` (what the operator wants of it: the newest command for a target holds, until
+`resume`, `unblock` or a tombstone). Any Kafka client may write commands:
+
+    echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' | kcat -P -b BROKER -t crawl.control -p 0 -K '|'
 """
+
+import re
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -45,12 +52,86 @@ class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
     name: str
 
 
+Action = Literal["pause", "resume", "block", "unblock", "slow", "stop"]
+
+ENDS = ("resume", "unblock")
+"""Actions after which no command for the target is in force."""
+
+_MAY: dict[str, tuple[str, ...]] = {
+    "job": ("pause", "resume", "slow", "stop"),
+    "host": ("pause", "resume", "block", "unblock", "slow"),
+    "stage": ("pause", "resume", "slow"),
+}
+"""Actions by kind of target."""
+
+_STAGES = ("fetch", "parse", "sink")
+
+_NAME = r"[a-z0-9_-][a-z0-9_.-]*|\[[0-9a-f:.]+\]"
+
+_HOST = re.compile(rf"https?://({_NAME})(:\d{{1,5}})?|({_NAME})(:\d{{1,5}})?|\.[a-z0-9_-][a-z0-9_.-]*")
+
+
+class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """What the operator wants of a job, a host or a stage: of exactly one of them.
+
+    Attributes:
+        action: `pause` hands nothing more out, `block` refuses what is queued and what comes, `slow` lengthens the rest
+            between two requests to a host, `stop` ends the `run` of a job and keeps its queue.
+        host: `http://name:port`; or `name`, `name:port` for both schemes; or `.name` with all names below it.
+        stage: `fetch`, `parse` or `sink`; only fetch can be slowed.
+        delay_s: Least rest between two requests to one host, for `slow`.
+        at: UTC epoch seconds, for the reader.
+    """
+
+    action: Action
+    job: str = ""
+    host: str = ""
+    stage: str = ""
+    delay_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    at: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """`job`, `host` or `stage`."""
+        return next((kind for kind in _MAY if getattr(self, kind)), "")
+
+    @property
+    def target(self) -> str:
+        """Its name."""
+        return self.job or self.host or self.stage
+
+    @property
+    def holds(self) -> bool:
+        """Whether it wants anything."""
+        return self.action not in ENDS
+
+    def check(self) -> "Command":
+        """Itself.
+
+        Raises: ValueError: it is none that can be obeyed; the message says why.
+        """
+        if sum(map(bool, (self.job, self.host, self.stage))) != 1:
+            raise ValueError("a command has exactly one of job, host, stage")
+        if self.action not in _MAY[self.kind]:
+            raise ValueError(f"a {self.kind} cannot be given {self.action!r}, only: {', '.join(_MAY[self.kind])}")
+        if self.stage and self.stage not in _STAGES:
+            raise ValueError(f"no stage {self.stage!r:.50}; there are: {', '.join(_STAGES)}")
+        if self.action == "slow" and (not self.delay_s or self.stage not in ("", "fetch")):
+            raise ValueError("slow needs delay_s above 0, and no stage but fetch can be slowed")
+        if self.host and not _HOST.fullmatch(self.host):
+            raise ValueError(
+                f"{self.host!r:.100} is no host: http://name:port, name, name:port or .name, in lower case"
+            )
+        return self
+
+
 _job = msgspec.json.Decoder(JobCopy)
+_command = msgspec.json.Decoder(Command)
 _finished = msgspec.json.Decoder(Finished)
 _join = msgspec.json.Decoder(Join)
 _encoder = msgspec.json.Encoder()
 
-Control = JobCopy | Finished | Join
+Control = JobCopy | Finished | Join | Command
 
 
 def key(record: Control) -> bytes:
@@ -59,6 +140,8 @@ def key(record: Control) -> bytes:
         return f"job/{record.job}".encode()
     if isinstance(record, Finished):
         return f"finished/{record.job}".encode()
+    if isinstance(record, Command):
+        return f"command/{record.kind}/{record.target}".encode()
     return f"join/{record.job}/{record.name}".encode()
 
 
@@ -68,13 +151,15 @@ def encode(record: Control) -> bytes:
 
 
 def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
-    """The record, or None for a tombstone.
+    """The record, or None for a tombstone; that of a command is its end.
 
     Raises: ValueError: a name that this version does not know, not JSON, or not what its key says.
     """
+    kind = (record_key or b"").partition(b"/")[0]
+    if kind == b"command":
+        return _decode_command(record_key or b"", value)
     if not value:
         return None
-    kind = (record_key or b"").partition(b"/")[0]
     if kind == b"job":
         return _job.decode(value)
     if kind == b"finished":
@@ -82,3 +167,18 @@ def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
     if kind == b"join":
         return _join.decode(value)
     raise ValueError(f"nothing is known by the key {record_key!r:.100}")
+
+
+def _decode_command(record_key: bytes, value: bytes | None) -> Command:
+    if value:
+        record = _command.decode(value).check()
+        if key(record) != record_key:
+            raise ValueError(f"the key {record_key!r:.100} is not that of a command for {record.kind} {record.target}")
+        return record
+    _, kind, target = [*record_key.decode().split("/", 2), "", ""][:3]
+    return Command(
+        "resume",
+        job=target if kind == "job" else "",
+        host=target if kind == "host" else "",
+        stage=target if kind == "stage" else "",
+    ).check()

@@ -16,6 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from . import rows as r
+from .commands import FREE, Commands, Orders
 from .fold import Fold, Job
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class Host:
         key: `scheme://name:port`.
         ready_at: It is not asked before this time.
         rests_until: What is sure of that: rests after responses. The rest of it is taken back if no request is sent.
+        orders: What commands want of it.
+        slowed_until: It is not asked before this time either, while a command slows it.
         delay_s: Rest between two requests, robots.txt's wish included.
         failures: Requests in a row that were turned away.
         rules: Its robots.txt; None until fetched, and again when `rules_until` has passed.
@@ -102,8 +105,9 @@ class Host:
     """
 
     __slots__ = (
-        "delay_s", "domain", "failures", "hash", "in_flight", "key", "partition", "queues", "ready_at", "rests_until",
-        "robots_attempts", "robots_since", "rules", "rules_until", "turn", "unreachable", "where",
+        "delay_s", "domain", "failures", "hash", "in_flight", "key", "orders", "partition", "queues", "ready_at",
+        "rests_until", "robots_attempts", "robots_since", "rules", "rules_until", "slowed_until", "turn", "unreachable",
+        "where",
     )  # fmt: skip
 
     def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
@@ -115,6 +119,8 @@ class Host:
         self.delay_s = delay_s
         self.ready_at = 0.0
         self.rests_until = 0.0
+        self.orders = FREE
+        self.slowed_until = 0.0
         self.in_flight = 0
         self.failures = 0
         self.rules: RobotsRules | None = None
@@ -129,6 +135,11 @@ class Host:
         """Ask nothing before `until`."""
         self.rests_until = max(self.rests_until, until)
         self.ready_at = max(self.ready_at, until)
+
+    @property
+    def next_at(self) -> float:
+        """When it may be asked; what is refused without a request need not wait."""
+        return 0.0 if self.orders.blocked else max(self.ready_at, self.slowed_until)
 
 
 _IDLE, _LATER, _READY = range(3)
@@ -244,6 +255,7 @@ class Owned:
                 entry.failures = row.failures
                 rest = max(entry.delay_s, row.wait_s)
                 entry.rest(self.frontier.now() + min(max(row.last_at + rest - self.frontier.wall(), 0.0), rest))
+            self.frontier.order(entry)
         return entry
 
     def queue(self, host: Host, job: int) -> _Queue:
@@ -251,6 +263,7 @@ class Owned:
         queue = host.queues.get(job)
         if queue is None:
             queue = host.queues[job] = _Queue(self.fold.numbers[job])
+            self.frontier.order(host)
         return queue
 
     def load(self) -> None:
@@ -410,6 +423,8 @@ class Frontier:
         self._turns: deque[str] = deque()
         self._count = 0
         self.window = WINDOW
+        self._commands = Commands()
+        self._jobs: dict[str, Orders] = {}
 
     # ------------------------------------------------------------------ ownership
 
@@ -439,12 +454,52 @@ class Frontier:
         for owned in self.owned.values():
             idle = [
                 key for key, host in owned.hosts.items()
-                if host.where == _IDLE and not host.in_flight and host.ready_at <= now and not any(host.queues.values())
+                if host.where == _IDLE and not host.in_flight and host.next_at <= now and not any(host.queues.values())
             ]  # fmt: skip
             for key in idle:
                 del owned.hosts[key]
             active += len(owned.hosts)
         self.window = min(max(WINDOW_BUDGET // max(active, 1), WINDOW_LEAST), WINDOW)
+
+    # ------------------------------------------------------------------ commands
+
+    def obey(self, commands: Commands) -> None:
+        """The commands in force are these, until the next call."""
+        self._commands = commands
+        self._jobs = {}
+        self._later.clear()
+        for owned in self.owned.values():
+            for host in owned.hosts.values():
+                self.order(host)
+                if host.where == _LATER:
+                    host.where = _IDLE
+                self.arrange(host)
+
+    def order(self, host: Host) -> None:
+        """Let a host know what is wanted of it, by itself or for the jobs that have it in common."""
+        before, host.orders = host.orders, self._commands.of_host(host.key)
+        slow_s = max((self.of_job(queue.job.name).slow_s for queue in host.queues.values()), default=0.0)
+        if slow_s > host.orders.slow_s:
+            host.orders = host.orders._replace(slow_s=slow_s)
+        if host.orders.slow_s != before.slow_s:
+            host.slowed_until = self.now() + host.orders.slow_s if host.orders.slow_s else 0.0
+
+    def of_job(self, name: str) -> Orders:
+        """What commands want of a job."""
+        orders = self._jobs.get(name)
+        if orders is None:
+            orders = self._jobs[name] = self._commands.of_job(name)
+        return orders
+
+    def held_back(self, owned: Owned, job: Job) -> int:
+        """URLs of a job that a command keeps waiting."""
+        if self.of_job(job.name).paused:
+            return job.counts.queued
+        paused = (host for host in owned.hosts.values() if host.orders.paused and not host.orders.blocked)
+        return sum(owned.fold.queued_of(job.number, host.hash) for host in paused if job.number in host.queues)
+
+    def _runs(self, job: Job) -> bool:
+        return job.running and not self.of_job(job.name).paused
 
     # ------------------------------------------------------------------ dispatch
 
@@ -462,7 +517,7 @@ class Frontier:
 
     def _may_have_more(self, name: str) -> bool:
         """Whether a job is to be fetched here, and its pages with those in flight stay within its limit."""
-        if self.only and name != self.only:
+        if (self.only and name != self.only) or self.of_job(name).paused:
             return False
         left: int | None = None
         for owned in self.owned.values():
@@ -481,21 +536,23 @@ class Frontier:
                 continue
             host.where = _IDLE
             host.turn += 1
-            if host.ready_at > now:  # 1 ready for a second request → 2 the first is answered: the host rests
-                self.arrange(host)
+            orders = host.orders
+            if host.next_at > now or (orders.paused and not orders.blocked):
+                self.arrange(host)  # 1 ready for a second request → 2 the first is answered, or a command: not now
                 continue
-            if self.robots and (host.rules is None or now >= host.rules_until):
+            if self.robots and not orders.blocked and (host.rules is None or now >= host.rules_until):
                 if host.in_flight:
                     continue
                 host.in_flight += 1
                 return RobotsTask(host)
             queue = next((q for q in host.queues.values() if q.job.name == name and q), None)
-            task = host.partition.pop(host, queue) if queue is not None and queue.job.running else None
+            task = host.partition.pop(host, queue) if queue is not None and self._runs(queue.job) else None
             if task is None:
                 self.arrange(host)
                 continue
             host.in_flight += 1
             host.ready_at = max(host.ready_at, now + host.delay_s)
+            host.slowed_until = now + orders.slow_s if orders.slow_s else 0.0
             self.arrange(host)
             return task
         return None
@@ -503,7 +560,10 @@ class Frontier:
     def finished(self, host: Host, wait_s: float = 0.0) -> None:
         """A request to the host has ended, however; it rests from now on."""
         host.in_flight -= 1
-        host.rest(self.now() + max(host.delay_s, wait_s))
+        now = self.now()
+        host.rest(now + max(host.delay_s, wait_s))
+        if host.orders.slow_s:
+            host.slowed_until = now + host.orders.slow_s
         self.arrange(host)
 
     def unsent(self, host: Host) -> None:
@@ -529,13 +589,15 @@ class Frontier:
         if host.where in (_LATER, _READY):
             return
         busy = host.in_flight >= self.rests.per_host
-        if busy or not any(queue and queue.job.running for queue in host.queues.values()):
+        if busy or not any(queue and self._runs(queue.job) for queue in host.queues.values()):
             return
-        now = self.now()
-        if host.ready_at > now:
+        if host.orders.paused and not host.orders.blocked:
+            return
+        next_at = host.next_at
+        if next_at > self.now():
             host.where = _LATER
             self._count += 1
-            heappush(self._later, (host.ready_at, self._count, host))
+            heappush(self._later, (next_at, self._count, host))
         else:
             self._ready(host)
 
@@ -543,7 +605,7 @@ class Frontier:
         host.where = _READY
         host.turn += 1
         for queue in host.queues.values():
-            if queue and queue.job.running:
+            if queue and self._runs(queue.job):
                 name = queue.job.name
                 ring = self._rings.get(name)
                 if ring is None:

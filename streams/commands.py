@@ -1,0 +1,122 @@
+"""What commands are in force, and what they mean for a job, a host, a stage. Pure; nothing here is kept but in the log.
+
+Every worker folds the same commands of crawl.control, in their order, so all obey the same. A command is for the
+dispatcher, never for the fold: what it decides enters the log as a done (`block`), or not at all.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..schemas.control import Command
+from .canonical import InvalidUrl, serialise
+
+_PORTS = {"http": "80", "https": "443"}
+
+
+class Orders(NamedTuple):
+    """What is wanted of something.
+
+    Attributes:
+        paused: Nothing of it is handed out.
+        blocked: What is queued for it is refused.
+        stopped: A `run` need not wait for what is paused.
+        slow_s: Least rest between two requests to one host.
+    """
+
+    paused: bool = False
+    blocked: bool = False
+    stopped: bool = False
+    slow_s: float = 0.0
+
+
+FREE = Orders()
+
+
+class Commands:
+    """The newest command for each target."""
+
+    def __init__(self, commands: Iterable[Command] = ()) -> None:
+        self._newest: dict[tuple[str, str], Command] = {}
+        for command in commands:
+            self.take(command)
+
+    def take(self, command: Command) -> None:
+        """A later command."""
+        at = command.kind, _with_port(command.target) if command.host else command.target
+        self._newest.pop(at, None)
+        if command.holds:
+            self._newest[at] = command
+
+    @property
+    def in_force(self) -> list[Command]:
+        """All of them, by kind and name."""
+        return [self._newest[at] for at in sorted(self._newest)]
+
+    def of_job(self, name: str) -> Orders:
+        """What is wanted of a job."""
+        return _all([self._newest.get(("job", name))])
+
+    def of_stage(self, name: str) -> Orders:
+        """What is wanted of a stage."""
+        return _all([self._newest.get(("stage", name))])
+
+    def of_host(self, key: str) -> Orders:
+        """What is wanted of a host, by all the names that it has.
+
+        Args:
+            key: `scheme://name:port`.
+        """
+        if not self._newest:
+            return FREE
+        return _all(self._newest.get(("host", name)) for name in names_of(key))
+
+
+def names_of(key: str) -> list[str]:
+    """What a host can be called in a command: itself, its name with and without its port, `.name` of each parent."""
+    authority = key.partition("://")[2]
+    name = authority.rpartition(":")[0]
+    labels = name.split(".")
+    return [key, authority, name, *("." + ".".join(labels[at:]) for at in range(len(labels)))]
+
+
+def host_of(text: str) -> str:
+    """The host of a command as it is written in one, from how a person may write it.
+
+    Raises: ValueError: it is none.
+    """
+    scheme, is_url, rest = text.strip().rpartition("://")
+    name, port = _parts(rest.removesuffix("/"))
+    try:
+        plain = serialise(f"{scheme or 'http'}://{name.removeprefix('.')}/").partition("://")[2][:-1]
+    except InvalidUrl:
+        raise ValueError(f"{text!r} is no host: http://name:port, name, name:port or .name") from None
+    if is_url and port == f":{_PORTS.get(scheme.lower())}":
+        port = ""
+    host = f"{scheme.lower()}://{plain}" if is_url else "." * name.startswith(".") + plain
+    return Command("resume", host=host + port).check().host
+
+
+def _parts(authority: str) -> tuple[str, str]:
+    name, colon, port = authority.rpartition(":")
+    return (name, colon + port) if colon and port.isascii() and port.isdigit() else (authority, "")
+
+
+def _with_port(host: str) -> str:
+    scheme, is_url, authority = host.partition("://")
+    if not is_url or authority.rpartition("]")[2].count(":"):
+        return host
+    return f"{host}:{_PORTS[scheme]}"
+
+
+def _all(commands: Iterable[Command | None]) -> Orders:
+    """What several commands want together: each has its effect."""
+    wanted = [command for command in commands if command is not None]
+    if not wanted:
+        return FREE
+    actions = {command.action for command in wanted}
+    return Orders(
+        paused=bool(actions & {"pause", "stop"}),
+        blocked="block" in actions,
+        stopped="stop" in actions,
+        slow_s=max(command.delay_s if command.action == "slow" else 0.0 for command in wanted),
+    )
