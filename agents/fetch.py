@@ -53,6 +53,9 @@ ADDRESS_BUSY_S = 0.05
 UNREACHABLE_TTL_S = 300.0
 """How long a host whose robots.txt could not be read is not asked again."""
 
+BLOCKED = "control block"
+"""The rule that a done names whose host the operator has blocked."""
+
 IDLE_S = 0.5
 """Longest sleep of the dispatch loop: what wakes it otherwise is counted, this is the safety net."""
 
@@ -155,13 +158,14 @@ class Fetcher:
         try:
             while not self._stopping:
                 self._wake.clear()
-                if self.stage.may_ask():
-                    self._dispatch()
-                await self._rest()
+                await self._rest(has_more=not self._dispatch())
         finally:
             await self.client.close()
 
-    def _dispatch(self) -> None:
+    def _dispatch(self) -> bool:
+        """Whether only time, or what wakes the loop, can give it more to do."""
+        if not self.stage.orders.works or not self.stage.may_ask():
+            return False
         concurrency = self.settings.fetch.concurrency
         allowed = self._pages.pressure.allowed(concurrency)
         if allowed < concurrency:
@@ -170,7 +174,7 @@ class Fetcher:
         while room > 0:
             task = self.frontier.next()
             if task is None:
-                return
+                return True
             room -= 1
             if isinstance(task, Task):
                 self.places.add(task)
@@ -178,6 +182,7 @@ class Fetcher:
             else:
                 self._asking_rules += 1
                 self._start(task, self._host_rules(task.host))
+        return False
 
     def _hold(self, allowed: int) -> None:
         """Back-pressure is shown, never silent; a worker that waits for parse is not stuck."""
@@ -207,11 +212,10 @@ class Fetcher:
             log.error("fetch_broken", exc_info=running.exception())
         self._wake.set()
 
-    async def _rest(self) -> None:
-        next_at = self.frontier.next_at()
+    async def _rest(self, *, has_more: bool) -> None:
+        """Sleep until woken, or until a host may be asked again; more may be there, but for want of leave or room."""
+        next_at = None if has_more else self.frontier.next_at()
         wait = IDLE_S if next_at is None else min(max(next_at - time.monotonic(), 0.0), IDLE_S)
-        if len(self.places) >= self.settings.fetch.concurrency:
-            wait = IDLE_S
         try:
             async with asyncio.timeout(wait):
                 await self._wake.wait()
@@ -255,6 +259,10 @@ class Fetcher:
         """Fetch one URL; ends as a page and a done, as a done, or aborted without a trace."""
         host = task.host
         url = task.row.url
+        if host.orders.blocked:
+            self.frontier.unsent(host)
+            self.dones.add(task, self._result(task, "refused", reason="control", rule=BLOCKED))
+            return
         if self.settings.robots.obey and host.rules is not None:
             if host.unreachable:
                 self.frontier.unsent(host)

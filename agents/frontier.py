@@ -26,6 +26,7 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import crash, store, topics
 from crawlog.streams.app import CrawlApp
+from crawlog.streams.commands import Commands
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import CrawlError, EngineError
 from crawlog.streams.fold import Effects, Job
@@ -34,6 +35,8 @@ from crawlog.streams.kafka import LogIdentity, identity
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
+
+from .control import Obedience, follow
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -67,6 +70,7 @@ class Stage:
         )
         self.live: dict[int, store.Partition] = {}
         self.dispatching = False
+        self.orders = Obedience("fetch", self._obey)
         self.wake: Callable[[], None] = lambda: None
         self.drain: Callable[[], Awaitable[None]] | None = None
         self.abort: Callable[[int], None] = lambda _: None
@@ -81,6 +85,11 @@ class Stage:
         self._interrupt = threading.Event()
         self._identity: LogIdentity | None = None
         self._stopping = asyncio.Event()
+        self._follows = False
+
+    def _obey(self, commands: Commands) -> None:
+        self.frontier.obey(commands)
+        self.wake()
 
     # ------------------------------------------------------------------ ownership
 
@@ -98,6 +107,9 @@ class Stage:
 
     async def owned(self, partitions: set[int]) -> None:
         """Restore what was assigned; returns at once."""
+        if not self._follows:
+            self._follows = True
+            follow(self.app, self.orders)
         await self._end_restore()
         self._interrupt = threading.Event()
         self._seen_end.clear()
@@ -320,6 +332,7 @@ class Stage:
                 pages=self.pages,
                 bytes=self.bytes,
                 hosts=hosts,
+                paused=self.orders.paused,
             )
             for number, partition in self.live.items()
         ]
@@ -328,13 +341,26 @@ class Stage:
         in_flight: dict[str, int] = {}
         for task in self.frontier.owned[number].pending.values():
             in_flight[task.job.name] = in_flight.get(task.job.name, 0) + 1
-        return {job.name: _reported(job, in_flight.get(job.name, 0)) for job in partition.fold.jobs.values()}
+        return {
+            job.name: self._reported(number, job, in_flight.get(job.name, 0)) for job in partition.fold.jobs.values()
+        }
 
+<<<<<<< HEAD
 
 def _reported(job: Job, in_flight: int) -> JobCounts:
     queued = job.counts.queued
     held = 0 if job.spec.state == "running" else queued
     return msgspec.structs.replace(job.counts, queued=queued - held, held=held, in_flight=in_flight)
+=======
+    def _reported(self, number: int, job: Job, in_flight: int) -> JobCounts:
+        """What a job that is not to go on has queued is nobody's work; what is paused still is."""
+        queued = job.counts.queued
+        held = queued if not job.running or self.frontier.of_job(job.name).stopped else 0
+        paused = queued if self.orders.paused else self.frontier.held_back(self.frontier.owned[number], job)
+        return msgspec.structs.replace(
+            job.counts, queued=queued - held, held=held, paused=min(paused, queued - held), in_flight=in_flight
+        )
+>>>>>>> b5af144 (wip2)
 
 
 Outgoing = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]] | None]

@@ -35,7 +35,7 @@ from ..streams.producer import Producer
 from ..streams.scope import Scope, scope_name
 from ..streams.spider import SPIDER, is_redirect, parse_page
 from . import progress
-from .control import ControlTail, Garbage
+from .control import Garbage, Obedience, follow
 
 log = structlog.get_logger()
 
@@ -400,10 +400,12 @@ class Worker:
         self._items: Producer | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_rebalancing = False
+        self._orders = Obedience("parse")
 
     async def owned(self, _partitions: set[int]) -> None:
         """The first assignment builds the stage; each one lets pages in again."""
         self._is_rebalancing = False
+        self._orders.owned()
         if self._stage is not None:
             return
         settings = self._app.crawl
@@ -415,7 +417,7 @@ class Worker:
         self._stage = ParseStage(names, Places(count), self._producer, self._items, done, time.time)
         for producer in (self._producer, self._items):
             self._app.add_future(producer.run(asyncio.Event()))
-        ControlTail(settings, names, self._stage.learn, self._found_garbage).start(asyncio.get_running_loop())
+        follow(self._app, self._orders, self._stage.learn, self._found_garbage)
 
     def _found_garbage(self, garbage: Garbage) -> None:
         """Bury what is no record on a side topic, where every worker sees it: the owner of partition 0 does."""
@@ -430,6 +432,8 @@ class Worker:
         async for event in stream.events():
             stage = self._stage
             assert stage is not None, "the first record comes after the first assignment"
+            if not await self._orders.admitted(self._app.watchdog.beat):
+                continue
             stage.take(event.message)
             if self._timer is None and stage.gathered:
                 self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
@@ -445,6 +449,7 @@ class Worker:
     def rebalance_started(self) -> None:
         """Let nobody wait for room."""
         self._is_rebalancing = True
+        self._orders.rebalance_started()
 
     async def revoking(self, _partitions: set[int]) -> None:
         """Send what gathered, wait for the log to have it, then forget what is left."""
@@ -463,7 +468,8 @@ class Worker:
     def reports(self) -> list[Progress]:
         """Where each partition stands."""
         stage = self._stage
-        return [] if stage is None else progress.positions(self._app, stage.pages, stage.bytes)
+        paused = self._orders.paused
+        return [] if stage is None else progress.positions(self._app, stage.pages, stage.bytes, paused=paused)
 
 
 def attach(app: CrawlApp) -> None:

@@ -29,6 +29,7 @@ from crawlog.streams.sinks import Entry, Sink, entry, sink_from
 from crawlog.streams.topics import group
 
 from . import progress
+from .control import Obedience, follow
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -213,15 +214,20 @@ class Worker:
         self._empty = asyncio.Event()
         self._empty.set()
         self._folding: asyncio.Task[None] | None = None
+        self.orders = Obedience("sink")
 
     async def owned(self, partitions: set[int]) -> None:
         """The first assignment starts the folding."""
+        self.orders.owned()
         if partitions and self._folding is None:
             self._folding = asyncio.create_task(self._run())
+            follow(self._app, self.orders)
 
     async def events(self, stream: Any) -> None:
         """The agent: one event, one item record."""
         async for event in stream.events():
+            if not await self.orders.admitted(self._app.watchdog.beat):
+                continue
             message = event.message
             self._pending.append(message)
             self._pending_bytes += len(message.value or b"")
@@ -240,7 +246,7 @@ class Worker:
 
     def reports(self) -> list[Progress]:
         """Where each partition stands."""
-        return progress.positions(self._app, self._stage.records, self._stage.bytes)
+        return progress.positions(self._app, self._stage.records, self._stage.bytes, paused=self.orders.paused)
 
     async def _run(self) -> None:
         while True:
@@ -300,6 +306,7 @@ def attach(app: CrawlApp) -> None:
     stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer)
     worker = Worker(app, stage)
     app.positions.start = stage.starts
+    app.on_rebalance_started.append(worker.orders.rebalance_started)
     app.on_owned.append(worker.owned)
     app.on_revoking.append(worker.revoking)
     app.reports = worker.reports

@@ -16,6 +16,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
         folded: Records of this job folded so far.
         queued: URLs with a queue row, waiting ones included; 0 in the report of a job that does not run.
         held: In the report of such a job, its URLs with a queue row.
+        paused: Of those queued, how many a command keeps waiting.
         in_flight: URLs being fetched, or done and not folded yet.
         fetched, redirected, failed, refused: Final results folded (not_modified counts as fetched).
         retried: Failed attempts that will be tried again.
@@ -27,6 +28,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
     folded: int = 0
     queued: int = 0
     held: int = 0
+    paused: int = 0
     in_flight: int = 0
     fetched: int = 0
     redirected: int = 0
@@ -48,6 +50,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         jobs: By job name (fetch).
         pages, bytes: Since the worker started, over all its partitions.
         hosts: Slowest host queues: (host, queued, seconds until it may be asked), the worst first.
+        paused: Whether a command keeps the stage from working.
     """
 
     worker: str
@@ -61,6 +64,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     pages: int = 0
     bytes: int = 0
     hosts: list[tuple[str, int, float]] = []
+    paused: bool = False
 
 
 _decoder = msgspec.json.Decoder(Progress)

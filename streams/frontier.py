@@ -425,6 +425,7 @@ class Frontier:
         self.window = WINDOW
         self._commands = Commands()
         self._jobs: dict[str, Orders] = {}
+        self._pauses_hosts = False
 
     # ------------------------------------------------------------------ ownership
 
@@ -467,6 +468,7 @@ class Frontier:
         """The commands in force are these, until the next call."""
         self._commands = commands
         self._jobs = {}
+        self._pauses_hosts = any(command.host and command.action == "pause" for command in commands.in_force)
         self._later.clear()
         for owned in self.owned.values():
             for host in owned.hosts.values():
@@ -495,6 +497,8 @@ class Frontier:
         """URLs of a job that a command keeps waiting."""
         if self.of_job(job.name).paused:
             return job.counts.queued
+        if not self._pauses_hosts:
+            return 0
         paused = (host for host in owned.hosts.values() if host.orders.paused and not host.orders.blocked)
         return sum(owned.fold.queued_of(job.number, host.hash) for host in paused if job.number in host.queues)
 

@@ -217,6 +217,7 @@ async def running(
     memory, identity = store.Memory(8), LogIdentity("cluster", "topic")
     stage._opened[0] = store.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
     stage._go_live()
+    stage.orders.caught_up()
     dispatching = asyncio.create_task(fetcher.run())
     try:
         world.job()
