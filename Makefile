@@ -3,6 +3,7 @@
 #   make crawl                                  the demo site in examples/
 #   make crawl URLS="https://example.com/"      your own; ARGS="--depth 2 -s politeness.delay_s=2 -o pages.csv" goes to `crawlog run`
 #   make test | check | bench                   the suite | what CI checks | the measurements of bench/
+#   make faults                                 every fault that we can cause, judged by the site's access log: hours
 #   make lock | kafka-lock                      new versions of the Python packages | of the engine's jars
 
 VENV   ?= .venv
@@ -15,7 +16,7 @@ OUT    ?= pages.jsonl
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help crawl test check format bench lock kafka-lock setup setup-dev clean
+.PHONY: help crawl test check format bench faults lock kafka-lock setup setup-dev clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -39,6 +40,9 @@ check: setup-dev build/typing
 format: setup-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+faults: setup-dev
+	$(BIN)/python -m bench.faults $(ARGS)
 
 bench: setup-dev
 	$(BIN)/python -m bench $(ARGS)

@@ -8,7 +8,7 @@ python -m bench speed --only crawlog,bare
 import importlib
 import sys
 
-ALL = ("speed", "seen", "frontier", "seeds", "rebuild", "kills")
+ALL = ("speed", "seen", "frontier", "seeds", "rebuild", "faults")
 ANY = (*ALL, "realsite", "politeness", "site")
 
 
@@ -29,7 +29,8 @@ def run(name: str, arguments: list[str]) -> int:
     """Runs one benchmark's `main` with its arguments."""
     sys.argv = [f"bench.{name}", *arguments]
     print(f"── {name}", file=sys.stderr)
-    return int(importlib.import_module(f"bench.{name}").main() or 0)
+    module = "faults.__main__" if name == "faults" else name
+    return int(importlib.import_module(f"bench.{module}").main() or 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,200 @@
+"""`python -m bench.faults`: every fault by its seed, one after the other; the worst of the seeds is what counts.
+
+    python -m bench.faults                          20,000 pages, 5 seeds a fault: hours of a quiet machine
+    python -m bench.faults --faults kill,all --seeds 1
+    python -m bench.faults --short                  minutes, all faults that fit; nothing is written
+    python -m bench.faults --list                   the faults, and what this machine lacks for some
+
+Each run's outcome is appended to `bench/.work/faults/outcomes.jsonl` as it comes, and a run that stands there with the
+same fault, seed, size and commit is not repeated: a broken night goes on where it was. `--again` forgets them.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from bench.faults import judge, schedule
+from bench.faults.brokers import Bounce, Gone
+from bench.faults.crawl import Size
+from bench.faults.poison import Poisoned
+from bench.faults.processes import Kill, KillAll, LockedZombie, Zombie
+from bench.faults.schedule import Calm, Fault, Outcome
+from bench.faults.states import States
+from bench.faults.storm import Storm
+from bench.results import commit, section, table, versions
+from bench.site import WORK
+
+FOLDER = WORK / "faults"
+OUTCOMES = FOLDER / "outcomes.jsonl"
+
+LONG = Size(hosts=200, pages=100, delay_s=2.5, latency_s=(0.1, 0.3))
+SHORT = Size(hosts=10, pages=20, delay_s=0.5, latency_s=(0.0, 0.05), concurrency=16)
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for fault in (
+        Calm(), Kill(), KillAll(), Bounce(), Gone(), Storm(), Poisoned(), States(), Zombie(), LockedZombie(),
+    )
+}  # fmt: skip
+
+COLUMNS = ("lost", "unrecorded", "doubled", "wrong", "misjudged", "stray", "hurried", "crowded", "robots", "foreign",
+           "dead", "counters", "states")  # fmt: skip
+
+
+def main() -> int:
+    """Exit code 1 when anything that was promised was not kept."""
+    asked = _arguments()
+    if asked.list:
+        for fault in FAULTS.values():
+            lacks = fault.lacks()
+            print(f"{fault.name:12}  {fault.says}{f'  (not here: {lacks})' if lacks else ''}")
+        return 0
+    size = _size(asked)
+    if asked.again:
+        OUTCOMES.unlink(missing_ok=True)
+    outcomes = []
+    for name in asked.faults.split(",") if asked.faults else FAULTS:
+        if name not in FAULTS:
+            sys.exit(f"no fault {name}: there are {', '.join(FAULTS)}")
+        for seed in range(asked.seed, asked.seed + asked.seeds):
+            outcomes.append(known(name, seed, size) or note(name, seed, size))
+            tell(outcomes[-1])
+    print(report(outcomes))
+    if size == LONG:
+        publish(outcomes, " ".join(["python -m bench.faults", *sys.argv[1:]]))
+    return int(any(not outcome.is_good for outcome in outcomes))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="10 hosts x 20 pages, one seed; nothing is written")
+    parser.add_argument("--faults", default="", help="names with commas; all without it")
+    parser.add_argument("--seeds", type=int, default=0, help="runs of each fault (5; short: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    for name in ("hosts", "pages"):
+        parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument("--delay", type=float, default=0.0, help="rest of a host between two requests, seconds")
+    parser.add_argument("--again", action="store_true", help="repeat what is known")
+    parser.add_argument("--list", action="store_true", help="say which faults there are")
+    asked = parser.parse_args()
+    asked.seeds = asked.seeds or (1 if asked.short else 5)
+    return asked
+
+
+def _size(asked: argparse.Namespace) -> Size:
+    size = SHORT if asked.short else LONG
+    return replace(
+        size,
+        hosts=asked.hosts or size.hosts,
+        pages=asked.pages or size.pages,
+        delay_s=asked.delay or size.delay_s,
+    )
+
+
+# --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def known(name: str, seed: int, size: Size) -> Outcome | None:
+    """The outcome of a run that was made already, of this commit and size."""
+    if not OUTCOMES.exists():
+        return None
+    for line in OUTCOMES.read_text().splitlines():
+        kept = json.loads(line)
+        if kept.pop("commit") == commit() and kept.pop("size") == _as_text(size):
+            outcome = Outcome(**kept)
+            if (outcome.fault, outcome.seed) == (name, seed):
+                return outcome
+    return None
+
+
+def note(name: str, seed: int, size: Size) -> Outcome:
+    """Makes a run and keeps its outcome."""
+    print(f"── {name}, seed {seed}: {FAULTS[name].says}", file=sys.stderr, flush=True)
+    outcome = schedule.run(FAULTS[name], seed, size, FOLDER / f"{name}-{seed}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with OUTCOMES.open("a") as file:
+        file.write(json.dumps({"commit": commit(), "size": _as_text(size), **asdict(outcome)}) + "\n")
+    return outcome
+
+
+def _as_text(size: Size) -> str:
+    return f"{size.hosts}x{size.pages} {size.delay_s} {size.latency_s[0]}-{size.latency_s[1]}"
+
+
+def tell(outcome: Outcome) -> None:
+    """One line at once, for who watches."""
+    head = f"   {outcome.fault} seed {outcome.seed}: "
+    if outcome.skipped:
+        print(f"{head}skipped, {outcome.skipped}", file=sys.stderr, flush=True)
+        return
+    verdict = "kept" if outcome.is_good else "NOT KEPT"
+    figures = ", ".join(f"{name} {value}" for name, value in outcome.figures.items())
+    hits = f"{outcome.faults} faults, {outcome.again_percent} % again"
+    print(
+        f"{head}{verdict} in {outcome.took_s:.0f} s, {hits}  {figures}",
+        *(f"      {problem}" for problem in outcome.problems),
+        sep="\n",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def report(outcomes: Iterable[Outcome]) -> str:
+    """The worst of the seeds, a line a fault; what was not kept and what was skipped below it."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(outcome.fault, []).append(outcome)
+    ran = {name: [one for one in group if not one.skipped] for name, group in groups.items()}
+    head = ("fault", "seeds", "hits", "s", *COLUMNS, "raw", "again %")
+    told = table(head, [_row(name, group) for name, group in ran.items() if group])
+    figures = [
+        f"- {name}: " + ", ".join(f"{title} {max(one.figures[title] for one in group):g}" for title in group[0].figures)
+        for name, group in ran.items()
+        if group and group[0].figures
+    ]
+    figures += _throughput(ran)
+    notes = [f"- {name}: skipped, {group[0].skipped}" for name, group in groups.items() if group[0].skipped]
+    notes += [f"- NOT KEPT {one.fault} seed {one.seed}: {what}" for group in ran.values() for one in group
+              for what in one.problems]  # fmt: skip
+    what = [f"- `{name}`: {FAULTS[name].says}" for name in groups]
+    return "\n\n".join("\n".join(part) for part in ([told], figures, notes, what) if part)
+
+
+def _row(name: str, group: list[Outcome]) -> list[str]:
+    worst = {check: max(one.counts[check] for one in group) for check in judge.CHECKS}
+    cells = [f"{worst[column]:,}" if worst[column] >= 0 else "–" for column in COLUMNS]
+    numbers = [name, str(len(group)), str(min(one.pending for one in group)), f"{max(o.took_s for o in group):.0f}"]
+    return [*numbers, *cells, f"{max(o.raw_doubles for o in group):,}", f"{max(o.again_percent for o in group):.2f}"]
+
+
+def _throughput(ran: dict[str, list[Outcome]]) -> list[str]:
+    """The storm's pages a second beside the calm run's."""
+    calm, storm = ran.get(Calm.name), ran.get(Storm.name)
+    if not calm or not storm:
+        return []
+    share = min(one.took_s for one in calm) / max(one.took_s for one in storm)
+    return [f"- storm: {100 * share:.0f} % of the calm run's pages a second"]
+
+
+def publish(outcomes: list[Outcome], command: str) -> None:
+    """Writes the section of RESULTS.md."""
+    facts = {
+        "run": f"`{command}`; seeds {min(o.seed for o in outcomes)}–{max(o.seed for o in outcomes)}, worst of them",
+        "site": f"{LONG.hosts} hosts x {LONG.pages} paths, {LONG.latency_s[0]}–{LONG.latency_s[1]} s latency, "
+        f"{LONG.delay_s} s delay, {LONG.fetch} fetch workers",
+        "columns": "requests, results or places that broke a promise; raw: records in crawl.items beyond one a key",
+        **versions(("crawlog", "faust-streaming", "aiokafka", "confluent-kafka", "rocksdict")),
+    }
+    section("faults", "Faults", report(outcomes), facts)
+
+
+def path_of(outcome: Outcome) -> Path:
+    """Where the remains of a run lie that was not kept."""
+    return FOLDER / f"{outcome.fault}-{outcome.seed}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,519 @@
+"""The crawl under test, as processes that can be hurt one by one.
+
+Two ways to run it. `local`: one `crawlog run` with its own broker and workers, as on a laptop; its supervisor mends
+what is hurt. `apart`: the harness owns the broker and starts `crawlog worker` processes as a cluster's operator would,
+each with a User-Agent of its own so that the site knows who asks; a `crawlog run` without workers only conducts.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import psutil
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from bench.faults import reader
+from bench.faults.graph import Graph
+from bench.faults.judge import Evidence, Ownership, Poison, State
+from bench.faults.site import Site
+from crawlog.streams import engine
+from crawlog.streams.settings import Settings, load
+from crawlog.streams.verify import verify
+
+JOB = "judged"
+AGENT = "judge"
+"""The User-Agent is `judge/NAME of the worker`; under `crawlog run` all have one."""
+
+RESTART_S = 1.0
+"""How soon the harness starts a worker again that ended, when it owns the workers."""
+
+LOOK_S = 0.05
+SAMPLE_S = 0.2
+"""Between two questions to the broker about who owns what."""
+
+TELL_S = 10.0
+STATUS_S = 40.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a crawl is and how it behaves.
+
+    Attributes:
+        delay_s: Politeness; hosts × 1 / (delay + latency) pages a second.
+        latency_s: Least and longest wait of the site.
+    """
+
+    hosts: int
+    pages: int
+    delay_s: float
+    latency_s: tuple[float, float]
+    fetch: int = 3
+    parse: int = 1
+    concurrency: int = 64
+
+    @property
+    def calm_s(self) -> float:
+        """About how long it takes when nothing happens."""
+        return 1.3 * self.pages * (self.delay_s + sum(self.latency_s) / 2) + 20
+
+
+@dataclass
+class Event:
+    """One thing that the schedule did, and how far the crawl was then."""
+
+    at: float
+    what: str
+    served: int
+    pages: int
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there was work to do."""
+        return self.served < self.pages
+
+
+@dataclass
+class Worker:
+    """A worker that the harness owns."""
+
+    name: str
+    stage: str
+    command: list[str]
+    environ: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    ended_at: float = 0.0
+    codes: list[int] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Starts its process, which dies with the harness."""
+        setpriv = shutil.which("setpriv")
+        guard = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*guard, *self.command], env=os.environ | self.environ, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs; a stopped one does."""
+        return self.process is not None and self.process.poll() is None
+
+    def send(self, number: int) -> None:
+        """A signal."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+
+class Owners:
+    """Asks the broker now and then who owns what, in a thread."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str = "crawlog-fetch") -> None:
+        self.samples: list[Ownership] = []
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._topic = topic
+        self._group = group
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> list[Ownership]:
+        """All samples."""
+        self._stopped.set()
+        self._thread.join()
+        return self.samples
+
+    def _run(self) -> None:
+        while not self._stopped.wait(SAMPLE_S):
+            asked = time.monotonic()
+            with contextlib.suppress(KafkaException):
+                owners = self._ask()
+                self.samples.append(Ownership(asked, time.monotonic(), owners))
+
+    def _ask(self) -> dict[int, str]:
+        """Owner by partition; empty while the group is between two assignments."""
+        group = self._admin.describe_consumer_groups([self._group], request_timeout=5.0)[self._group].result()
+        if group.state != ConsumerGroupState.STABLE:
+            return {}
+        return {
+            place.partition: member.group_instance_id or member.client_id
+            for member in group.members
+            for place in member.assignment.topic_partitions
+            if place.topic == self._topic
+        }
+
+
+class Crawl:
+    """A site and a crawl of it.
+
+    Args:
+        folder: Everything is kept here.
+        apart: The harness owns broker and workers.
+        machines: Each worker has a data folder of its own, as on a machine of its own.
+        settings: By dotted name, beside those that follow from `size`.
+        said: Called with a line of progress now and then.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        graph: Graph,
+        size: Size,
+        *,
+        apart: bool = False,
+        machines: bool = False,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.folder, self.graph, self.size, self.apart, self.machines = folder, graph, size, apart, machines
+        self.data = folder / "data"
+        self.output = folder / "out.jsonl"
+        self.said = folder / "said.log"
+        self.events: list[Event] = []
+        self.poison: list[Poison] = []
+        self.excused: set[str] = set()
+        self.is_cut = False
+        self.spider: Path | None = None
+        self.workers: dict[str, Worker] = {}
+        self.engine: engine.Engine | None = None
+        self.bootstrap = ""
+        self.worker_bootstrap = ""
+        self.title = ""
+        self.started = time.monotonic()
+        self._told = 0.0
+        self._run: subprocess.Popen[bytes] | None = None
+        self._owners: Owners | None = None
+        self._ownership: list[Ownership] = []
+        self._settings = {
+            "network.allow_private": True,
+            "fetch.user_agent": f"{AGENT}/local",
+            "fetch.concurrency": size.concurrency,
+            "fetch.retry_delay_s": 0.5,
+            "politeness.delay_s": size.delay_s,
+        } | dict(settings or {})
+        self.site = Site(graph, folder / "access.log", size.latency_s)
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "seeds.txt").write_text("\n".join(self.graph.seeds) + "\n")
+        self.site.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._owners is not None:
+            self._owners.stop()
+        for worker in self.workers.values():
+            worker.send(signal.SIGKILL)
+            if worker.process is not None:
+                worker.process.wait()
+        self.kill_all()
+        self.site.__exit__(kind, error, trace)
+
+    # --- starting and stopping
+
+    def start(self) -> None:
+        """Begins, or goes on with the same command; in `apart` the conductor and all workers."""
+        if self.apart and self.engine is None:
+            self.start_broker()
+            self.worker_bootstrap = self.worker_bootstrap or self.bootstrap
+        self.conduct()
+        if self.apart:
+            for stage, count in (("fetch", self.size.fetch), ("parse", self.size.parse)):
+                for number in range(count):
+                    self.add(stage, f"{stage}-{number}")
+            self._owners = self._owners or Owners(self.bootstrap, "crawl.urls")
+
+    def conduct(self) -> None:
+        """`crawlog run`; the same command each time."""
+        more = ["--spider", str(self.spider)] if self.spider else []
+        if self.apart:
+            more += ["--bootstrap", self.bootstrap, "-s", "run.fetch_workers=0", "-s", "run.parse_workers=0"]
+        else:
+            more += ["--workers", f"fetch={self.size.fetch},parse={self.size.parse}"]
+        command = ["run", "--seeds", "seeds.txt", "--job", JOB, "--data", str(self.data), "-o", str(self.output)]
+        with self.said.open("ab") as said:
+            self._run = subprocess.Popen(
+                [sys.executable, "-m", "crawlog", *command, "--json", *self._pairs(), *more],
+                cwd=self.folder,
+                stdout=said,
+                stderr=said,
+            )
+
+    def _pairs(self, **more: object) -> list[str]:
+        named = self._settings | {key.replace("__", "."): value for key, value in more.items()}
+        return [f"-s{key}={json.dumps(value) if isinstance(value, bool) else value}" for key, value in named.items()]
+
+    def start_broker(self) -> None:
+        """The harness' own broker; again after it was killed, at the same address."""
+        settings = load({"run.data": str(self.folder / "broker")})
+        self.engine = engine.start(settings, self.folder / "broker", lambda _: None)
+        self.bootstrap = self.engine.bootstrap
+
+    def add(self, stage: str, name: str, environ: Mapping[str, str] | None = None) -> Worker:
+        """A worker, new or known by name; running when this returns."""
+        worker = self.workers.get(name)
+        if worker is None:
+            data = self.folder / (f"machine-{name}" if self.machines else "workers")
+            words = ["worker", stage, "--data", str(data), "--bootstrap", self.worker_bootstrap or self.bootstrap]
+            pairs = self._pairs(fetch__user_agent=f"{AGENT}/{name}")
+            command = [sys.executable, "-m", "crawlog", *words, *pairs]
+            worker = Worker(
+                name, stage, command, {"CRAWLOG_WORKER": name, **(environ or {})}, self.folder / f"{name}.log"
+            )
+            self.workers[name] = worker
+        if not worker.is_alive:
+            worker.start()
+        return worker
+
+    def remove(self, name: str) -> None:
+        """A planned stop of a worker; it is not started again."""
+        self.workers.pop(name).send(signal.SIGTERM)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `crawlog run` is over."""
+        return self._run is None or self._run.poll() is not None
+
+    def tend(self) -> None:
+        """Starts workers again that ended, as their operator would."""
+        now = time.monotonic()
+        for worker in self.workers.values():
+            if worker.process is None or worker.is_alive:
+                continue
+            if not worker.ended_at:
+                worker.ended_at = now
+                worker.codes.append(worker.process.returncode)
+            elif now - worker.ended_at >= RESTART_S:
+                worker.ended_at = 0.0
+                worker.start()
+
+    def sleep(self, seconds: float) -> bool:
+        """Waits, seeing after the workers; False as soon as the crawl has ended."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self.has_ended:
+                return False
+            self.tend()
+            self._tell()
+            time.sleep(min(LOOK_S, left))
+        return not self.has_ended
+
+    def until(self, share: float, limit_s: float) -> bool:
+        """Waits until this share of the pages was served; False when the crawl ended or it takes too long."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            now = self.site.stats()
+            if now["served"] >= share * now["pages"]:
+                return True
+            if not self.sleep(0.1):
+                return False
+        return False
+
+    def until_asked(self, since: float, limit_s: float = 120.0) -> float:
+        """Waits for a request that came after a moment; seconds from there to it, 0 when nothing was left to ask."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            now = self.site.stats()
+            if now["last"] > since:
+                return now["last"] - since
+            if now["served"] >= now["pages"] or not self.sleep(0.02):
+                return 0.0
+        return float("inf")
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if now - self._told < TELL_S:
+            return
+        self._told = now
+        stats = self.site.stats()
+        took = now - self.started
+        print(
+            f"   {self.title}: {stats['served']:,.0f} of {stats['pages']:,.0f} pages, {took:.0f} s, "
+            f"{len(self.events)} faults",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def note(self, what: str) -> bool:
+        """Puts on record that a fault hits now; True when there was work left."""
+        stats = self.site.stats()
+        event = Event(time.monotonic(), what, int(stats["served"]), int(stats["pages"]))
+        self.events.append(event)
+        return event.is_pending
+
+    def finish(self, limit_s: float) -> bool:
+        """Waits for the end of `crawlog run`; False when it did not come in time."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end and self.sleep(1.0):
+            pass
+        return self.has_ended
+
+    # --- hurting
+
+    def pids(self, *stages: str) -> list[int]:
+        """Live workers of some stages."""
+        if self.apart:
+            found = [(one.stage, one.process.pid) for one in self.workers.values() if one.process and one.is_alive]
+            return [pid for stage, pid in found if stage in stages]
+        try:
+            noted = json.loads((self.data / "run" / "holder.json").read_text())["workers"]
+        except (OSError, ValueError):
+            return []
+        return [pid for name, pid in noted.items() if name.split("-")[0] in stages and psutil.pid_exists(pid)]
+
+    def broker_pid(self) -> int | None:
+        """The broker's process; None while none runs."""
+        if self.engine is not None:
+            return self.engine.pid if self.engine.alive() else None
+        try:
+            pid = int(json.loads((self.data / "kafka" / "broker.json").read_text())["pid"])
+        except (OSError, ValueError):
+            return None
+        return pid if psutil.pid_exists(pid) else None
+
+    def kill_all(self) -> None:
+        """Kill -9 of everything of crawlog's, at once; in `apart` the broker too."""
+        for worker in self.workers.values():
+            worker.send(signal.SIGKILL)
+        if self._run is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                family = psutil.Process(self._run.pid)
+                for process in (family, *family.children(recursive=True)):
+                    kill(process.pid)
+            self._run.wait()
+            self._run = None
+        for pid in self._left():
+            kill(pid)
+        for worker in self.workers.values():
+            if worker.process is not None:
+                worker.process.wait()
+        self.engine = None
+
+    def _left(self) -> list[int]:
+        """Processes that name this folder, but for the site: the broker, which has a session of its own."""
+        found = []
+        for process in psutil.process_iter(["pid", "cmdline"]):
+            words = process.info["cmdline"] or []
+            if any(f"{self.folder}/" in word for word in words) and "bench.faults.site" not in words:
+                found.append(process.info["pid"])
+        return found
+
+    def states(self) -> list[Path]:
+        """Folders of states."""
+        folders = [self.data, *sorted(self.folder.glob("machine-*")), self.folder / "workers"]
+        return [folder / "state" for folder in folders if (folder / "state").is_dir()]
+
+    # --- what was seen
+
+    def evidence(self) -> Evidence:
+        """Stops the workers, then reads everything that there is to read."""
+        if self._owners is not None:
+            self._ownership = self._owners.stop()
+            self._owners = None
+        reports = self._stop_workers()
+        with self._log() as settings:
+            bootstrap = settings.kafka.bootstrap
+            states = self._verdicts(settings)
+            urls, items, dead, progress = (
+                reader.read(bootstrap, f"crawl.{name}") for name in ("urls", "items", "dead", "progress")
+            )
+            status = self._recount(bootstrap)
+        rows = [json.loads(line) for line in self.output.read_text().splitlines()] if self.output.exists() else []
+        return Evidence(
+            graph=self.graph, job=JOB, delay_s=self.size.delay_s, requests=self.site.requests(), rows=rows,
+            summary=self.summary(), status=status, states=states, ownership=self._ownership, poison=self.poison,
+            is_cut=self.is_cut, excused=frozenset(self.excused),
+            urls=urls, items=items, dead=dead, progress=reports or progress,
+        )  # fmt: skip
+
+    def _stop_workers(self) -> list[reader.Record]:
+        """Ends the harness' workers; the reports of theirs that count are those before."""
+        reports = reader.read(self.bootstrap, "crawl.progress") if self.apart and self.engine else []
+        for worker in self.workers.values():
+            worker.send(signal.SIGCONT)
+            worker.send(signal.SIGTERM)
+        for worker in self.workers.values():
+            if worker.process is not None:
+                worker.process.wait(30)
+        return reports
+
+    def summary(self) -> dict[str, Any]:
+        """What `crawlog run --json` said last; empty when it never came to its end."""
+        for line in reversed(self.said.read_text().splitlines()):
+            if line.startswith('{"job"'):
+                return cast("dict[str, Any]", json.loads(line))
+        return {}
+
+    @contextlib.contextmanager
+    def _log(self) -> Iterator[Settings]:
+        """The settings with a broker that answers."""
+        folder = self.folder / "broker" if self.apart else self.data
+        settings = load({"run.data": str(folder)})
+        running = engine.start(settings, folder, lambda _: None)
+        try:
+            yield running.point(settings)
+        finally:
+            running.stop()
+            self.engine = None
+
+    def _verdicts(self, settings: Settings) -> list[State]:
+        return [
+            State(one.partition, one.kept, one.folded) for folder in self.states() for one in verify(settings, folder)
+        ]
+
+    def _recount(self, bootstrap: str) -> dict[str, Any]:
+        """The job as `crawlog status` has it, told by workers that come up once more on a state of their own."""
+        words = ["--data", str(self.folder / "recount" if self.apart else self.data), "--bootstrap", bootstrap]
+        if self._crawlog("up", *words, *self._pairs()) is None:
+            return {}
+        job: dict[str, Any] = {}
+        end = time.monotonic() + STATUS_S
+        wanted = self.summary().get("fetched", 1)
+        while time.monotonic() < end and job.get("fetched", -1) < wanted:  # reports come partition by partition
+            jobs = json.loads(self._crawlog("status", "--json", *words) or '{"jobs": []}')["jobs"]
+            job = next((one for one in jobs if one["name"] == JOB), {})
+        self._crawlog("down", *words)
+        return job
+
+    def _crawlog(self, *words: str) -> str | None:
+        """What a command of crawlog prints; None when it fails."""
+        command = [sys.executable, "-m", "crawlog", *words]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder)
+        return None if answer.returncode else answer.stdout
+
+    def tail(self) -> str:
+        """What was said last."""
+        logs = [self.said, *sorted((self.data / "logs").glob("*.log")), *sorted(self.folder.glob("*-*.log"))]
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-1500:]}" for log in logs if log.exists())
+
+
+def kill(pid: int) -> None:
+    """Kill -9, whether it is still there or not."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+
+
+def go_on(pid: int) -> None:
+    """SIGCONT."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,272 @@
+# ruff: noqa: D103  # the names of the doctors say what they do
+"""The judge is judged: evidence of a perfect crawl passes, and each way to doctor it is found. Then one real run."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from bench.faults import judge
+from bench.faults.graph import Graph, Target
+from bench.faults.judge import CHECKS, Evidence, Ownership, Poison, State
+from bench.faults.reader import Record
+from bench.faults.site import Request
+
+GRAPH = Graph(hosts=4, pages=60)
+DELAY_S = 1.0
+JOB = "judged"
+
+
+def perfect() -> Evidence:
+    """What a crawl leaves behind that did everything right, on one partition a host."""
+    requests, urls, items, rows = [], [], [], []
+    for number, (url, entry) in enumerate(sorted(GRAPH.expected.items())):
+        host, _, path = url.removeprefix("http://").partition(f":{GRAPH.port}")
+        partition = int(host.split(".")[-1]) - 1
+        tries = {"broken": judge.ATTEMPTS, "cut": judge.ATTEMPTS, "forbidden": 0}.get(entry.kind, 1)
+        requests += [asked(host, path, entry.status, 10 + 10 * number + 2 * n) for n in range(tries)]
+        final = {"url": url, "status": judge.FINAL[entry.kind], "row": number, "attempt": max(tries, 1)}
+        final |= {"http": entry.status} if tries and entry.status else {}
+        urls.append(record(partition, 2 * number, {"v": 1, "job": JOB, "urls": [{"url": url}]}))
+        urls.append(record(partition, 2 * number + 1, {"v": 1, "job": JOB, "results": [final]}))
+        if entry.kind not in judge.ROWLESS:
+            row = {"url": url, "status": entry.status or None, "title": entry.title}
+            row["sha256"] = GRAPH.sha256(url) if entry.status else None
+            rows.append(row)
+            content = {"v": 1, "job": JOB, "url": url, "page": [partition, number], "items": [row]}
+            items.append(record(partition, number, content)._replace(key=f"{JOB} {url}".encode()))
+    requests += [asked(GRAPH.name(host), "/robots.txt", 200, 0) for host in range(GRAPH.hosts)]
+    counts = {
+        name: sum(judge.FINAL[one.kind] == name for one in GRAPH.expected.values())
+        for name in ("fetched", "redirected", "failed", "refused")
+    }
+    report = record(0, 0, {"stage": "fetch", "partition": 0, "jobs": {JOB: counts}})
+    summary = counts | {"queued": 0, "rows": len(rows), "reason": "finished"}
+    owners = dict.fromkeys(range(GRAPH.hosts), "w0")
+    ownership = [Ownership(at, at + 0.1, owners) for at in (-5.0, 1e6)]
+    return Evidence(
+        GRAPH, JOB, DELAY_S, requests, urls, items, [], [report], rows, summary,
+        status=dict(counts), states=[State(0, "same", "same")], ownership=ownership,
+    )  # fmt: skip
+
+
+def asked(host: str, path: str, status: int, at: float, worker: str = "w0") -> Request:
+    """A request that was answered within 0.1 s."""
+    return Request(at, at + 0.1, host, path, status, complete=True, worker=f"judge/{worker}", connection=1)
+
+
+def record(partition: int, offset: int, content: dict[str, Any]) -> Record:
+    """A record of JSON."""
+    return Record(partition, offset, None, json.dumps(content).encode(), {})
+
+
+def first(kind: str) -> str:
+    """A URL of some kind."""
+    return next(url for url, entry in sorted(GRAPH.expected.items()) if entry.kind == kind)
+
+
+def place(url: str) -> tuple[str, str]:
+    """Host and path."""
+    host, _, path = url.removeprefix("http://").partition(f":{GRAPH.port}")
+    return host, path
+
+
+# Each of these makes one check fail.
+
+
+def without_item(seen: Evidence) -> None:
+    seen.items[:] = [one for one in seen.items if (one.json or {})["url"] != first("page")]
+
+
+def without_row(seen: Evidence) -> None:
+    seen.rows[:] = [row for row in seen.rows if row["url"] != first("missing")]
+
+
+def without_done(seen: Evidence) -> None:
+    seen.urls[:] = [one for one in seen.urls if first("moved") not in str(one.value) or b"results" not in one.value]  # type: ignore[operator]
+
+
+def row_twice(seen: Evidence) -> None:
+    seen.rows.append(seen.rows[0])
+
+
+def key_twice(seen: Evidence) -> None:
+    seen.items.append(seen.items[0]._replace(key=b"judged another"))
+
+
+def wrong_title(seen: Evidence) -> None:
+    seen.rows[0] = seen.rows[0] | {"title": "something else"}
+
+
+def wrong_body(seen: Evidence) -> None:
+    seen.rows[0] = seen.rows[0] | {"sha256": "0" * 64}
+
+
+def row_of_nothing(seen: Evidence) -> None:
+    seen.rows.append({"url": "http://127.3.0.1:8900/invented", "status": 200})
+
+
+def wrong_status(seen: Evidence) -> None:
+    content = {"v": 1, "job": JOB, "results": [{"url": first("page"), "status": "failed", "http": 500}]}
+    seen.urls.insert(0, record(0, -1, content))
+
+
+def never_answered(seen: Evidence) -> None:
+    host, path = place(first("page"))
+    seen.requests = [one for one in seen.requests if (one.host, one.path) != (host, path)]
+
+
+def asked_again(seen: Evidence) -> None:
+    seen.requests = [*seen.requests, asked(*place(first("page")), 200, 5000)]
+
+
+def failed_too_often(seen: Evidence) -> None:
+    seen.requests = [*seen.requests, asked(*place(first("broken")), 500, 5000)]
+
+
+def asked_for_nothing(seen: Evidence) -> None:
+    seen.requests = [*seen.requests, asked("127.3.0.1", "/invented", 404, 5000)]
+
+
+def too_soon(seen: Evidence) -> None:
+    last = max(seen.requests)
+    seen.requests = [*seen.requests, last._replace(began=last.began + 0.9 * DELAY_S, ended=last.began + DELAY_S)]
+
+
+def two_at_a_time(seen: Evidence) -> None:
+    last = max(seen.requests)
+    seen.requests = [*seen.requests, last._replace(began=last.began + 2), last._replace(ended=last.began + 3)]
+
+
+def forbidden(seen: Evidence) -> None:
+    seen.requests = [*seen.requests, asked(*place(first("forbidden")), 200, 5000)]
+
+
+def before_robots(seen: Evidence) -> None:
+    seen.requests = [one._replace(began=400, ended=401) if one.path == judge.ROBOTS else one for one in seen.requests]
+
+
+def not_owned(seen: Evidence) -> None:
+    seen.ownership = [one._replace(owners=one.owners | {0: "w1"}) for one in seen.ownership]
+
+
+def not_buried(seen: Evidence) -> None:
+    seen.poison.append(Poison("not JSON", "crawl.urls", 1, 17))
+
+
+def buried_alive(seen: Evidence) -> None:
+    headers = {"topic": "crawl.pages", "partition": "1", "offset": "17", "error": "why"}
+    seen.dead.append(Record(0, 0, None, b"", headers))
+
+
+def without_reason(seen: Evidence) -> None:
+    seen.dead.append(Record(0, 0, None, b"", {"topic": "crawl.pages", "partition": "1", "offset": "17"}))
+
+
+def wrong_summary(seen: Evidence) -> None:
+    seen.summary["fetched"] += 1
+
+
+def wrong_report(seen: Evidence) -> None:
+    seen.progress.append(record(0, 1, {"stage": "fetch", "partition": 1, "jobs": {JOB: {"fetched": 1}}}))
+
+
+def wrong_status_command(seen: Evidence) -> None:
+    seen.status["failed"] += 1
+
+
+def wrong_row_count(seen: Evidence) -> None:
+    seen.summary["rows"] -= 1
+
+
+def unbalanced(seen: Evidence) -> None:
+    seen.urls.append(record(0, 10_000, {"v": 1, "job": JOB, "urls": [{"url": first("page")}]}))
+
+
+def without_summary(seen: Evidence) -> None:
+    seen.summary.clear()
+
+
+def other_state(seen: Evidence) -> None:
+    seen.states.append(State(1, "this", "that"))
+
+
+def no_state(seen: Evidence) -> None:
+    seen.states.clear()
+
+
+DOCTORED: dict[str, tuple[Callable[[Evidence], None], ...]] = {
+    "lost": (without_item, without_row, without_done),
+    "unrecorded": (without_item, without_row, without_done),
+    "doubled": (row_twice, key_twice),
+    "wrong": (wrong_title, wrong_body, row_of_nothing),
+    "misjudged": (wrong_status, never_answered),
+    "repeated": (asked_again, failed_too_often),
+    "stray": (asked_for_nothing,),
+    "hurried": (too_soon,),
+    "crowded": (two_at_a_time,),
+    "robots": (forbidden, before_robots),
+    "foreign": (not_owned,),
+    "dead": (not_buried, buried_alive, without_reason),
+    "counters": (wrong_summary, wrong_report, wrong_status_command, wrong_row_count, unbalanced, without_summary),
+    "states": (other_state, no_state),
+    "silent": (without_item,),
+}
+CASES = [(check, doctor) for check, doctors in DOCTORED.items() for doctor in doctors]
+
+
+def test_every_check_is_doctored() -> None:
+    """A check that cannot fail proves nothing."""
+    assert DOCTORED.keys() == CHECKS.keys()
+
+
+def test_a_perfect_crawl_passes() -> None:
+    """Nothing is found where nothing is wrong."""
+    found = judge.judge(perfect())
+    assert {name: finding.examples for name, finding in found.items() if finding.times} == {}
+
+
+@pytest.mark.parametrize(("check", "doctor"), CASES, ids=lambda value: getattr(value, "__name__", value))
+def test_doctored_evidence_is_found(check: str, doctor: Callable[[Evidence], None]) -> None:
+    """With a place where to look, and once only where it happened once."""
+    seen = perfect()
+    doctor(seen)
+    finding = CHECKS[check](seen)
+    assert finding.times >= 1
+    assert finding.examples
+
+
+def test_a_zombie_between_two_owners_is_no_proof() -> None:
+    """While the broker moves a partition, either may have asked."""
+    seen = perfect()
+    seen.ownership[1] = seen.ownership[1]._replace(owners=dict.fromkeys(range(4), "w1"))
+    assert CHECKS["foreign"](seen).times == 0
+
+
+def test_the_graph_is_a_function_of_its_seed() -> None:
+    """Two processes, the site and the judge, must see the same one; another seed is another site."""
+    same, other = Graph(4, 60), Graph(4, 60, seed=4)
+    assert same.expected == GRAPH.expected
+    assert {same.body(target) for target in same.entries} == {GRAPH.body(target) for target in GRAPH.entries}
+    assert other.expected.keys() != GRAPH.expected.keys()
+
+
+def test_every_path_can_be_reached() -> None:
+    """What is not linked cannot be lost."""
+    reached = {Target(host, path) for host, path in map(_target, GRAPH.expected)}
+    assert {target for target, entry in GRAPH.entries.items() if entry.kind != "forbidden"} <= reached
+
+
+def _target(url: str) -> tuple[int, str]:
+    host, path = place(url)
+    return int(host.split(".")[-1]) - 1, path
+
+
+def test_the_small_site_has_every_kind() -> None:
+    """Otherwise the cases above would prove less than they say."""
+    kinds = {entry.kind for entry in GRAPH.expected.values()}
+    assert kinds == {"page", "missing", "broken", "moved", "cut", "forbidden"}
