@@ -345,22 +345,14 @@ class Stage:
             job.name: self._reported(number, job, in_flight.get(job.name, 0)) for job in partition.fold.jobs.values()
         }
 
-<<<<<<< HEAD
-
-def _reported(job: Job, in_flight: int) -> JobCounts:
-    queued = job.counts.queued
-    held = 0 if job.spec.state == "running" else queued
-    return msgspec.structs.replace(job.counts, queued=queued - held, held=held, in_flight=in_flight)
-=======
     def _reported(self, number: int, job: Job, in_flight: int) -> JobCounts:
         """What a job that is not to go on has queued is nobody's work; what is paused still is."""
         queued = job.counts.queued
-        held = queued if not job.running or self.frontier.of_job(job.name).stopped else 0
+        held = queued if job.spec.state != "running" or self.frontier.of_job(job.name).stopped else 0
         paused = queued if self.orders.paused else self.frontier.held_back(self.frontier.owned[number], job)
         return msgspec.structs.replace(
             job.counts, queued=queued - held, held=held, paused=min(paused, queued - held), in_flight=in_flight
         )
->>>>>>> b5af144 (wip2)
 
 
 Outgoing = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]] | None]
