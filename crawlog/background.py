@@ -10,10 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from . import outcome
+from .control import described, in_force
 from .picture import Picture
 from .schemas.control import Control, Finished, JobCopy
 from .schemas.urls import DEFAULT_SPEC
@@ -24,7 +28,7 @@ from .supervisor import Holder, Stop, Supervisor, holder, names, wait_for_end
 if TYPE_CHECKING:
     from .streams.settings import Settings
 
-SHOWN = ("queued", "in_flight", "fetched", "redirected", "failed", "refused")
+SHOWN = ("queued", "paused", "in_flight", "fetched", "redirected", "failed", "refused")
 """Of a job's counts."""
 
 LOOK_S = 0.5
@@ -104,27 +108,31 @@ def status(settings: "Settings", *, as_json: bool = False) -> int:
     held, local = holder(data), engine.running(data)
     if local and not settings.kafka.bootstrap:
         settings = local.point(settings)
-    jobs = _jobs(settings, has_workers=held is not None) if settings.kafka.bootstrap else []
+    jobs, commands = ([], [])
+    if settings.kafka.bootstrap:
+        jobs, commands = _jobs(settings, has_workers=held is not None), in_force(settings)
     found = {
         "data": str(data),
         "bootstrap": settings.kafka.bootstrap or None,
         "engine": local.pid if local else None,
         "holder": held._asdict() if held else None,
         "jobs": jobs,
+        "commands": [to_builtins(command) for command in commands],
     }
-    sys.stdout.write(json.dumps(found) + "\n" if as_json else _status_text(found, held))
+    sys.stdout.write(json.dumps(found) + "\n" if as_json else _status_text(found, held, map(described, commands)))
     return outcome.FINISHED
 
 
-def _status_text(found: dict[str, Any], held: Holder | None) -> str:
+def _status_text(found: dict[str, Any], held: Holder | None, commands: Iterable[str]) -> str:
     foreign = "not started by crawlog" if found["bootstrap"] else "not running"
     broker = f"pid {found['engine']}" if found["engine"] else foreign
     lines = [f"data     {found['data']}", f"kafka    {found['bootstrap'] or '-'} ({broker})"]
     lines.append(f"held by  crawlog {held.what} (pid {held.pid})" if held else "held by  nobody")
     lines += [f"worker   {name} (pid {pid})" for name, pid in (held.workers if held else {}).items()]
     for job in found["jobs"]:
-        counts = ", ".join(f"{job[name]} {name}" for name in SHOWN if name in job)
+        counts = ", ".join(f"{job[name]} {name}" for name in SHOWN if name in job and (job[name] or name != "paused"))
         lines.append(f"job      {job['name']}: {job['state']}{', ' + counts if counts else ''}")
+    lines += [f"command  {command}" for command in commands]
     return "\n".join(lines) + "\n"
 
 

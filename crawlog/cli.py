@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
 STAGES = ("fetch", "parse", "sink")
+ORDERS = ("pause", "resume", "block", "unblock", "slow", "stop", "cancel", "list")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -342,6 +343,37 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
         lag = ", ".join(f"{group} {count:,}" for group, count in row.lag.items())
         lines.append((row.name, str(row.partitions), f"{row.records:,}", size, lag, row.key, row.kept))
     _table(lines, right=(1, 2, 3))
+    return outcome.FINISHED
+
+
+@cli.command()
+@click.argument("action", type=click.Choice(ORDERS))
+@click.option("--job", metavar="NAME", default="", help="Of a job.")
+@click.option("--host", metavar="HOST", default="", help="http://name:port, name (any scheme) or .name (all below).")
+@click.option("--stage", type=click.Choice(STAGES), default=None, help="Of a stage.")
+@click.option("--delay", metavar="S", type=click.FloatRange(0), default=0.0, help="For slow: seconds between requests.")
+@click.option("--json", "as_json", is_flag=True, help="For list: print one JSON object a command.")
+@_settings_options
+def control(action: str, job: str, host: str, stage: str | None, delay: float, as_json: bool, **given: Any) -> int:
+    """Pause, slow, block or stop what runs; cancel a job; list what is in force."""
+    from . import arguments
+    from . import control as commands
+
+    settings = _settings(given)
+    if job:
+        arguments.job_name(job)
+    if action == "cancel" and (not job or host or stage):
+        raise Misconfigured("crawlog control cancel: name the job with --job NAME, and nothing else")
+    command = None if action in ("cancel", "list") else commands.wanted(action, job, host, stage or "", delay)
+    with _reachable_log(settings) as reached:
+        from .streams.topics import ensure
+
+        ensure(reached)
+        if action == "list":
+            for line in commands.listing(reached, as_json=as_json):
+                click.echo(line)
+        else:
+            _report(commands.give(reached, command) if command else commands.cancel(reached, job))
     return outcome.FINISHED
 
 

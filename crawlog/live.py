@@ -21,6 +21,7 @@ class Frame(NamedTuple):
         rate: Pages per second, lately.
         lag: Records that wait, by stage.
         hosts: Slowest host queues: (host, queued, seconds until it may be asked), the longest first.
+        paused: What a command keeps waiting; empty when nothing is.
     """
 
     job: str
@@ -29,6 +30,7 @@ class Frame(NamedTuple):
     rate: float
     lag: dict[str, int]
     hosts: list[tuple[str, int, float]]
+    paused: str = ""
 
 
 class View(Protocol):
@@ -121,9 +123,10 @@ def line(frame: Frame) -> str:
     counts = frame.counts
     lag = " ".join(f"{stage} {count}" for stage, count in frame.lag.items())
     slowest = f", slowest {frame.hosts[0][0]} ({frame.hosts[0][1]} queued)" if frame.hosts else ""
+    paused = f" ({frame.paused}: see `crawlog control list`)" if frame.paused else ""
     return (
-        f"{frame.took_s:.0f} s: {frame.rate:.1f} pages/s, {counts.queued} queued, {counts.in_flight} in flight, "
-        f"{done(counts)} done, {counts.failed} failed, lag {lag}{slowest}"
+        f"{frame.took_s:.0f} s: {frame.rate:.1f} pages/s, {counts.queued} queued{paused}, "
+        f"{counts.in_flight} in flight, {done(counts)} done, {counts.failed} failed, lag {lag}{slowest}"
     )
 
 
@@ -142,7 +145,7 @@ def table(frame: Frame) -> "Table":
     shown.add_column(justify="right", width=10)
     shown.add_column(overflow="ellipsis", no_wrap=True)
     shown.add_row("pages/s", f"{frame.rate:,.1f}")
-    shown.add_row("queued", f"{counts.queued:,}")
+    shown.add_row("queued", f"{counts.queued:,}", f"{frame.paused}: crawlog control list" if frame.paused else "")
     shown.add_row("in flight", f"{counts.in_flight:,}")
     shown.add_row("done", f"{done(counts):,}", f"{counts.redirected:,} redirects, {counts.refused:,} refused")
     shown.add_row("failed", f"{counts.failed:,}", f"{counts.retried:,} retries")

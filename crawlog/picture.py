@@ -43,6 +43,14 @@ class Picture:
             _add(total, report.jobs.get(job) or JobCounts())
         return total
 
+    def paused(self, job: str) -> str:
+        """What a command keeps waiting, in words; empty when nothing is."""
+        counts = self.counts(job)
+        parts = [f"{stage} paused" for stage in ("parse", "sink") if any(report.paused for report in self.of(stage))]
+        if counts.paused:
+            parts.insert(0, "paused" if counts.paused >= counts.queued else f"{counts.paused:,} of them paused")
+        return ", ".join(parts)
+
     def jobs(self) -> set[str]:
         """Names of the jobs that were reported."""
         return {name for report in self.of("fetch") for name in report.jobs}

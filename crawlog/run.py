@@ -89,7 +89,7 @@ class Summary:
         """One object on one line."""
         values: dict[str, Any] = {name: getattr(self, name) for name in ("job", "reason", "epoch", "resumed")}
         for name in JobCounts.__struct_fields__:
-            if name not in ("folded", "in_flight"):
+            if name not in ("folded", "in_flight", "paused"):
                 values[name] = getattr(self.counts, name)
         values |= {name: getattr(self, name) for name in ("pages", "parsed", "dead", "output", "rows")}
         return json.dumps(values | {"took_s": round(self.took_s, 3)})
@@ -102,6 +102,8 @@ class Summary:
             "max_pages": "ended: the number of pages asked for is reached",
             "already_finished": "was finished already; --fresh crawls it again",
             "interrupted": "interrupted; the same command goes on from here",
+            "cancelled": "was cancelled; --fresh crawls it anew",
+            "stopped": f"was stopped; after `crawlog control resume --job {self.job}` the same command goes on",
         }[self.reason]
         rate = f", {self.pages / self.took_s:.1f} a second" if self.pages and self.took_s else ""
         told = [f"{self.job} {how}"]
@@ -205,7 +207,7 @@ class Run:
             if self._shown.is_due(time.monotonic()):
                 self._show()
         self.summary.dead = self._dead_since(dead_before)
-        self._record(copy, finish)
+        self._record(finish)
         self._write_file(finish)
 
     def _recall(self) -> None:
@@ -299,14 +301,18 @@ class Run:
         spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="stopped")
         return write_job(self.settings, self._producer, self.topics, copy.job, spec, copy.epoch)
 
-    def _record(self, copy: JobCopy, finish: Finish) -> None:
-        """Puts the end on record, unless it stands there."""
-        from .streams.jobs import write_finished
+    def _record(self, finish: Finish) -> None:
+        """Puts the end on record, unless it stands there; a job that was only stopped is not at its end."""
+        from .streams.jobs import commands, known_job, write_finished
 
-        reason = "max_pages" if copy.spec.state == "stopped" else "finished"
+        copy = known_job(self.settings, self.topics, self.summary.job)
+        assert copy is not None
+        reason = {"running": "finished", "stopped": "max_pages"}.get(copy.spec.state, copy.spec.state)
+        if commands(self.settings, self.topics).of_job(copy.job).stopped:
+            reason = "stopped"
         is_known = self._end is not None and not self.supervisor.picture.pages()
-        self.summary.reason = "already_finished" if is_known else reason
-        if is_known:
+        self.summary.reason = "already_finished" if is_known and reason != "stopped" else reason
+        if is_known or reason == "stopped":
             return
         record = Finished(
             job=copy.job,
@@ -346,6 +352,7 @@ class Run:
                 rate=picture.rate(now),
                 lag={stage: picture.lag(stage, ends[stage]) for stage in stages},
                 hosts=picture.hosts(),
+                paused=picture.paused(self.summary.job),
             )
         )
 

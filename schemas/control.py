@@ -176,6 +176,8 @@ def _decode_command(record_key: bytes, value: bytes | None) -> Command:
             raise ValueError(f"the key {record_key!r:.100} is not that of a command for {record.kind} {record.target}")
         return record
     _, kind, target = [*record_key.decode().split("/", 2), "", ""][:3]
+    if kind not in _MAY:
+        raise ValueError(f"nothing is known by the key {record_key!r:.100}")
     return Command(
         "resume",
         job=target if kind == "job" else "",

@@ -7,12 +7,14 @@ that is known is known everywhere, and a start that was killed in between writes
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import msgspec
 import xxhash
 
 from ..schemas import control, urls
-from ..schemas.control import Control, Finished, JobCopy, Join
+from ..schemas.control import Command, Control, Finished, JobCopy, Join
 from ..schemas.urls import CanonicalRules, JobSpec, ScopeSpec, UrlsRecord
 from . import crash
+from .commands import Commands
 from .errors import EngineError
 from .kafka import bounds, read
 from .topics import partitions
@@ -83,6 +85,22 @@ def write_job(  # a record and where it goes
     return copy
 
 
+def cancel(settings: "Settings", job: str) -> JobCopy | None:
+    """End a job for good, by a record of its own: what is queued stays there, and is nobody's work.
+
+    None when there is no such job.
+    """
+    from .producer import Producer
+    from .topics import Topics
+
+    topics = Topics(settings.kafka.prefix)
+    copy = known_job(settings, topics, job)
+    if copy is None or copy.spec.state == "cancelled":
+        return copy
+    spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="cancelled")
+    return write_job(settings, Producer(settings, "crawlog-control"), topics, job, spec, copy.epoch)
+
+
 def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterable[str]) -> None:
     """Let scope names join a job that exists already: those of new seeds, or of a host that a seed led to."""
     _write_control(producer, topics, [Join(job, name) for name in sorted(set(names))])
@@ -91,6 +109,16 @@ def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterabl
 def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> None:
     """Put on record that a job has ended, and where the log then was."""
     _write_control(producer, topics, [record])
+
+
+def write_command(producer: "Producer", topics: "Topics", command: Command) -> None:
+    """Let every worker obey a command, until the next one for the same target."""
+    _write_control(producer, topics, [command.check()])
+
+
+def commands(settings: "Settings", topics: "Topics") -> Commands:
+    """The commands in force."""
+    return Commands(entry for entry in known(settings, topics).values() if isinstance(entry, Command))
 
 
 def known(settings: "Settings", topics: "Topics") -> dict[bytes, Control]:

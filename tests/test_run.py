@@ -225,3 +225,33 @@ def test_up_takes_what_any_producer_sends(site: Site, data: Path) -> None:
     code, _, err = ended(crawlog("down", "--data", data))
     assert code == 0, err
     assert on_folder(data) == []
+
+
+def control(data: Path, *words: str) -> str:
+    """`crawlog control …`; what it said."""
+    out, err = (process := crawlog("control", *words, "--data", data)).communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    return out + err
+
+
+def test_a_crawl_obeys_commands_over_any_death(site: Site, data: Path) -> None:
+    """Paused it asks nothing more, though its workers are killed; stopped its run ends; resumed it goes on."""
+    job = ("--job", "slow")
+    crawl = run(site, data, *job, delay_s=0.2)
+    until(lambda: len(site.pages()) >= 3, "the first pages")
+    control(data, "pause", *job)
+    time.sleep(2.0)
+    asked = site.asked.total()
+    for pid in workers(data).values():
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(4.0)
+    assert site.asked.total() == asked
+    assert crawl.poll() is None
+    assert control(data, "list") == "pause job slow\n"
+    control(data, "stop", *job)
+    code, summary, _ = ended(crawl)
+    assert (code, summary["reason"]) == (0, "stopped")
+    control(data, "resume", *job)
+    code, summary, _ = ended(run(site, data, *job))
+    assert (code, summary["reason"], summary["fetched"]) == (0, "finished", PAGES)
+    assert sorted(rows(data)) == sorted(EVERY_PAGE)

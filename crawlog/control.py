@@ -1,0 +1,74 @@
+"""`crawlog control`: pause, resume, block, unblock, slow or stop a job, a host or a stage; cancel a job; list commands.
+
+A command is one record on crawl.control, which any Kafka client may write as well; workers obey within two seconds, and
+after any restart, until the next command for the same target.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .schemas.control import Command, encode
+from .streams.commands import host_of
+from .streams.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from .streams.settings import Settings
+
+
+def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Command:
+    """The command that the options ask for.
+
+    Raises: Misconfigured: they make no sense; the message says what does.
+    """
+    try:
+        named = host_of(host) if host else ""
+        raw = {"action": action, "job": job, "host": named, "stage": stage, "delay_s": delay_s, "at": time.time()}
+        return msgspec.convert(raw, Command).check()
+    except ValueError as error:
+        raise Misconfigured(f"crawlog control {action}: {error}\nSee `crawlog control --help`.") from None
+
+
+def give(settings: "Settings", command: Command) -> str:
+    """Put a command into the log; returns what to tell."""
+    from .streams.jobs import write_command
+    from .streams.producer import Producer
+    from .streams.topics import Topics
+
+    write_command(Producer(settings, "crawlog-control"), Topics(settings.kafka.prefix), command)
+    return f"{described(command)}: workers obey within 2 s, and after any restart"
+
+
+def cancel(settings: "Settings", job: str) -> str:
+    """End a job for good; returns what to tell.
+
+    Raises: Misconfigured: there is no such job.
+    """
+    from .streams.jobs import cancel as end
+
+    if end(settings, job) is None:
+        raise Misconfigured(f"there is no job {job} in the log; `crawlog status` names those that there are.")
+    return f"job {job} is cancelled; its queue stays in the log, `crawlog run --job {job} --fresh` crawls it anew"
+
+
+def in_force(settings: "Settings") -> list[Command]:
+    """The commands in force."""
+    from .streams.jobs import commands
+    from .streams.topics import Topics
+
+    return commands(settings, Topics(settings.kafka.prefix)).in_force
+
+
+def listing(settings: "Settings", *, as_json: bool) -> list[str]:
+    """The commands in force, a line each: in words, or as they stand in the log."""
+    found = in_force(settings)
+    if as_json:
+        return [encode(command).decode() for command in found]
+    return [described(command) for command in found] or ["no command is in force"]
+
+
+def described(command: Command) -> str:
+    """A command in words."""
+    delay = f" to {command.delay_s:g} s" if command.action == "slow" else ""
+    return f"{command.action} {command.kind} {command.target}{delay}"

@@ -1,0 +1,370 @@
+"""Commands of the operator: what they say, whom they mean, and that a crawl obeys them."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawlog import control as cli
+from crawlog.agents.control import Obedience
+from crawlog.live import Frame, line
+from crawlog.picture import Finish, Picture
+from crawlog.schemas import control
+from crawlog.schemas.control import Command
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams.commands import FREE, Commands, Orders, host_of
+from crawlog.streams.errors import Misconfigured
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fetching import Web, World, running  # a helper beside the tests
+
+A, B = "http://a.com/", "http://b.com/"
+
+
+def command(action: str, delay_s: float = 0.0, **target: Any) -> Command:
+    """A command that holds together."""
+    return msgspec.convert({"action": action, "delay_s": delay_s} | target, Command).check()
+
+
+# What stands in the log
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        (b"command/job/x", b'{"v":1,"action":"pause","job":"x"}', None),
+        (b"command/host/http://a.com:80", b'{"v":1,"action":"slow","host":"http://a.com:80","delay_s":2}', None),
+        (b"command/stage/parse", b'{"v":1,"action":"resume","stage":"parse"}', None),
+        (b"command/job/a/b", b'{"v":1,"action":"stop","job":"a/b"}', None),
+        (b"command/job/x", b'{"v":1,"action":"pause","job":"y"}', "is not that of a command for job y"),
+        (b"command/job/x", b'{"v":1,"action":"explode","job":"x"}', "action"),
+        (b"command/job/x", b'{"v":1,"action":"pause"}', "exactly one"),
+        (b"command/job/x", b'{"v":1,"action":"pause","job":"x","host":"a.com"}', "exactly one"),
+        (b"command/job/x", b'{"v":1,"action":"block","job":"x"}', "a job cannot be given 'block'"),
+        (b"command/stage/sink", b'{"v":1,"action":"slow","stage":"sink","delay_s":1}', "fetch"),
+        (b"command/stage/all", b'{"v":1,"action":"pause","stage":"all"}', "no stage 'all'"),
+        (b"command/host/a.com", b'{"v":1,"action":"slow","host":"a.com"}', "delay_s"),
+        (b"command/host/a.com", b'{"v":1,"action":"slow","host":"a.com","delay_s":-1}', "delay_s"),
+        (b"command/host/A.com", b'{"v":1,"action":"pause","host":"A.com"}', "lower case"),
+        (b"command/host/a.com/x", b'{"v":1,"action":"pause","host":"a.com/x"}', "no host"),
+        (b"command/job/x", b'{"v":2,"action":"pause","job":"x"}', "v"),
+        (b"command/job/x", b"pause", "JSON"),
+        (b"command/nothing/x", None, "nothing is known"),
+        (b"command", None, "nothing is known"),
+    ],
+)
+def test_a_command_is_what_its_key_says_or_garbage(key: bytes, value: bytes | None, error: str | None) -> None:
+    """Garbage is for crawl.dead, and says why."""
+    if error is None:
+        record = control.decode(key, value)
+        assert isinstance(record, Command)
+        assert control.key(record) == key
+        assert control.decode(key, control.encode(record)) == record
+    else:
+        with pytest.raises(ValueError, match=error):
+            control.decode(key, value)
+
+
+def test_a_tombstone_ends_a_command() -> None:
+    """As `kcat -Z` writes it."""
+    assert control.decode(b"command/host/.a.com", None) == Command("resume", host=".a.com")
+    assert control.decode(b"job/x", None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("http://A.com/", "http://a.com"),
+        ("https://a.com:443", "https://a.com"),
+        ("https://a.com:80", "https://a.com:80"),
+        ("a.com:80", "a.com:80"),
+        (".Example.com", ".example.com"),
+        ("bücher.de", "xn--bcher-kva.de"),
+        ("[::1]", "[::1]"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_a_host_may_be_written_as_people_do(text: str, host: str) -> None:
+    """The log has one spelling of it."""
+    assert host_of(text) == host
+
+
+@pytest.mark.parametrize("text", ["", ".", "http://", "ftp://a.com", "a b", "a.com/x", "me@a.com", "a.com?x"])
+def test_what_is_no_host_is_refused(text: str) -> None:
+    """With the forms that there are."""
+    with pytest.raises(ValueError, match="name:port"):
+        host_of(text)
+
+
+@pytest.mark.parametrize(
+    ("action", "options", "error"),
+    [
+        ("pause", {}, "exactly one"),
+        ("block", {"job": "x"}, "cannot be given"),
+        ("slow", {"host": "a.com"}, "delay"),
+        ("pause", {"host": "a.com/x"}, "no host"),
+        ("pause", {"host": "a.com", "job": "x"}, "exactly one"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(action: str, options: dict[str, str], error: str) -> None:
+    """Before anything is started."""
+    with pytest.raises(Misconfigured, match=error):
+        cli.wanted(action, options.get("job", ""), options.get("host", ""), "", 0.0)
+
+
+# Whom they mean
+
+
+@pytest.mark.parametrize(
+    ("said", "key", "meant"),
+    [
+        ("http://a.com", "http://a.com:80", True),
+        ("http://a.com:80", "http://a.com:80", True),
+        ("http://a.com", "https://a.com:443", False),
+        ("a.com", "https://a.com:443", True),
+        ("a.com", "http://a.com:8080", True),
+        ("a.com:8080", "http://a.com:8080", True),
+        ("a.com:8080", "http://a.com:80", False),
+        ("a.com", "http://www.a.com:80", False),
+        (".a.com", "http://www.a.com:80", True),
+        (".a.com", "http://a.com:80", True),
+        (".a.com", "http://xa.com:80", False),
+        ("http://[::1]", "http://[::1]:80", True),
+        ("[::1]", "http://[::1]:8080", True),
+    ],
+)
+def test_a_host_has_several_names(said: str, key: str, meant: bool) -> None:
+    """With scheme, without, and those of its parents."""
+    assert Commands([command("pause", host=said)]).of_host(key).paused == meant
+
+
+def test_the_newest_command_for_a_target_holds() -> None:
+    """And is one: slowing what is paused lets it go on, slowly."""
+    commands = Commands([command("pause", job="x"), command("slow", 3.0, job="x")])
+    assert commands.of_job("x") == Orders(slow_s=3.0)
+    commands.take(command("resume", job="x"))
+    assert commands.of_job("x") == FREE
+    assert commands.in_force == []
+
+
+def test_two_spellings_of_a_host_are_one_target() -> None:
+    """The default port may be left out."""
+    commands = Commands([command("pause", host="http://a.com"), command("resume", host="http://a.com:80")])
+    assert commands.in_force == []
+
+
+def test_commands_for_several_names_of_a_host_hold_together() -> None:
+    """Each ends by itself."""
+    commands = Commands([command("slow", 3.0, host=".a.com"), command("slow", 5.0, host="a.com")])
+    commands.take(command("block", host="http://a.com"))
+    assert commands.of_host("http://a.com:80") == Orders(blocked=True, slow_s=5.0)
+    commands.take(command("unblock", host="http://a.com"))
+    assert commands.of_host("http://a.com:80") == Orders(slow_s=5.0)
+
+
+# What a worker does
+
+
+def give(world: World, action: str, delay_s: float = 0.0, **target: Any) -> None:
+    """A command arrives."""
+    world.stage.orders.heard(command(action, delay_s, **target))
+
+
+async def rested(world: World, *urls: str, for_s: float = 0.2) -> None:
+    """These are not asked for."""
+    await asyncio.sleep(for_s)
+    assert not {url for _, url in world.web.asked} & set(urls)
+
+
+@pytest.mark.parametrize(
+    "target", [{"job": "j"}, {"stage": "fetch"}, {"host": "a.com"}, {"host": "http://a.com:80"}, {"host": ".com"}]
+)
+async def test_a_pause_holds_until_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]
+) -> None:
+    """Whatever is paused; what is queued stays queued, and nobody spins over it."""
+    async with running(tmp_path, monkeypatch) as world:
+        give(world, "pause", **target)
+        world.find(A, A + "2")
+        began = time.process_time()
+        await rested(world, A)
+        assert time.process_time() - began < 0.1
+        [report] = world.stage.reports()
+        assert (report.jobs["j"].queued, report.jobs["j"].paused) == (2, 2)
+        assert report.paused == ("stage" in target)
+        give(world, "resume", **target)
+        await world.all_done(A, A + "2")
+        assert world.stage.reports()[0].jobs["j"].paused == 0
+
+
+async def test_a_paused_host_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is told as the part that waits."""
+    async with running(tmp_path, monkeypatch) as world:
+        give(world, "pause", host="a.com")
+        world.find(A, A + "2", B)
+        await world.all_done(B)
+        await rested(world, A)
+        counts = world.stage.reports()[0].jobs["j"]
+        assert (counts.queued, counts.paused) == (2, 2)
+
+
+async def test_a_pause_lets_requests_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was under way becomes a result, what waited for its turn is not asked for any more."""
+    async with running(tmp_path, monkeypatch, Web({"any": 0.1})) as world:
+        world.find(A, A + "2")
+        await world.until(lambda: world.web.asked)
+        give(world, "pause", job="j")
+        await world.all_done(A)
+        await rested(world, A + "2")
+
+
+async def test_a_paused_job_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even on the same host."""
+    async with running(tmp_path, monkeypatch) as world:
+        world.job("k")
+        give(world, "pause", job="j")
+        world.find(A)
+        world.find(A + "k", job="k")
+        await world.all_done(A + "k")
+        await rested(world, A)
+
+
+async def test_a_stopped_job_is_nobodys_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its run can end; the queue stays."""
+    async with running(tmp_path, monkeypatch) as world:
+        give(world, "stop", job="j")
+        world.find(A)
+        await rested(world, A)
+        counts = world.stage.reports()[0].jobs["j"]
+        assert (counts.queued, counts.held, counts.paused) == (0, 1, 0)
+        give(world, "resume", job="j")
+        await world.all_done(A)
+
+
+async def test_what_is_blocked_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is queued, without a request and without a rest, so that a run ends; also while its host rests."""
+    urls = [f"{A}{n}" for n in range(50)]
+    async with running(tmp_path, monkeypatch, politeness__delay_s=60.0) as world:
+        world.find(*urls)
+        await world.all_done(urls[0])
+        give(world, "block", host="a.com")
+        await world.all_done(*urls)
+        became = world.became()
+        assert {became[url] for url in urls[1:]} == {("refused", "control", "control block")}
+        assert became[urls[0]][0] == "fetched"
+        assert len(world.web.asked) == 1
+
+
+async def test_a_blocked_host_is_not_even_asked_for_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does another one wait for it."""
+    async with running(tmp_path, monkeypatch, robots__obey=True) as world:
+        give(world, "block", host="a.com")
+        world.find(A, B)
+        await world.all_done(A, B)
+        assert [url for _, url in world.web.asked] == ["http://b.com:80/robots.txt", B]
+
+
+async def test_unblock_lets_later_founds_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was refused stays refused."""
+    async with running(tmp_path, monkeypatch) as world:
+        give(world, "block", host="http://a.com")
+        world.find(A)
+        await world.all_done(A)
+        give(world, "unblock", host="http://a.com")
+        world.find(A, A + "2")
+        await world.all_done(A + "2")
+        assert {url: how[0] for url, how in world.became().items()} == {A: "refused", A + "2": "fetched"}
+
+
+@pytest.mark.parametrize("target", [{"job": "j"}, {"host": "a.com"}])
+async def test_slow_lengthens_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]) -> None:
+    """From the command on, a full rest first; and its end is heard at once, however long the rest was."""
+    urls = [f"{A}{n}" for n in range(4)]
+    async with running(tmp_path, monkeypatch) as world:
+        give(world, "slow", 0.2, **target)
+        began = time.monotonic()
+        world.find(*urls[:3])
+        await world.all_done(*urls[:3])
+        times = [at for at, _ in world.web.asked]
+        assert min(later - earlier for earlier, later in zip([began, *times], times, strict=False)) > 0.19
+        give(world, "slow", 3600.0, **target)
+        world.find(urls[3])
+        await rested(world, urls[3])
+        give(world, "resume", **target)
+        await world.all_done(*urls)
+
+
+async def test_nothing_is_fetched_before_the_commands_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After any restart: those of the past are read to their end first, and only what they come to counts."""
+    monkeypatch.setattr(Obedience, "caught_up", lambda _self: None)
+    async with running(tmp_path, monkeypatch) as world:
+        give(world, "block", host="a.com")
+        give(world, "unblock", host="a.com")
+        give(world, "pause", host="b.com")
+        world.find(A, B)
+        await rested(world, A, B)
+        monkeypatch.undo()
+        world.stage.orders.caught_up()
+        await world.all_done(A)
+        await rested(world, B)
+        assert world.became()[A][0] == "fetched"
+
+
+async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must() -> None:
+    """A record in hand is not taken when a rebalance begins: it is read again."""
+    orders, beats = Obedience("parse"), 0
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+
+    orders.heard(command("pause", stage="parse"))
+    orders.caught_up()
+    waiting = asyncio.create_task(orders.admitted(beat))
+    await asyncio.sleep(0.05)
+    assert (waiting.done(), beats, orders.paused) == (False, 1, True)
+    orders.rebalance_started()
+    assert await waiting is False
+    orders.owned()
+    waiting = asyncio.create_task(orders.admitted(beat))
+    await asyncio.sleep(0)
+    orders.heard(command("resume", stage="parse"))
+    assert await waiting is True
+
+
+# What is shown
+
+
+def reported(stage: str = "fetch", **values: Any) -> Picture:
+    """A picture of one report."""
+    picture = Picture()
+    picture.take(Progress("w", stage, 0, 1.0, **values))
+    return picture
+
+
+@pytest.mark.parametrize(
+    ("picture", "words"),
+    [
+        (reported(jobs={"j": JobCounts(queued=3)}), ""),
+        (reported(jobs={"j": JobCounts(queued=3, paused=3)}), "paused"),
+        (reported(jobs={"j": JobCounts(queued=3000, paused=2000)}), "2,000 of them paused"),
+        (reported("parse", paused=True), "parse paused"),
+    ],
+)
+def test_a_pause_is_shown(picture: Picture, words: str) -> None:
+    """With the command that tells more."""
+    frame = Frame("j", 1.0, picture.counts("j"), 0.0, {}, [], picture.paused("j"))
+    assert picture.paused("j") == words
+    assert ("control list" in line(frame)) == bool(words)
+
+
+def test_a_paused_job_is_not_finished() -> None:
+    """Its URLs are queued, whoever keeps them."""
+    picture = reported(offset=9, jobs={"j": JobCounts(queued=1, paused=1)})
+    assert not Finish("j", (1,), with_sink=False).step(picture, lambda _: (0,))
