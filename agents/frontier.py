@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,12 +25,11 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import crash, store, topics
 from crawlog.streams.app import CrawlApp
+from crawlog.streams.candidates import States
 from crawlog.streams.commands import Commands
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import CrawlError, EngineError
 from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
-from crawlog.streams.kafka import LogIdentity, identity
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
@@ -45,9 +43,6 @@ log = structlog.get_logger()
 
 EX_TEMPFAIL = 75
 """Exit code that asks the supervisor for a restart."""
-
-LOCK_WAIT_S = 5.0
-"""How long a partition's former owner may take to close its database."""
 
 RESTORE_AGAIN_S = 1.0
 SIZE_WINDOWS_EVERY = 10
@@ -76,14 +71,12 @@ class Stage:
         self.abort: Callable[[int], None] = lambda _: None
         self.pages = 0
         self.bytes = 0
-        self.places: Places | None = None
-        self._memory = store.Memory(settings.state.memory_mb)
+        self._states = States(settings, self.names.urls)
         self._opened: dict[int, store.Partition] = {}
         self._seen_end: dict[int, int] = {}
         self._undelivered: dict[int, int] = {}
         self._restoring: asyncio.Task[None] | None = None
         self._interrupt = threading.Event()
-        self._identity: LogIdentity | None = None
         self._stopping = asyncio.Event()
         self._follows = False
 
@@ -154,13 +147,24 @@ class Stage:
                 log.warning("restore_failed", error=str(error), again_in_s=RESTORE_AGAIN_S)
                 await asyncio.sleep(RESTORE_AGAIN_S)
                 continue
-            except Exception:
-                log.exception("restore_broken", then="exit for a restart")
-                os._exit(EX_TEMPFAIL)
+            except Exception as error:
+                if not store.is_machines_fault(error):
+                    log.exception("restore_broken", then="exit for a restart")
+                    os._exit(EX_TEMPFAIL)
+                await self._wait_for_the_machine(error)
+                continue
             if not any(self._seen_end.get(n, 0) > p.offset for n, p in self._opened.items() if n not in self.live):
                 break
         if not interrupt.is_set():
             self._go_live()
+
+    async def _wait_for_the_machine(self, error: Exception) -> None:
+        """A full disk: what was opened may be in an error of its own, so all of it is opened again."""
+        log.error("state_not_writable", error=str(error), then="nothing is lost; it goes on when there is space")
+        self.app.watchdog.beat()
+        for number in self._opened.keys() - self.live.keys():
+            self._opened.pop(number).close()
+        await asyncio.sleep(RESTORE_AGAIN_S)
 
     def _go_live(self) -> None:
         crash.point("restore.live")
@@ -174,9 +178,10 @@ class Stage:
     def _restore(self, partitions: set[int], interrupt: threading.Event) -> None:
         """In a thread: open and fold to the log's end. Nobody else touches these partitions meanwhile."""
         started = time.monotonic()
+        self._states.ask()
         for number in sorted(partitions):
             if number not in self._opened:
-                self._opened[number] = self._open(number, interrupt)
+                self._opened[number] = self._states.open(number, interrupt)
         crash.point("restore.opened")
         outbox = _Outbox(Producer(self.settings, f"{self.app.worker_name}-restore"), self.names)
         todo = [self._opened[number] for number in sorted(partitions)]
@@ -198,24 +203,6 @@ class Stage:
                 crash.point("restore.checkpointed")
 
         return checkpoint
-
-    def _open(self, number: int, interrupt: threading.Event) -> store.Partition:
-        if self._identity is None:
-            self._identity = identity(self.settings, self.names.urls)
-            self.places = Places(topics.partitions(self.settings))
-        assert self.places is not None
-        path = Path(self.settings.run.data) / "state" / str(number)
-        until = time.monotonic() + LOCK_WAIT_S
-        while True:
-            try:
-                return store.Partition(
-                    path, number, self.places, self._identity, self._memory, self.settings.state.cached_pages
-                )
-            except store.StateLocked:
-                if interrupt.wait(0.1):
-                    raise Interrupted from None
-                if time.monotonic() > until:
-                    raise
 
     # ------------------------------------------------------------------ live reading
 
@@ -289,8 +276,10 @@ class Stage:
             return
         try:
             offset = partition.checkpoint()
-        except Exception:
-            log.exception("checkpoint_failed", partition=partition.number, then="exit for a restart")
+        except Exception as error:  # noqa: BLE001  # the supervisor shows this line
+            log.critical(
+                "checkpoint_failed", partition=partition.number, error=str(error), then="opened again from the last one"
+            )
             os._exit(EX_TEMPFAIL)
         self.app.positions.done(partition.number, offset)
 

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -38,7 +39,13 @@ ENGINE_STOP_S = 1.2
 """The rest of them; the broker needs 0.3 s and recovers from a kill."""
 
 ENGINE_TRIES = 3
-"""Starts of a broker that died, in a row."""
+"""Starts of a broker that died, in a row; a full disk does not count."""
+
+FULL_BYTES = 16 << 20
+"""A disk with less space is full: Kafka preallocates its indexes, 1 MiB each, RocksDB its log."""
+
+FULL_AGAIN_S = 2.0
+"""Between two looks at the disk, and two starts of a broker on a full one."""
 
 Report = Callable[[str], None]
 
@@ -129,6 +136,8 @@ class Supervisor:
         self._workers = Workers(names, self._data, report, self.picture.has_reported)
         self._noted: dict[str, int] = {}
         self._more: dict[str, dict[str, str]] = {}
+        self._full: Path | None = None
+        self._looked_at = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -167,6 +176,7 @@ class Supervisor:
         self.watch.poll(wait_s)
         if self.engine and not self.engine.alive():
             self._revive()
+        self._look_at_disk()
         self._workers.look()
         pids = self._workers.pids()
         if pids != self._noted:
@@ -211,19 +221,36 @@ class Supervisor:
 
         before = self.settings.kafka.bootstrap
         self.report("Apache Kafka died; it is started again, nothing is lost")
-        for left in reversed(range(ENGINE_TRIES)):
+        left = ENGINE_TRIES
+        while True:
             try:
                 self._start_engine()
-            except EngineError:
+                break
+            except EngineError as error:
+                if self._look_at_disk() or "No space left" in str(error):
+                    time.sleep(FULL_AGAIN_S)
+                    continue
+                left -= 1
                 if not left:
                     raise
-                continue
-            break
         if self.settings.kafka.bootstrap != before:
             assert self.watch is not None
             self.watch.close()
             self.watch = Watch(self.settings, self.picture)
             self._workers.restart({stage: self._told() | more for stage, more in self._more.items()})
+
+    def _look_at_disk(self) -> bool:
+        """Whether a disk is full; says so once, and once that it is not. Workers and broker wait by themselves."""
+        now = time.monotonic()
+        if now - self._looked_at >= FULL_AGAIN_S:
+            self._looked_at = now
+            full = next((path for path in (self._data / "state", self._data) if _is_full(path)), None)
+            if full and not self._full:
+                self.report(f"the disk of {full} is full: the crawl goes on by itself as soon as there is space")
+            elif self._full and not full:
+                self.report(f"the disk of {self._full} has space again")
+            self._full = full
+        return self._full is not None
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._heard += 1
@@ -238,6 +265,13 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.engine.pid, signal.SIGKILL)
         os._exit(128 + number)
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path).free < FULL_BYTES
+    except FileNotFoundError:
+        return False
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from .streams.errors import EngineError, Misconfigured
 
 FIRST_BACKOFF_S = 0.5
-MAX_BACKOFF_S = 15.0
+MAX_BACKOFF_S = 8.0
+"""So that a crawl goes on within 15 s of a full disk's being freed, the start of the worker included."""
 HEALTHY_S = 5.0
 """A worker that lived this long was healthy: its next death starts the back-off anew."""
 

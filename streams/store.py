@@ -52,6 +52,11 @@ _NOT_DAMAGE = ("No space left", "Too many open files", "Permission denied", "Rea
 """What RocksDB says where the machine, not the database, is at fault: deleting the state would not mend that."""
 
 
+def is_machines_fault(error: Exception) -> bool:
+    """Whether the machine fails, not the database: a full disk, a missing right. It may pass."""
+    return any(words in str(error) for words in _NOT_DAMAGE)
+
+
 class StateLocked(CrawlError):
     """Another process holds the database."""
 
@@ -217,7 +222,7 @@ class Partition:
         except StateLocked:
             raise
         except Exception as error:  # rocksdict raises bare Exception for a damaged database
-            if any(words in str(error) for words in _NOT_DAMAGE):
+            if is_machines_fault(error):
                 raise
             log.warning("state_damaged", path=str(self._path), error=str(error), then="rebuilt from the log")
             shutil.rmtree(self._path, ignore_errors=True)

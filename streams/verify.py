@@ -64,7 +64,7 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
     """Fold every partition that has a state again, and compare. Workers may be running.
 
     Args:
-        state: Folder of the states, one folder a partition.
+        state: Folder of the states, one folder a partition, more where a former owner could not let go of one.
         rows: How many differing rows of a partition to name.
 
     Raises: EngineError: the log cannot be read.
@@ -74,9 +74,11 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
     log = identity(settings, names.urls)
     with _scratch(state.parent) as scratch, ExitStack() as opened:
         memory = Memory(settings.state.memory_mb)
-        kept = {one.number: one for one in _kept(state, scratch / "kept", memory)}
-        for one in kept.values():
+        kept: dict[int, Kept] = {}
+        for one in _kept(state, scratch / "kept", memory):
             opened.enter_context(closing(one))
+            if one.number not in kept or one.offset > kept[one.number].offset:
+                kept[one.number] = one  # of several copies the next owner takes this one too
         limits = bounds(settings, names.urls, sorted(kept))
         verdicts = {number: one.misfit(log, *limits[number]) for number, one in kept.items()}
         again = [
@@ -167,14 +169,15 @@ def _scratch(data: Path) -> Iterator[Path]:
 def _kept(state: Path, scratch: Path, memory: Memory) -> Iterator[Kept]:
     """Copies of all states; one whose owner has not made a checkpoint yet is left out."""
     for folder in sorted(state.iterdir()):
-        if not folder.name.isdigit():
+        number = folder.name.partition(".")[0]
+        if not number.isdigit():
             continue
         damage = ""
         try:
             copy_database(folder, scratch / folder.name)
         except NotCopied as error:
             damage = str(error)
-        one = Kept(int(folder.name), scratch / folder.name, memory, damage)
+        one = Kept(int(number), scratch / folder.name, memory, damage)
         if one.meta or one.damage:
             yield one
         else:

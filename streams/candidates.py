@@ -1,0 +1,151 @@
+"""Which copy of a partition's state a new owner goes on from, among those in its data folder.
+
+    <data>/state/<partition>            the state, unless its last owner could not let go of it
+    <data>/state/<partition>.<mark>     a copy made because that one was locked, or a standby fold
+
+Every copy is a right fold of the log, whoever wrote it and however late: so the one with the highest offset wins, and
+none needs to be fenced. A stopped process and its successor never share a file that is written:
+    1 worker A is stopped → 2 its session ends, B owns the partition and finds the lock held → 3 B copies the database
+    (`copies.py`) and goes on in a folder of its own → 4 A continues and checkpoints into its old folder, which nobody
+    reads → 5 A loses its membership, closes, joins again → 6 whoever owns the partition next takes the higher offset
+    and removes the other, and the folder that wins gets the plain name again
+"""
+
+import errno
+import os
+import secrets
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import structlog
+
+from . import rows as r
+from .copies import NotCopied, copy_database
+from .domain import Places
+from .kafka import LogIdentity, identity
+from .restore import Interrupted
+from .settings import Settings
+from .store import Database, Memory, Partition, StateLocked, fold_version
+from .topics import partitions
+
+log = structlog.get_logger()
+
+LOCK_WAIT_S = 2.0
+"""How long a former owner may take to close its database; one that was told of the rebalance has closed before."""
+
+LOCK_AGAIN_S = 0.1
+
+MIN_FREE_BYTES = 16 << 20
+"""Space without which no state is opened: RocksDB's write-ahead log alone may take so much."""
+
+
+class States:
+    """Opens the states of one data folder.
+
+    Attributes:
+        places: Where URLs belong, once `ask` was called.
+    """
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self.places: Places | None = None
+        self._settings = settings
+        self._topic = topic
+        self._folder = Path(settings.run.data) / "state"
+        self._memory = Memory(settings.state.memory_mb)
+        self._log: LogIdentity | None = None
+
+    def ask(self) -> None:
+        """Ask the cluster which log this is: before each restore, since topics may have been made anew.
+
+        Raises: EngineError: no answer.
+        """
+        self._log = identity(self._settings, self._topic)
+        self.places = Places(partitions(self._settings))
+
+    def open(self, number: int, interrupt: threading.Event) -> Partition:
+        """The state of a partition, ready to be folded on.
+
+        Raises:
+            Interrupted: `interrupt` was set while its former owner had it.
+            OSError: The disk is full.
+        """
+        assert self._log is not None
+        assert self.places is not None
+        self._see_space()
+        path = self._settled(number)
+        until = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                cached = self._settings.state.cached_pages
+                return Partition(path, number, self.places, self._log, self._memory, cached)
+            except StateLocked:
+                if interrupt.wait(LOCK_AGAIN_S):
+                    raise Interrupted from None
+                if time.monotonic() > until:
+                    path = self._copied(path, number)
+
+    def _see_space(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(self._folder).free < MIN_FREE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+
+    def _settled(self, number: int) -> Path:
+        """The candidate with the highest offset; the others that nobody has open are removed."""
+        main = self._folder / str(number)
+        others = [path for path in sorted(self._folder.glob(f"{number}.*")) if (path / "CURRENT").exists()]
+        if not others:
+            return main
+        best = max((main, *others), key=self._offset)
+        for path in (main, *others):
+            if path != best and path.exists() and not self._is_locked(path):
+                shutil.rmtree(path, ignore_errors=True)
+        if best == main:
+            return main
+        if self._is_locked(best):
+            return self._copied(best, number)
+        if not main.exists():
+            best = best.rename(main)
+        return best
+
+    def _offset(self, path: Path) -> int:
+        """How far a candidate has come; -1 for one that is no fold of this log by this crawlog."""
+        look = self._folder / f".look-{secrets.token_hex(4)}"
+        try:
+            copy_database(path, look)
+            database = Database(look, self._memory)
+            try:
+                stored = database.get(r.META)
+            finally:
+                database.close()
+            meta = r.read_meta(stored) if stored else None
+        except Exception as error:  # noqa: BLE001  # a damaged one is none; rocksdict raises bare Exception
+            log.info("candidate_unreadable", path=str(path), error=str(error))
+            return -1
+        finally:
+            shutil.rmtree(look, ignore_errors=True)
+        if meta is None or (meta.cluster, meta.topic) != self._log or meta.fold != fold_version():
+            return -1
+        return meta.offset
+
+    def _is_locked(self, path: Path) -> bool:
+        try:
+            Database(path, self._memory).close()
+        except StateLocked:
+            return True
+        except Exception:  # noqa: BLE001  # damaged: nobody has it open
+            return False
+        return False
+
+    def _copied(self, path: Path, number: int) -> Path:
+        """A copy of a candidate that somebody has open; an empty folder where it cannot be copied."""
+        copy = self._folder / f"{number}.{secrets.token_hex(4)}"
+        log.warning(
+            "state_locked", path=str(path), owner="stopped, or slow to close", then=f"a copy goes on in {copy.name}"
+        )
+        try:
+            copy_database(path, copy)
+        except NotCopied as error:
+            log.warning("state_not_copied", error=str(error), then="folded from the log's start")
+        return copy

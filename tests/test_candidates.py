@@ -1,0 +1,163 @@
+"""Several copies of one state: the highest offset wins, and a stopped owner and its successor never meet."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawlog.schemas import urls as u
+from crawlog.streams import candidates
+from crawlog.streams.candidates import States
+from crawlog.streams.domain import Places
+from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.restore import Interrupted
+from crawlog.streams.settings import Settings
+from crawlog.streams.store import Partition
+
+LOG = LogIdentity("c", "t")
+JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
+CALM = threading.Event()
+
+
+def found(number: int) -> bytes:
+    """A found of 50 URLs."""
+    return u.encode(u.UrlsRecord(job="j", urls=[u.FoundUrl(f"http://a.com/{number}/{n}") for n in range(50)]))
+
+
+class Worker:
+    """One of several workers on a data folder."""
+
+    def __init__(self, data: Path, log: LogIdentity = LOG) -> None:
+        settings = Settings()
+        self.states = States(
+            settings.model_copy(update={"run": settings.run.model_copy(update={"data": data})}), "urls"
+        )
+        self.states._log = log
+        self.states.places = Places(1)
+        self.open: list[Partition] = []
+
+    def own(self, offset: int = 0) -> Partition:
+        """Open partition 0 and fold the log up to an offset."""
+        partition = self.states.open(0, CALM)
+        self.open.append(partition)
+        return self.fold(partition, offset)
+
+    @staticmethod
+    def fold(partition: Partition, offset: int) -> Partition:
+        """Fold on, and checkpoint."""
+        for at in range(partition.offset, offset):
+            partition.take(found(at) if at else JOB, at, 1.0)
+        partition.checkpoint()
+        return partition
+
+    def close(self) -> None:
+        """Let go."""
+        while self.open:
+            self.open.pop().close()
+
+
+@pytest.fixture
+def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Worker]]:
+    """Three workers; the lock is waited for shortly."""
+    monkeypatch.setattr(candidates, "LOCK_WAIT_S", 0.05)
+    made = [Worker(tmp_path) for _ in range(3)]
+    yield made
+    for worker in made:
+        worker.close()
+
+
+def names(partition: Partition) -> list[str]:
+    """What lies beside a state."""
+    return sorted(path.name for path in partition._path.parent.iterdir())
+
+
+def test_a_state_that_is_let_go_of_is_opened_where_it_is(workers: list[Worker]) -> None:
+    """The usual way: one folder."""
+    workers[0].own(10)
+    workers[0].close()
+    state = workers[1].own()
+    assert (state.offset, names(state)) == (10, ["0"])
+
+
+def test_a_locked_state_is_copied(workers: list[Worker]) -> None:
+    """From its last checkpoint on; its owner keeps its own."""
+    stopped = workers[0].own(10)
+    stopped.take(found(10), 10, 1.0)
+    state = workers[1].own()
+    assert state.offset == 10
+    assert state._path != stopped._path
+
+
+def test_a_stopped_owner_that_continues_does_no_harm(workers: list[Worker]) -> None:
+    """Its late checkpoints, flushes and compactions go to its own folder; the next owner takes the further copy."""
+    stopped = workers[0].own(10)
+    state = workers[1].own(30)
+    before = state.digest()
+    workers[0].fold(stopped, 20)
+    stopped.db._db.flush()
+    stopped.db._db.compact_range(None, None)
+    assert state.digest() == before
+    workers[0].close()
+    workers[0].close()
+    workers[1].fold(state, 40)
+    after = state.digest()
+    workers[1].close()
+    again = workers[0].own()
+    assert (again.offset, again.digest(), names(again)) == (40, after, ["0"])
+
+
+def test_a_stopped_owner_may_be_replaced_twice(workers: list[Worker]) -> None:
+    """Its folder is locked all the while; the second successor takes over from the first."""
+    workers[0].own(10)
+    workers[1].own(20)
+    workers[1].close()
+    state = workers[2].own()
+    assert state.offset == 20
+    assert len(names(state)) == 2
+
+
+def test_two_stopped_owners_are_no_different(workers: list[Worker]) -> None:
+    """Of two locked copies the further one is copied."""
+    workers[0].own(10)
+    workers[1].own(20)
+    assert workers[2].own().offset == 20
+
+
+def test_a_damaged_copy_loses(workers: list[Worker]) -> None:
+    """Also where it would be the further one."""
+    workers[0].own(10)
+    further = workers[1].own(20)._path
+    workers[0].close()
+    workers[1].close()
+    for file in further.glob("MANIFEST-*"):
+        file.write_bytes(b"")
+    state = workers[2].own()
+    assert (state.offset, names(state)) == (10, ["0"])
+
+
+def test_a_copy_of_another_log_loses(workers: list[Worker], tmp_path: Path) -> None:
+    """The topics were made anew while a worker was stopped."""
+    workers[0].own(50)
+    other = Worker(tmp_path, LogIdentity("c", "new"))
+    assert other.own(5).offset == 5
+    other.close()
+    workers[0].close()
+    assert other.own().offset == 5
+    other.close()
+
+
+def test_a_rebalance_ends_the_wait_for_a_lock(workers: list[Worker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no time to lose."""
+    workers[0].own(10)
+    interrupt = threading.Event()
+    interrupt.set()
+    with pytest.raises(Interrupted):
+        workers[1].states.open(0, interrupt)
+
+
+def test_no_state_is_opened_on_a_full_disk(workers: list[Worker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would only fail later, amid a checkpoint."""
+    monkeypatch.setattr(candidates, "MIN_FREE_BYTES", 1 << 62)
+    with pytest.raises(OSError, match="No space left"):
+        workers[0].own()
