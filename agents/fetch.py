@@ -356,6 +356,9 @@ class Fetcher:
             fetched_at=now,
             took_s=round(answer.took_s, 4),
             kept=answer.kept and not redirect,
+            sniffed=answer.sniffed,
+            link=answer.link,
+            x_robots=answer.x_robots,
         )
         status: u.Status = "redirected" if redirect else "failed" if answer.http is None else "fetched"
         result = self._result(task, status, reason=answer.error, answer=answer, host_wait_s=rest_s)
@@ -364,7 +367,9 @@ class Fetcher:
         try:
             self._send_page(task, meta, b"" if redirect else body, result)
         except GiveUp as error:
-            meta = msgspec.structs.replace(meta, error=error.reason, kept=False, content_type=meta.content_type[:100])
+            meta = msgspec.structs.replace(
+                meta, error=error.reason, kept=False, content_type=meta.content_type[:100], link=()
+            )
             self._send_page(task, meta, b"", msgspec.structs.replace(result, reason=error.reason))
 
     def _send_page(self, task: Task, meta: pg.PageMeta, body: bytes, result: u.Result) -> None:

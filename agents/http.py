@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from yarl import URL
 
 from crawlog.streams.egress import address_refusal, literal_refusal
 from crawlog.streams.settings import Settings
+from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -30,6 +31,9 @@ DRAINED_BYTES = 64 * 1024
 KEEPALIVE_S = 30.0
 DNS_TTL_S = 300.0
 """How long the addresses of a name are used."""
+
+HEADER_CHARS = 2000
+"""Of Link and of X-Robots-Tag, so much is kept with a page."""
 
 
 class Refused(Exception):
@@ -47,10 +51,25 @@ class Answer:
         http: Status code; None when there was no response.
         error: One word for why there was none, or why its body was not kept; empty otherwise.
         kept: Whether the body is here: of an accepted type and within the limits.
+        sniffed: The type that the body shows, where it is not the header's.
+        link, x_robots: Values of the headers Link and X-Robots-Tag.
         private: The guard refused the address: never tried again.
     """
 
-    __slots__ = ("body", "content_type", "error", "http", "kept", "location", "private", "retry_after", "took_s")
+    __slots__ = (
+        "body",
+        "content_type",
+        "error",
+        "http",
+        "kept",
+        "link",
+        "location",
+        "private",
+        "retry_after",
+        "sniffed",
+        "took_s",
+        "x_robots",
+    )
 
     def __init__(self, http: int | None, error: str = "") -> None:
         self.http = http
@@ -58,6 +77,9 @@ class Answer:
         self.body = b""
         self.kept = False
         self.content_type = ""
+        self.sniffed = ""
+        self.link: tuple[str, ...] = ()
+        self.x_robots: tuple[str, ...] = ()
         self.location = ""
         self.retry_after: str | None = None
         self.took_s = 0.0
@@ -162,16 +184,22 @@ class Client:
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
-            timeout=aiohttp.ClientTimeout(total=fetch.timeout_s, sock_connect=fetch.connect_timeout_s),
+            timeout=aiohttp.ClientTimeout(
+                total=fetch.timeout_s,
+                sock_connect=fetch.connect_timeout_s,
+                sock_read=fetch.first_byte_timeout_s,
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "User-Agent": user_agent,
                 "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
                 "Accept-Encoding": "gzip, deflate, br, zstd",
             },
-            max_line_size=16_384,
-            max_field_size=16_384,
+            max_line_size=fetch.max_header_bytes,
+            max_field_size=fetch.max_header_bytes,
+            max_headers=fetch.max_headers,
         )
+        self._chunk_timeout_s = fetch.chunk_timeout_s
 
     async def close(self) -> None:
         """Close every connection."""
@@ -213,8 +241,12 @@ class Client:
                 headers = response.headers
                 answer.content_type = headers.get("Content-Type", "")
                 answer.retry_after = headers.get("Retry-After")
+                answer.link = _cut(headers.getall("Link", ()))
+                answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))
                 if response.status in REDIRECTS:
                     answer.location = headers.get("Location", "")
+                if response.connection is not None and response.connection.protocol is not None:
+                    response.connection.protocol.read_timeout = self._chunk_timeout_s
                 await self._body(response, answer, any_type, max_bytes)
         except (LeaseLost, asyncio.CancelledError):
             raise
@@ -223,6 +255,8 @@ class Client:
             if isinstance(refused, Refused):
                 return _private(str(refused))
             answer.error = reason_of(error)
+            if isinstance(error, aiohttp.SocketTimeoutError):
+                answer.error = "first_byte_timeout" if answer.http is None else "chunk_timeout"
             answer.kept = False
             answer.body = b""
         return answer
@@ -231,36 +265,66 @@ class Client:
         self, response: aiohttp.ClientResponse, answer: Answer, any_type: bool, max_bytes: int | None
     ) -> None:
         if any_type or self._accepts(answer.content_type):
-            await self._read(response, answer, max_bytes)
+            await self._read(response, answer, max_bytes, any_type)
         elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
             await response.read()
         else:
             response.close()
 
     def _accepts(self, content_type: str) -> bool:
-        kind = content_type.partition(";")[0].strip().lower()
-        return not kind or kind in self._accepted
+        """Whether the header lets a body be read; without one, the body says what it is."""
+        kind = essence(content_type)
+        return kind in UNKNOWN or "/" not in kind or kind in self._accepted
 
-    async def _read(self, response: aiohttp.ClientResponse, answer: Answer, max_bytes: int | None) -> None:
+    def _is_wanted(self, answer: Answer, head: bytes) -> bool:
+        """Whether a body is of an accepted type, by header and first bytes together."""
+        kind = computed(answer.content_type, head)
+        if kind != essence(answer.content_type):
+            answer.sniffed = kind
+        return kind in self._accepted or not answer.sniffed
+
+    async def _read(
+        self, response: aiohttp.ClientResponse, answer: Answer, max_bytes: int | None, any_type: bool
+    ) -> None:
         limit = self._max_body_bytes if max_bytes is None else max_bytes
         length = response.content_length
         if length is not None and length <= limit and "Content-Encoding" not in response.headers:
-            answer.body = await response.read()
-            answer.kept = True
+            body = await response.read()
+            answer.kept = any_type or self._is_wanted(answer, body[:SNIFFED_BYTES])
+            answer.body = body if answer.kept else b""
             return
         chunks: list[bytes] = []
         size = 0
+        is_known = any_type
         while chunk := await response.content.readany():
             chunks.append(chunk)
             size += len(chunk)
+            if not is_known and size >= SNIFFED_BYTES:
+                is_known = True
+                if not self._is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES]):
+                    response.close()
+                    return
             if size > limit:
                 response.close()
                 if max_bytes is None:
                     answer.error = "too_large"
                     return
                 break
-        answer.body = b"".join(chunks)[:limit]
-        answer.kept = True
+        body = b"".join(chunks)[:limit]
+        answer.kept = is_known or self._is_wanted(answer, body)
+        answer.body = body if answer.kept else b""
+
+
+def _cut(values: Iterable[str]) -> tuple[str, ...]:
+    """The first values of a header, as many as may be kept with a page."""
+    kept: list[str] = []
+    room = HEADER_CHARS
+    for value in values:
+        room -= len(value)
+        if room < 0:
+            break
+        kept.append(value.encode("utf-8", "replace").decode())  # what is no UTF-8 came as lone surrogates
+    return tuple(kept)
 
 
 @lru_cache(4096)
@@ -278,6 +342,9 @@ def _private(refusal: str) -> Answer:
     answer.private = True
     return answer
 
+
+_HEADER_FAULTS = (("Got more than", "header_too_large"), ("Too many headers", "too_many_headers"))
+"""What aiohttp's parser says when a limit is reached, and our word for it."""
 
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (aiohttp.ClientConnectorDNSError, "dns"),
@@ -300,4 +367,8 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 
 def reason_of(error: BaseException) -> str:
     """One word for an exception of aiohttp."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        for said, word in _HEADER_FAULTS:
+            if said in error.message:
+                return word
     return next((word for kind, word in _REASONS if isinstance(error, kind)), type(error).__name__)

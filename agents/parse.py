@@ -275,9 +275,9 @@ class ParseStage:
     def _try(self, job: Job, message: Message, meta: PageMeta, page: Page) -> None:
         body = message.value or b""
         try:
-            parsed = parse_page(meta, body, job.links, job.spec.links)
+            parsed = parse_page(meta, body, job.links, job.spec)
         except Exception:  # noqa: BLE001  # once more: what failed for want of memory may succeed; a second failure is caught above
-            parsed = parse_page(meta, body, job.links, job.spec.links)
+            parsed = parse_page(meta, body, job.links, job.spec)
         record = items.ItemsRecord(
             job=meta.job,
             url=meta.url,

@@ -24,6 +24,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         content_type: The header, as sent.
         fetched_at: UTC epoch seconds when the response was complete.
         took_s: Seconds from the request to then.
+        sniffed: The type that the body shows where the header has none or another one; empty otherwise.
+        link, x_robots: The response's Link and X-Robots-Tag headers, one value each, cut to what is useful.
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
     """
 
@@ -41,6 +43,9 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     fetched_at: float = 0.0
     took_s: float = 0.0
     kept: bool = True
+    sniffed: str = ""
+    link: tuple[str, ...] = ()
+    x_robots: tuple[str, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(PageMeta)

@@ -138,7 +138,11 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         order: Within one host and priority.
         confirm: Whether a Bloom "seen" is confirmed against exact fingerprints.
         state: Only a running job's URLs are fetched; the others keep their queues and queue what is found meanwhile.
-        links: Sources of links: `a`, `area`, `frame`, `link`.
+        links: Where links are taken from; see the setting `links.sources`.
+        nofollow: Whether links with rel=nofollow are taken.
+        meta_robots: Whether `meta` robots and X-Robots-Tag are obeyed.
+        token: Our product token, in robots.txt, `meta` robots and X-Robots-Tag.
+        max_links: Links of one page that are looked at.
     """
 
     rev: int = 1
@@ -154,6 +158,10 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     confirm: bool = True
     state: Literal["running", "stopped", "cancelled"] = "running"
     links: tuple[str, ...] = ("a", "area")
+    nofollow: bool = True
+    meta_robots: bool = False
+    token: str = "crawlog"  # noqa: S105  # a robots.txt product token
+    max_links: int = 50_000
 
 
 class Rewind(msgspec.Struct, frozen=True):

@@ -58,6 +58,10 @@ def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = 
         order=settings.frontier.order,
         confirm=settings.dedup.confirm,
         links=settings.links.sources,
+        nofollow=settings.links.nofollow == "follow",
+        meta_robots=settings.robots.meta == "obey",
+        token=settings.robots.token,
+        max_links=settings.links.max_per_page,
     )
 
 

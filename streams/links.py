@@ -5,16 +5,29 @@ pages repeat their links: a remembered link costs a look-up, a new one a URL par
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from . import charset
 from .canonical import Canonicaliser, InvalidUrl, fingerprint, serialise
+from .directives import refresh_target, srcset_urls
 from .domain import Place, Places
 
-_SELECTORS = {"a": "a[href]", "area": "area[href]", "frame": "frame[src],iframe[src]", "link": "link[href]"}
+_SELECTORS = {
+    "a": "a[href]",
+    "area": "area[href]",
+    "frame": "frame[src],iframe[src]",
+    "link": "link[href]",
+    "canonical": "link[href][rel]",
+    "hreflang": "link[href][hreflang]",
+    "img": "img[src]",
+    "srcset": "img[srcset],source[srcset],link[imagesrcset]",
+    "refresh": "meta[http-equiv][content]",
+}
+_PLAIN_SOURCES = frozenset({"a", "area"})
+_NOFOLLOW = frozenset({"nofollow", "ugc", "sponsored"})
 _SPACE = re.compile(r"[\t\n\x0c\r ]+")
 _NEEDS_WHOLE_BASE = re.compile(r"[\x00-\x20]*(?:https?:(?![/\\])|[?#]|$|[\x00-\x20])", re.IGNORECASE)
 """An href that resolves against more of its base than the directory."""
@@ -46,11 +59,15 @@ class Extracted(NamedTuple):
         title: White space collapsed; None when there is none, or nothing in it.
         base: The URL that hrefs resolve against.
         hrefs: As written, in document order, each once.
+        nofollowed: Those of them that stand in elements with rel=nofollow only; empty unless asked for.
+        metas: Name and content of each `meta` element that has both; empty unless asked for.
     """
 
     title: str | None
     base: str
     hrefs: list[str]
+    nofollowed: frozenset[str] = frozenset()
+    metas: tuple[tuple[str, str], ...] = ()
 
 
 class Outlink(NamedTuple):
@@ -61,22 +78,87 @@ class Outlink(NamedTuple):
     place: Place
 
 
-def extract(body: bytes, content_type: str, url: str, sources: Sequence[str]) -> Extracted:
+def extract(
+    body: bytes,
+    content_type: str,
+    url: str,
+    sources: Sequence[str],
+    *,
+    nofollow: bool = False,
+    metas: bool = False,
+    most: int | None = None,
+) -> Extracted:
     """The title and links of an HTML page.
 
     Args:
         url: The page's own, WHATWG-serialised.
-        sources: Elements to take links from: `a`, `area`, `frame` (and `iframe`), `link`.
+        sources: Where to take links from; see the setting `links.sources`.
+        nofollow: Whether to tell which of them are marked rel=nofollow.
+        metas: Whether to tell what `meta` elements say.
+        most: Links looked at, None for all.
     Raises: ValueError: larger than the parser takes.
     """
     page = _parsed(body, content_type)
-    selector = ",".join(_SELECTORS[source] for source in sources)
+    selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
     nodes = page.css(selector) if selector else []
-    if "frame" in sources:
-        hrefs = [_target(node) for node in nodes]
+    if _PLAIN_SOURCES.issuperset(sources):
+        hrefs = [node.attributes.get("href") or "" for node in nodes[:most]]
     else:
-        hrefs = [node.attributes.get("href") or "" for node in nodes]
-    return Extracted(_title(page), _base(page, url), list(dict.fromkeys(hrefs)))
+        wanted = frozenset(sources)
+        hrefs = [target for node in nodes[:most] for target in _targets(node, wanted)]
+    return Extracted(
+        _title(page),
+        _base(page, url),
+        list(dict.fromkeys(hrefs))[:most],
+        _nofollowed(nodes) if nofollow else frozenset(),
+        tuple(_named_metas(page)) if metas else (),
+    )
+
+
+def _targets(node: LexborNode, wanted: frozenset[str]) -> Iterator[str]:
+    """What an element refers to, of the sources wanted."""
+    attributes = node.attributes
+    tag = node.tag
+    if tag in ("a", "area") or (
+        tag == "link" and attributes.get("href") is not None and _is_wanted(attributes, wanted)
+    ):
+        yield attributes.get("href") or ""
+    elif tag in ("frame", "iframe"):
+        yield attributes.get("src") or ""
+    elif tag == "img" and "img" in wanted and attributes.get("src"):
+        yield attributes["src"] or ""
+    elif tag == "meta" and (attributes.get("http-equiv") or "").strip().lower() == "refresh":
+        target = refresh_target(attributes.get("content") or "")
+        if target is not None:
+            yield target
+    if "srcset" in wanted and tag in ("img", "source", "link"):
+        yield from srcset_urls(attributes.get("imagesrcset" if tag == "link" else "srcset") or "")
+
+
+def _is_wanted(attributes: dict[str, str | None], wanted: frozenset[str]) -> bool:
+    """Whether a `link` element is one of the sources."""
+    if "link" in wanted:
+        return True
+    rels = (attributes.get("rel") or "").lower().split()
+    if "canonical" in wanted and "canonical" in rels:
+        return True
+    return "hreflang" in wanted and "alternate" in rels and bool(attributes.get("hreflang"))
+
+
+def _nofollowed(nodes: list[LexborNode]) -> frozenset[str]:
+    marked: dict[str, bool] = {}
+    for node in nodes:
+        href = node.attributes.get("href")
+        if href is not None:
+            is_marked = not _NOFOLLOW.isdisjoint((node.attributes.get("rel") or "").lower().split())
+            marked[href] = is_marked and marked.get(href, True)
+    return frozenset(href for href, is_marked in marked.items() if is_marked)
+
+
+def _named_metas(page: LexborHTMLParser) -> Iterator[tuple[str, str]]:
+    for node in page.css("meta[name][content]"):
+        attributes = node.attributes
+        yield attributes.get("name") or "", attributes.get("content") or ""
 
 
 def _parsed(body: bytes, content_type: str) -> LexborHTMLParser:

@@ -117,6 +117,14 @@ class Fetch(Section):
     """Total time of one request, seconds."""
     connect_timeout_s: Positive = 10.0
     """Time to connect to one address, seconds; resolving its name counts in `fetch.timeout_s`."""
+    first_byte_timeout_s: Positive = 20.0
+    """Longest silence before the first byte of a response and within its headers, seconds."""
+    chunk_timeout_s: Positive = 15.0
+    """Longest silence within a body, seconds."""
+    max_header_bytes: Annotated[int, Field(ge=1024)] = 16_384
+    """Longest line of a response's headers, bytes; browsers take 256 KiB of them in all."""
+    max_headers: Annotated[int, Field(ge=8)] = 256
+    """Header lines of one response."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 << 20
     """Largest body, after decompression; a larger one is a result with error `too_large`."""
     attempts: Count = 3
@@ -159,6 +167,8 @@ class Robots(Section):
     """Those tries take place within this time, seconds."""
     ttl_s: Positive = 86_400.0
     """How long rules are used before they are fetched again, seconds (RFC 9309 2.4: at most 24 h)."""
+    meta: Literal["ignore", "obey"] = "ignore"
+    """Whether `meta` robots and X-Robots-Tag are obeyed: `nofollow` sends no link, `noindex` writes no row."""
 
     @field_validator("token")
     @classmethod
@@ -225,11 +235,19 @@ class Canonical(Section):
     """Whether slashes are dropped from the end of a path."""
 
 
+LinkSource = Literal["a", "area", "frame", "link", "img", "srcset", "canonical", "hreflang", "refresh", "header"]
+
+
 class Links(Section):
     """What counts as a link."""
 
-    sources: tuple[Literal["a", "area", "frame", "link"], ...] = ("a", "area")
-    """Elements that links are taken from."""
+    sources: tuple[LinkSource, ...] = ("a", "area")
+    """Where links are taken from: elements by name (`frame` with `iframe`, all `link`, `img`, `srcset` of images and
+    sources), `canonical` and `hreflang` (`link` elements of that kind), `refresh` (`meta`), `header` (Link)."""
+    nofollow: Literal["follow", "skip"] = "follow"
+    """What becomes of links with rel=nofollow: they are links, or they are counted in the row only."""
+    max_per_page: Count = 50_000
+    """Links of one page that are looked at (the most URLs a sitemap may have); the rest is cut."""
 
 
 class Sitemaps(Section):

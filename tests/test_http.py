@@ -159,6 +159,36 @@ async def test_what_is_no_gzip_is_a_bad_body() -> None:
     assert (answer.http, answer.error, answer.body, answer.kept) == (200, "bad_body", b"", False)
 
 
+async def test_silence_has_a_limit_of_its_own() -> None:
+    """Before the first byte, and within a body."""
+    assert (await got(says(b"", b"", rest_s=0.5), first_byte_timeout_s=0.1)).error == "first_byte_timeout"
+    parts = chunked(b"x", b"y", b"z")
+    assert (await got(says(*parts, rest_s=0.3), chunk_timeout_s=0.1)).error == "chunk_timeout"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "kept", "sniffed"),
+    [
+        ("", b"<p>x", True, "text/html"),
+        ("", b"%PDF-1.7" + b"x" * 2000, False, "application/pdf"),
+        (HTML, b"<p>x", True, ""),
+        (HTML, b"\x89PNG\r\n\x1a\n" + b"x" * 2000, False, "image/png"),
+    ],
+)
+async def test_a_body_that_is_no_page_is_not_kept(headers: str, body: bytes, kept: bool, sniffed: str) -> None:
+    """Of known length or not: its first bytes say what its header does not."""
+    for parts in ([response(body, headers)], [*chunked(body[:600], body[600:] or b"x", headers=headers), b"0\r\n\r\n"]):
+        answer = await got(says(*parts))
+        assert (answer.kept, answer.sniffed, bool(answer.body), answer.error) == (kept, sniffed, kept, "")
+
+
+async def test_headers_that_matter_later_are_kept_up_to_a_size() -> None:
+    """Link and X-Robots-Tag, one value each."""
+    headers = HTML + "Link: </a>; rel=next\r\nLink: <" + "x" * 3000 + ">\r\nX-Robots-Tag: none\r\n"
+    answer = await got(says(response(b"x", headers)))
+    assert (answer.link, answer.x_robots) == (("</a>; rel=next",), ("none",))
+
+
 @pytest.mark.parametrize(
     "parts",
     [[], [b"HTTP/1.1 200 OK\r\n"], [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], chunked(*[b"x"] * 100)],
@@ -193,9 +223,10 @@ async def test_only_a_redirect_has_a_location() -> None:
         ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", None], "bad_body"),
         ([b"", None], "disconnected"),
         ([b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n"], "bad_http"),
-        ([b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n"], "bad_http"),
+        ([b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n"], "header_too_large"),
+        ([b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n"], "too_many_headers"),
     ],
-    ids=["cut off", "hung up", "no HTTP", "an endless header"],
+    ids=["cut off", "hung up", "no HTTP", "an endless header", "endless headers"],
 )
 async def test_a_failure_is_one_word(parts: list[bytes | None], error: str) -> None:
     """Nothing that a server says raises."""

@@ -111,6 +111,41 @@ def test_other_elements_count_only_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("img", ["i"]),
+        ("srcset", ["p", "i1", "i2", "s,1"]),
+        ("canonical", ["c"]),
+        ("hreflang", ["h"]),
+        ("link", ["c", "h", "t"]),
+        ("refresh", ["r"]),
+        ("header", []),
+    ],
+)
+def test_each_source_is_taken_by_itself(source: str, names: list[str]) -> None:
+    """`link` is all of them; a `meta` that only reloads, and an empty `src`, lead nowhere."""
+    html = (
+        "<link rel=canonical href=c><link rel=alternate hreflang=de href=h><link rel=stylesheet href=t>"
+        "<link rel=preload imagesrcset='p 1x'><meta http-equiv=Refresh content='5; URL=\"r\"'>"
+        "<meta http-equiv=refresh content=5><a href=a></a><img src=''><img src=i srcset='i1, i2 2x'>"
+        "<picture><source srcset=',s,1 100w (a,b) ,'></picture>"
+    )
+    assert found(html, sources=(source,)) == [f"http://site.test/dir/{name}" for name in names]
+
+
+def test_a_link_marked_once_and_plain_once_is_followed() -> None:
+    """Only what is marked everywhere is told."""
+    html = b"<a href=x rel='UGC x'><a href=x><a href=y rel=nofollow><a href=z>"
+    assert extract(html, "", URL, ("a",), nofollow=True).nofollowed == {"y"}
+    assert extract(html, "", URL, ("a",)).nofollowed == frozenset()
+
+
+def test_links_are_looked_at_up_to_a_limit() -> None:
+    """In document order."""
+    assert extract(b"<a href=x><a href=y><a href=z>", "", URL, ("a",), most=2).hrefs == ["x", "y"]
+
+
+@pytest.mark.parametrize(
     ("html", "title"),
     [
         ("<title> a\n &amp;  b </title>", "a & b"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.robots import RobotsRules
+from crawlog.streams.robots import MAX_PIECES, RobotsRules
 
 
 def allowed(text: str | bytes, path: str = "/x", token: str = "crawlog") -> bool:
@@ -141,6 +141,37 @@ def test_a_file_that_is_missing_or_away_has_its_verdict() -> None:
     assert RobotsRules.allow_all().allowed("http://h.test/x", "crawlog") == (True, "")
     assert RobotsRules.disallow_all().allowed("http://h.test/x", "crawlog") == (False, "Disallow: /")
     assert RobotsRules.disallow_all().allowed("http://h.test/robots.txt", "crawlog") == (True, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Disallow: /" + b"*a" * 400 + b"b",
+        b"Disallow: /" + b"*" * 400_000,
+        b"Disallow: /" + b"a*" * 250_000,
+        b"Allow:*" + b"a" * 100 + b"b",
+    ],
+)
+def test_wildcards_without_end_are_matched_in_linear_time(line: bytes) -> None:
+    """One line or as many as fit: no pattern makes the search go back."""
+    body = b"User-agent: *\n" + b"\n".join([line] * (500_000 // len(line))) + b"\nDisallow: /x"
+    rules = RobotsRules.parse(body)
+    for _ in range(100):
+        rules.allowed("http://h.test/" + "a" * 2000, "crawlog")
+
+
+def test_wildcards_beyond_the_limit_do_not_count() -> None:
+    """The first ones of the file do, and every rule without a wildcard."""
+    body = b"User-agent: *\n" + b"".join(b"Allow:*%dx\n" % n for n in range(MAX_PIECES)) + b"Disallow:*y\nDisallow:/z"
+    assert allowed(body, "/z") is False
+    assert allowed(body, "/y") is True
+
+
+def test_a_wildcard_and_a_plain_rule_of_one_length_are_a_tie() -> None:
+    """Which Allow wins, whichever it is."""
+    assert allowed("User-agent: *\nDisallow: /ab\nAllow: /a*", "/ab") is True
+    assert allowed("User-agent: *\nAllow: /ab\nDisallow: /a*", "/ab") is True
+    assert allowed("User-agent: *\nDisallow: /*b\nAllow: *ab", "/ab") is True
 
 
 def test_a_huge_file_is_cut() -> None:

@@ -1,0 +1,127 @@
+"""What pages say to robots, and to whom."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.canonical import Canonicaliser
+from crawlog.streams.directives import directives, header_links, refresh_target, srcset_urls
+from crawlog.streams.domain import Places
+from crawlog.streams.links import Links
+from crawlog.streams.spider import parse_page
+
+
+@pytest.mark.parametrize(
+    ("x_robots", "metas", "said"),
+    [
+        ((), (), ""),
+        (("noindex",), (), "index"),
+        (("NoFollow , noarchive",), (), "follow"),
+        (("none",), (), "index follow"),
+        (("crawlog: nofollow",), (), "follow"),
+        (("otherbot: none",), (), ""),
+        (("otherbot: none", "*: noindex"), (), "index"),
+        (("unavailable_after: 25 Jun 2027 15:00:00 PST, nofollow",), (), "follow"),
+        (("max-snippet: 5",), (), ""),
+        ((), (("robots", "noindex,follow"),), "index"),
+        ((), (("ROBOTS", " none "),), "index follow"),
+        ((), (("Crawlog", "nofollow"),), "follow"),
+        ((), (("googlebot", "nofollow"), ("description", "noindex")), ""),
+        (("noindex",), (("robots", "nofollow"),), "index follow"),
+    ],
+)
+def test_the_strictest_of_what_concerns_us_holds(
+    x_robots: tuple[str, ...], metas: tuple[tuple[str, str], ...], said: str
+) -> None:
+    """Headers and elements together, to all robots and to us, in any case."""
+    obeyed = directives(x_robots, metas, "crawlog")
+    assert obeyed == ("index" in said.split(), "follow" in said.split())
+
+
+@pytest.mark.parametrize(
+    ("header", "targets"),
+    [
+        ("</b>; rel=next", ["/b"]),
+        ('<a>; rel="prev start"; title="x, <y>", <b>', ["a", "b"]),
+        ("<style.css>; rel=preload; as=style, <c>; rel=canonical", ["c"]),
+        ("no target, <>", [""]),
+        ("", []),
+    ],
+)
+def test_a_link_header_names_pages(header: str, targets: list[str]) -> None:
+    """Not what a page is made of."""
+    assert header_links([header]) == targets
+
+
+@pytest.mark.parametrize(
+    ("content", "target"),
+    [
+        ("0;url=x", "x"),
+        ("5; URL='x y' z", "x y"),
+        ("5, x", "x"),
+        ("1.5 url = x", "x"),
+        ("5", None),
+        ("url=x", None),
+        ("", None),
+    ],
+)
+def test_a_refresh_leads_somewhere_or_nowhere(content: str, target: str | None) -> None:
+    """As browsers read it."""
+    assert refresh_target(content) == target
+
+
+@pytest.mark.parametrize(
+    ("value", "urls"),
+    [
+        ("a", ["a"]),
+        ("a 1x, b 2x", ["a", "b"]),
+        ("a, b", ["a", "b"]),
+        ("a,b", ["a,b"]),
+        ("a 1x (,) , b", ["a", "b"]),
+        (" ,, a,, b", ["a", "b"]),
+        ("a (" + "(" * 9, ["a"]),
+        (",", []),
+    ],
+)
+def test_a_srcset_is_split_as_browsers_split_it(value: str, urls: list[str]) -> None:
+    """A comma belongs to a URL unless it ends it."""
+    assert list(srcset_urls(value)) == urls
+
+
+@given(st.text(alphabet="<>;,\"'=( )rel:url05.x\n*", max_size=80))
+def test_nothing_makes_them_raise(text: str) -> None:
+    """Any value of any header or attribute."""
+    header_links([text])
+    refresh_target(text)
+    list(srcset_urls(text))
+    directives([text], [("robots", text)], "crawlog")
+
+
+PAGE = b"<meta name=robots content=noindex><a href=/a><a href=/b rel=nofollow>"
+
+
+@pytest.mark.parametrize(
+    ("spec", "x_robots", "has_row", "paths"),
+    [
+        (JobSpec(), ("none",), True, ["/a", "/b"]),
+        (JobSpec(nofollow=False), (), True, ["/a"]),
+        (JobSpec(meta_robots=True), (), False, ["/a", "/b"]),
+        (JobSpec(meta_robots=True), ("crawlog: nofollow",), False, []),
+        (JobSpec(meta_robots=True, token="other"), ("crawlog: nofollow",), False, ["/a", "/b"]),
+        (JobSpec(links=("a", "header")), (), True, ["/a", "/b", "/c"]),
+    ],
+)
+def test_a_job_says_which_wishes_are_obeyed(
+    spec: JobSpec, x_robots: tuple[str, ...], has_row: bool, paths: list[str]
+) -> None:
+    """By default none is: a row for every page, and every link; the row counts links that are not sent."""
+    meta = PageMeta("http://h.test/", "j", http=200, x_robots=x_robots, link=("</c>; rel=next, </d>; rel=preload",))
+    parsed = parse_page(meta, PAGE, Links(Canonicaliser(spec.canonical), Places(1)), spec)
+    assert [link.url.removeprefix("http://h.test") for link in parsed.outlinks] == paths
+    assert (parsed.row is not None) is has_row
+    if parsed.row is not None:
+        assert json.loads(parsed.row)["links"] == 2 + ("header" in spec.links)
