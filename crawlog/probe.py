@@ -12,7 +12,7 @@ from typing import IO, Any
 import msgspec
 
 from .schemas.urls import CanonicalRules
-from .streams import charset, egress
+from .streams import charset, egress, sitemap
 from .streams.canonical import Canonicaliser, InvalidUrl, serialise
 from .streams.domain import Places, registrable_domain
 from .streams.links import Links, extract
@@ -97,15 +97,18 @@ def _url_refusal(url: str) -> str | None:
     return egress.literal_refusal(host, allow_private=False)
 
 
-def _not_yet(_asked: dict[str, Any]) -> dict[str, Any]:
-    raise BadQuestion("this version of crawlog does not read sitemaps")
+def _sitemap(asked: dict[str, Any]) -> dict[str, Any]:
+    url = serialise(_text(asked, "url"))
+    listed = sitemap.parse(_body(asked), url, _text(asked, "content_type", ""))
+    urls = [{"loc": one.loc, "lastmod": one.lastmod} if one.lastmod else {"loc": one.loc} for one in listed.urls]
+    return {"urls": urls, "sitemaps": [one.loc for one in listed.sitemaps]}
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "normalize": _normalize,
     "robots": _robots,
     "links": _links,
-    "sitemap": _not_yet,
+    "sitemap": _sitemap,
     "domain": _domain,
     "egress": _egress,
     "decode": _decoded,

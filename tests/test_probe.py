@@ -37,6 +37,10 @@ def asked(kind: str, **question: Any) -> dict[str, Any]:
          {"links": ["http://a/x", "http://a/", "http://a/?utm_a=1"]}),
         ("robots", {"body": b"User-agent: *\nDisallow: /p\nCrawl-delay: 2", "user_agent": "FooBot/2.1", "url": "http://a/p"},
          {"allowed": False, "crawl_delay": 2.0}),
+        ("sitemap", {"body": b"<url><loc>/a</loc><lastmod>2020</lastmod></url><url><loc>/b</loc></url>", "url": "http://a/"},
+         {"urls": [{"loc": "http://a/a", "lastmod": "2020"}, {"loc": "http://a/b"}], "sitemaps": []}),
+        ("sitemap", {"body": b"<sitemap><loc>/s.xml</loc></sitemap>", "url": "http://a/", "content_type": None},
+         {"urls": [], "sitemaps": ["http://a/s.xml"]}),
         ("robots", {"body": b"", "user_agent": "x", "url": "http://a/p"}, {"allowed": True, "crawl_delay": None}),
     ],
 )  # fmt: skip
