@@ -263,6 +263,8 @@ def _meaning(plan: Plan, order: Order) -> list[str]:
         lines = [f"{plan.group.name}{of}: {plan.group.topic} holds no record there, so nothing to replay"]
     elif not plan.again and not plan.skipped:
         lines = [f"{plan.group.name}{of}: it is there already, so nothing changes"]
+    if plan.group.stage == "fetch" and plan.again and not any(move.after for move in plan.moves):
+        lines.append("the seeds are among them; to crawl them again, `crawlog run … --fresh` is what you want")
     if plan.skipped:
         lines.append(f"{plan.group.name}: {plan.skipped:,} {things} {verb} skipped")
     if plan.gone:
