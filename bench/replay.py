@@ -32,7 +32,7 @@ from bench.results import section, table, versions
 from bench.site import WORK, Site
 from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
-from crawlog.schemas.urls import CanonicalRules
+from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import engine, groups
 from crawlog.streams.canonical import Canonicaliser
 from crawlog.streams.domain import Places
@@ -171,7 +171,7 @@ class Log:
 
     def bare(self) -> Cost:
         """Reads, decompresses and parses every page."""
-        links = Links(Canonicaliser(CanonicalRules()), Places(len(self.ends)))
+        links = Links(Canonicaliser(DEFAULT_SPEC.canonical), Places(len(self.ends)))
         consumer = Consumer(consumer_config(self.settings))
         topic = self.group.topic
         left = sum(self.sizes.values())
@@ -182,7 +182,7 @@ class Log:
             for record in take(consumer, 1.0):
                 headers = dict(record.headers() or ())
                 meta = pages.decode(headers[pages.HEADER])  # type: ignore[arg-type]  # bytes, as all of ours
-                parse_page(meta, record.value() or b"", links, ("a", "area"))
+                parse_page(meta, record.value() or b"", links, DEFAULT_SPEC)
                 count += 1
         cost = Cost(count, time.process_time() - began_s, self.broker_s() - broker_s)
         consumer.close()
