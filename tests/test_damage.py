@@ -1,0 +1,180 @@
+"""States that are not what the log says, each in its own way: all are found out, and all become what the log says."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from crawlog.schemas import urls as u
+from crawlog.streams import topics
+from crawlog.streams.candidates import States
+from crawlog.streams.domain import Places
+from crawlog.streams.kafka import LogIdentity, identity
+from crawlog.streams.restore import Restorer
+from crawlog.streams.settings import Settings
+from crawlog.streams.store import Memory, Partition
+
+pytestmark = pytest.mark.broker
+
+JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
+PLACES = Places(8)
+RECORDS = 30
+KEPT = 20
+"""Records that the state has folded before it is damaged."""
+
+
+def founds(number: int, word: str = "") -> list[bytes]:
+    """The records of a partition."""
+    sites = (f"http://site{n}.com" for n in range(10_000))
+    site = next(site for site in sites if PLACES.of(site + "/").partition == number)
+    return [
+        JOB,
+        *(
+            u.encode(u.UrlsRecord(job="j", urls=[u.FoundUrl(f"{site}/{word}{record}/{n}") for n in range(50)]))
+            for record in range(RECORDS - 1)
+        ),
+    ]
+
+
+def overwrite(pattern: str, keep: float) -> Callable[[Path], None]:
+    """Write garbage into files from a part of their length on."""
+
+    def damage(path: Path) -> None:
+        files = list(path.glob(pattern))
+        assert files
+        for file in files:
+            content = file.read_bytes()
+            cut = int(len(content) * keep)
+            file.write_bytes(content[:cut] + b"\xff" * (len(content) - cut))
+
+    return damage
+
+
+def truncate(path: Path) -> None:
+    """Cut each table in half."""
+    for file in path.glob("*.sst"):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def nothing(_: Path) -> None:
+    """What is wrong was folded in."""
+
+
+CASES: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "deleted": ("right", shutil.rmtree),
+    "truncated": ("right", truncate),
+    "corrupted": ("right", overwrite("*.sst", 0.3)),
+    "its manifest corrupted": ("right", overwrite("MANIFEST-*", 0.5)),
+    "of another cluster": ("cluster", nothing),
+    "of a topic that was made anew": ("topic", nothing),
+    "ahead of the log": ("ahead", nothing),
+    "of another history": ("history", nothing),
+}
+"""How the state is filled, and what then happens to its files; each case has a partition of its own."""
+
+
+class Damaged:
+    """A log and a data folder with a state in each partition."""
+
+    def __init__(self, settings: Settings, data: Path) -> None:
+        topics.ensure(settings)
+        self.settings = settings.model_copy(update={"run": settings.run.model_copy(update={"data": data})})
+        self.topic = topics.Topics(settings.kafka.prefix).urls
+        self.log = identity(settings, self.topic)
+        self.memory = Memory(8)
+        producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "linger.ms": 5})
+        for number in range(8):
+            for value in founds(number):
+                producer.produce(self.topic, value, partition=number)
+        assert producer.flush(30) == 0
+
+    def path(self, number: int) -> Path:
+        """Folder of a state."""
+        return self.settings.run.data / "state" / str(number)
+
+    def fill(self, number: int, how: str) -> None:
+        """Make a state and close it."""
+        log = {"cluster": self.log._replace(cluster="x"), "topic": self.log._replace(topic="x")}.get(how, self.log)
+        state = Partition(self.path(number), number, PLACES, log, self.memory, cached_pages=64)
+        values = founds(number, "other" if how == "history" else "")
+        for offset, value in enumerate(values[:KEPT]):
+            state.take(value, offset, 1.0)
+        if how == "ahead":
+            state.skip_to(10_000)
+        state.checkpoint()
+        state.db._db.flush()
+        state.close()
+
+    def restored(self, states: list[Partition]) -> None:
+        """Fold all to the log's end."""
+        Restorer(self.settings, self.topic).restore(states, lambda *_: None, lambda _: None, threading.Event())
+        for state in states:
+            state.checkpoint()
+
+
+@pytest.fixture
+def damaged(cluster: Settings, tmp_path: Path) -> Damaged:
+    """A log of this test alone."""
+    return Damaged(cluster, tmp_path)
+
+
+def opened(damaged: Damaged, number: int) -> Partition:
+    """Open and restore a state, as often as a supervisor starts a worker that a damaged block ended."""
+    for _ in range(3):
+        states = States(damaged.settings, damaged.topic)
+        states.ask()
+        state = states.open(number, threading.Event())
+        try:
+            damaged.restored([state])
+            state.digest()
+        except Exception:
+            if not state.db.condemned:
+                raise
+            state.close()
+        else:
+            return state
+    raise AssertionError("it never gets well")
+
+
+def test_whatever_is_wrong_with_a_state_it_becomes_that_of_the_log(damaged: Damaged, tmp_path: Path) -> None:
+    """Found out by its files, its identity, its offset or its last record; byte for byte what a fold from 0 gives."""
+    for number, (how, damage) in enumerate(CASES.values()):
+        damaged.fill(number, how)
+        damage(damaged.path(number))
+    for number, name in enumerate(CASES):
+        state = opened(damaged, number)
+        intact = Partition(tmp_path / "intact" / str(number), number, PLACES, damaged.log, damaged.memory, 64)
+        damaged.restored([intact])
+        assert (state.offset, state.digest()) == (RECORDS, intact.digest()), name
+        state.close()
+        intact.close()
+
+
+def test_what_expired_is_said_and_left_out(damaged: Damaged, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log begins behind the state's offset: what the state has stays, and it goes on from the log's start."""
+    damaged.fill(0, "right")
+    admin = topics.Admin(damaged.settings)
+    for future in admin.client.delete_records([TopicPartition(damaged.topic, 0, KEPT + 5)]).values():
+        admin.result(future)
+    state = opened(damaged, 0)
+    assert state.offset == RECORDS
+    assert state.fold.jobs["j"].counts.queued == 50 * (RECORDS - 1 - 5)
+    assert "records_gone" in capsys.readouterr().out
+    state.close()
+
+
+def test_a_topic_that_was_made_anew_is_another_log(damaged: Damaged) -> None:
+    """The cluster is asked before each restore, not once a process."""
+    states = States(damaged.settings, damaged.topic)
+    states.ask()
+    before = states._log
+    admin = topics.Admin(damaged.settings)
+    for future in admin.client.delete_topics([damaged.topic], operation_timeout=10).values():
+        admin.result(future)
+    topics.ensure(damaged.settings)
+    states.ask()
+    assert isinstance(before, LogIdentity)
+    assert states._log != before
