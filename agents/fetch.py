@@ -38,7 +38,7 @@ log = structlog.get_logger()
 DONE_LINGER_S = 0.005
 """How long a done waits for others of its partition."""
 
-DRAIN_S = 2.0
+DRAIN_S = 2.5
 """How long requests in flight may go on once a rebalance or a stop has begun; then they are aborted."""
 
 DONES_S = 0.7
@@ -235,9 +235,12 @@ class Fetcher:
 
     async def drain(self) -> None:
         """Let requests in flight end, abort the rest, and wait for what was written."""
-        if self._running:
-            await asyncio.wait(list(self._running), timeout=DRAIN_S)
+        running = list(self._running)
+        if running:
+            await asyncio.wait(running, timeout=DRAIN_S)
         aborted = list(self._running)
+        if running:
+            log.info("drained", ended=len(running) - len(aborted), given_back=len(aborted))
         for running in aborted:
             running.cancel()
         if aborted:

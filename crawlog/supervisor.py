@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .streams.settings import Settings
     from .watch import Watch
 
-WORKERS_STOP_S = 3.5
+WORKERS_STOP_S = 3.8
 """Of the 5 seconds that a clean stop may take; workers need 0.1 s, 4 s at the worst."""
 
 ENGINE_STOP_S = 1.2

@@ -36,7 +36,7 @@ log = structlog.get_logger()
 EVENTS_S = 0.5
 """How long a rebalance or a stop waits for events in flight; an event lives milliseconds."""
 
-HOOKS_S = 3.0
+HOOKS_S = 3.5
 """How long it then waits for the hooks of `on_revoking`, all together; the group's rebalance timeout is 20 s."""
 
 COMMIT_S = 1.0

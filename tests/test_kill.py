@@ -3,6 +3,8 @@
 The short ones; a soak of hours does the same with more of everything.
 """
 
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -81,6 +83,18 @@ def test_the_broker_is_killed(crawl: Cluster) -> None:
     crawl.kill_broker()
     judge(crawl, killed_fetchers=0)
     assert min(rests(crawl)) > 0.95 * DELAY_S
+
+
+def test_a_planned_stop_repeats_nothing(tmp_path: Path) -> None:
+    """One of two fetch workers is told to stop, later the other: what they ask for ends first, then others go on."""
+    settings = {"fetch.concurrency": CONCURRENCY, "politeness.delay_s": DELAY_S}
+    with Cluster(tmp_path, hosts=20, pages=30, flags={"latency": "200ms"}, settings=settings) as cluster:
+        cluster.start("--workers", "fetch=2")
+        for share, number in ((0.2, 0), (0.5, 1)):
+            cluster.until(share)
+            os.kill(cluster.pids("fetch")[number], signal.SIGTERM)
+        judge(cluster, killed_fetchers=0)
+        assert min(rests(cluster)) > 0.95 * DELAY_S
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
