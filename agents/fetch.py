@@ -235,12 +235,12 @@ class Fetcher:
 
     async def drain(self) -> None:
         """Let requests in flight end, abort the rest, and wait for what was written."""
-        running = list(self._running)
-        if running:
-            await asyncio.wait(running, timeout=DRAIN_S)
+        in_flight = list(self._running)
+        if in_flight:
+            await asyncio.wait(in_flight, timeout=DRAIN_S)
         aborted = list(self._running)
-        if running:
-            log.info("drained", ended=len(running) - len(aborted), given_back=len(aborted))
+        if in_flight:
+            log.info("drained", ended=len(in_flight) - len(aborted), given_back=len(aborted))
         for running in aborted:
             running.cancel()
         if aborted:
