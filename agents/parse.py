@@ -6,17 +6,19 @@
     every output of a page acknowledged ─► its offset is done ─► committed in offset order
 
 A page is parsed inside its event: 0.2 ms, and there is no queue to lose. Only its founds wait, for others of their
-partition, at most `GATHER_S` or `GATHER_PAGES`. A page that fails is tried once more, then goes to crawl.dead.
+partition, at most `GATHER_S` or `GATHER_PAGES`. A page gives all or nothing: its outputs are sent once all are there.
+One that fails `MAX_TRIES` times, takes too long or kills its worker goes to crawl.dead (`guard.py`).
 """
 
 import asyncio
+import resource
+import signal
 import time
 import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
 import structlog
 
 from ..schemas import control, dead, items, pages, urls
@@ -31,11 +33,15 @@ from ..streams.errors import GiveUp, Misconfigured
 from ..streams.founds import Batch, Founds, Sent
 from ..streams.inorder import InOrder
 from ..streams.links import Links, Outlink
+from ..streams.loading import load_spider
 from ..streams.producer import Producer
 from ..streams.scope import Scope, scope_name
-from ..streams.spider import SPIDER, is_redirect, parse_page
+from ..streams.settings import RECORD_HEADROOM, Settings
+from ..streams.spider import SPIDER, Bounds, Parse, Parsed, TooMuch, is_redirect, parse_page
+from ..streams.suspects import Suspects
 from . import progress
 from .control import Garbage, Obedience, follow
+from .guard import Clock, Guard, TimeUp
 
 log = structlog.get_logger()
 
@@ -49,6 +55,15 @@ FOUND_LINGER_MS = 10
 ITEM_LINGER_MS = 100
 """How long a record waits for others of its partition: each partition's batch is a request of its own to the broker,
 which costs it some 250 µs."""
+
+MAX_TRIES = 3
+"""Times that a page is parsed which fails: what failed for want of memory may succeed."""
+
+CRASH_LOOP = "crash_loop: its worker died of it again and again, at last while it was parsed alone"
+
+KILLS_LIMIT = 6
+"""Deaths that look as if they came from outside, after which the page that was being parsed each time is given up:
+a page is parsed within a millisecond, so a storm of kills does not meet the same one so often."""
 
 MAX_UNDONE = 4096
 """Pages taken and not done at which no more are taken."""
@@ -93,11 +108,15 @@ class Message(Protocol):
 class Job:
     """The newest known revision of a job, ready to parse with.
 
+    Args:
+        spider: Its `NAME@VERSION`, and what it does.
+
     Raises: Misconfigured: its scope holds a wrong expression.
     """
 
-    def __init__(self, name: str, spec: JobSpec, places: Places, joined: set[str]) -> None:
+    def __init__(self, name: str, spec: JobSpec, places: Places, joined: set[str], spider: tuple[str, Parse]) -> None:
         self.name = name
+        self.spider, self._parse = spider
         self.spec = spec
         self.joined = joined
         self.canonical = Canonicaliser(spec.canonical).canonical
@@ -106,6 +125,19 @@ class Job:
         self._names = frozenset(spec.scope.names)
         self._place = places.of
         self._sent: dict[int, Sent] = {}
+
+    def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
+        """What the spider makes of a page. Raises: BaseException: whatever it raised at the last of its tries."""
+        for tries in range(1, MAX_TRIES + 1):
+            try:
+                return self._parse(meta, body, self.links, self.spec)
+            except (TimeUp, TooMuch):
+                raise
+            except BaseException as error:
+                if tries == MAX_TRIES:
+                    raise
+                log.debug("page_tried_again", url=meta.url, error=_said(error))
+        raise AssertionError("the last try returns or raises")
 
     def sent(self, epoch: int) -> Sent:
         """What was sent lately in an epoch; older epochs are forgotten."""
@@ -168,6 +200,7 @@ class ParseStage:
         items: Sends item records, for which only the page's acknowledgement waits.
         done: Tells that everything before an offset of a partition is done.
         now: UTC epoch seconds.
+        guard: What a page may take.
     """
 
     def __init__(
@@ -178,7 +211,9 @@ class ParseStage:
         items: Sender,
         done: Callable[[int, int], None],
         now: Callable[[], float],
+        guard: Guard = Guard(),  # noqa: B008  # frozen
     ) -> None:
+        self.guard = guard
         self._names = names
         self._places = places
         self._send = founds.send
@@ -187,6 +222,7 @@ class ParseStage:
         self._now = now
         self._founds = Founds(self._send_founds)
         self._jobs: dict[str, Job] = {}
+        self._spiders: dict[str, tuple[str, Parse]] = {"": (SPIDER, parse_page)}
         self._broken: dict[str, tuple[int, str]] = {}
         self._joined: dict[str, set[str]] = {}
         self._held: dict[str, list[tuple[Message, PageMeta, Page]]] = {}
@@ -226,10 +262,21 @@ class ParseStage:
         if known is not None and known.spec.rev >= spec.rev:
             return
         try:
-            self._jobs[name] = Job(name, spec, self._places, self._joined.setdefault(name, set()))
+            spider = self._spider(spec.spider)
+            self._jobs[name] = Job(name, spec, self._places, self._joined.setdefault(name, set()), spider)
         except Misconfigured as error:
             self._broken[name] = (spec.rev, str(error))
             log.exception("job_broken", job=name, rev=spec.rev)
+
+    def _spider(self, path: str) -> tuple[str, Parse]:
+        """A spider's `NAME@VERSION` and what it does; loaded once in a worker's life.
+
+        Raises: Misconfigured: there is none, or it is broken.
+        """
+        if path not in self._spiders:
+            loaded = load_spider(path)
+            self._spiders[path] = loaded.label, loaded.parser(self.guard.bounds)
+        return self._spiders[path]
 
     def take(self, message: Message) -> None:
         """Parse a page, or hold it; its outputs are on their way when this returns, but for founds that gather."""
@@ -245,20 +292,31 @@ class ParseStage:
         try:
             meta = pages.decode(_header(message))
         except ValueError as error:
-            self._bury(message, "", error, page)
+            self._bury(message, "", _said(error), page, _trace(error))
             return
         self._parse(message, meta, page)
+
+    def is_suspect(self, message: Message) -> bool:
+        """Whether a page is to be parsed while nothing else is on its way: workers died of it."""
+        return self.guard.notes.verdict(_key(message)) == "alone"
 
     def _parse(self, message: Message, meta: PageMeta, page: Page) -> None:
         job = self._jobs.get(meta.job)
         if job is None or job.spec.rev < meta.rev:
             self._hold(message, meta, page)
             return
+        notes, key = self.guard.notes, _key(message)
+        if notes.verdict(key) == "give_up":
+            self._bury(message, meta.job, CRASH_LOOP, page)
+            return
+        notes.touch(key)
         try:
-            self._try(job, message, meta, page)
-        except Exception as error:
-            log.exception("page_failed", url=meta.url, partition=message.partition, offset=message.offset)
-            self._bury(message, meta.job, error, page)
+            parsed = self.guard.clock.call(job.parsed, meta, message.value or b"")
+            self._give(job, message, meta, parsed, page)
+        except BaseException as error:  # noqa: BLE001  # whatever a spider may raise must not end the worker
+            log.error("page_failed", url=meta.url, at=key, error=_said(error))  # noqa: TRY400  # its traceback is buried with it
+            self._bury(message, meta.job, _said(error), page, _trace(error))
+        notes.release(key)
         self.gathered += 1
         if self.gathered >= GATHER_PAGES:
             self.flush()
@@ -266,25 +324,21 @@ class ParseStage:
     def _hold(self, message: Message, meta: PageMeta, page: Page) -> None:
         rev, error = self._broken.get(meta.job, (-1, ""))
         if rev >= meta.rev:
-            self._bury(message, meta.job, Misconfigured(error), page)
+            self._bury(message, meta.job, error, page)
             return
         self._held.setdefault(meta.job, []).append((message, meta, page))
         self._held_count += 1
         self._held_bytes += len(message.value or b"")
 
-    def _try(self, job: Job, message: Message, meta: PageMeta, page: Page) -> None:
-        body = message.value or b""
-        try:
-            parsed = parse_page(meta, body, job.links, job.spec)
-        except Exception:  # noqa: BLE001  # once more: what failed for want of memory may succeed; a second failure is caught above
-            parsed = parse_page(meta, body, job.links, job.spec)
+    def _give(self, job: Job, message: Message, meta: PageMeta, parsed: Parsed, page: Page) -> None:
+        """Put on their way all that a page gave."""
         record = items.ItemsRecord(
             job=meta.job,
             url=meta.url,
             page=(message.partition, message.offset),
-            items=[] if parsed.row is None else [msgspec.Raw(parsed.row)],
+            items=parsed.items,
             epoch=meta.epoch,
-            spider=SPIDER,
+            spider=job.spider,
         )
         crash.point("parse.item.sending")
         self._send_item(
@@ -295,7 +349,10 @@ class ParseStage:
         if is_redirect(meta):
             self._follow(job, meta, page)
         sent = job.sent(meta.epoch)
-        batches = self._founds.offer(meta.job, meta.epoch, sent, meta.url, meta.depth + 1, parsed.outlinks, job.refusal)
+        depth, priorities = meta.depth + 1, parsed.priorities
+        batches = self._founds.offer(
+            meta.job, meta.epoch, sent, meta.url, depth, parsed.outlinks, job.refusal, priorities
+        )
         self._await_founds(batches, page)
         page.one_done()
 
@@ -356,16 +413,16 @@ class ParseStage:
         if following is not None:
             self._done(partition, following)
 
-    def _bury(self, message: Message, job: str, error: Exception, page: Page) -> None:
+    def _bury(self, message: Message, job: str, error: str, page: Page, trace: str = "") -> None:
         """The page goes to crawl.dead as it was, with its own headers; then it is done."""
         letter = dead.DeadLetter(
             topic=self._names.pages,
             partition=message.partition,
             offset=message.offset,
             stage="parse",
-            error=f"{type(error).__name__}: {error}".splitlines()[0][:1000],
+            error=error,
             job=job,
-            traceback="".join(traceback.format_exception(error)),
+            traceback=trace,
         )
         crash.point("parse.dead.sending")
         headers = letter.headers() + [(name, value) for name, value in message.headers or ()]
@@ -384,6 +441,26 @@ class ParseStage:
 def _founds_acknowledged(batch: Batch) -> None:
     crash.point("parse.founds.acknowledged")
     batch.acknowledged()
+
+
+def _key(message: Message) -> str:
+    return f"{message.partition}:{message.offset}"
+
+
+def _said(error: BaseException) -> str:
+    """An error on one line, as far as it can say anything."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001  # it is a spider's: anything may happen
+        text = type(error).__name__
+    return text.partition("\n")[0][:1000]
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001  # its words, or its source, cannot be had
+        return "".join(traceback.format_tb(error.__traceback__))
 
 
 def _header(message: Message) -> bytes | None:
@@ -414,7 +491,8 @@ class Worker:
         self._items = Producer(settings, f"{self._app.worker_name}-items", linger_ms=ITEM_LINGER_MS)
         names = topics.Topics(settings.kafka.prefix)
         done = self._app.positions.done
-        self._stage = ParseStage(names, Places(count), self._producer, self._items, done, time.time)
+        guard = guard_of(settings, self._app.worker_name)
+        self._stage = ParseStage(names, Places(count), self._producer, self._items, done, time.time, guard)
         for producer in (self._producer, self._items):
             self._app.add_future(producer.run(asyncio.Event()))
         follow(self._app, self._orders, self._stage.learn, self._found_garbage)
@@ -434,12 +512,24 @@ class Worker:
             assert stage is not None, "the first record comes after the first assignment"
             if not await self._orders.admitted(self._app.watchdog.beat):
                 continue
+            if stage.is_suspect(event.message):
+                await self._drain(stage)
             stage.take(event.message)
+            if stage.guard.clock.is_slow:
+                self._app.watchdog.beat()
+                await asyncio.sleep(0)  # several slow pages in a row must not look like a loop that stands still
             if self._timer is None and stage.gathered:
                 self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
             while stage.is_full and not self._is_rebalancing:
                 self._app.watchdog.beat()
                 await asyncio.sleep(GATHER_S)
+
+    async def _drain(self, stage: ParseStage) -> None:
+        """Wait until the log has all that pages gave: then a death costs none of them."""
+        stage.flush()
+        while stage.undone and not self._is_rebalancing:
+            self._app.watchdog.beat()
+            await asyncio.sleep(GATHER_S)
 
     def _flush(self) -> None:
         self._timer = None
@@ -470,6 +560,24 @@ class Worker:
         stage = self._stage
         paused = self._orders.paused
         return [] if stage is None else progress.positions(self._app, stage.pages, stage.bytes, paused=paused)
+
+
+def guard_of(settings: Settings, worker: str) -> Guard:
+    """A worker's guard, on the watch; to be called in the main thread, where its pages are parsed."""
+    _limit_memory(settings.parse.max_memory_mb << 20)
+    notes = Suspects(settings.run.data / "suspects" / worker, KILLS_LIMIT)
+    clock = Clock(settings.parse.timeout_s, notes.blame)
+    notes.catch(signal.SIGVTALRM)
+    clock.start()
+    return Guard(Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM), clock, notes)
+
+
+def _limit_memory(size_bytes: int) -> None:
+    """Let this process have so much of its own; beyond it an allocation fails, in Python with a MemoryError."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most != resource.RLIM_INFINITY:
+        size_bytes = min(size_bytes, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (size_bytes, most))
 
 
 def attach(app: CrawlApp) -> None:

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from .streams.canonical import InvalidUrl, serialise
 from .streams.errors import Misconfigured
 from .streams.offsets import Kind
+
+if TYPE_CHECKING:
+    from .streams.loading import Loaded
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
@@ -100,6 +103,16 @@ def existing_file(path: Path, option: str) -> Path:
             return path
     except OSError as error:
         raise Misconfigured(f"{option} {path}: {error.strerror or error}") from None
+
+
+def spider(named: str) -> "Loaded":
+    """The spider in FILE.py[:Class]; its file is run here, before anything else is.
+
+    Raises: Misconfigured: there is none, or it is broken.
+    """
+    from .streams.loading import load_spider
+
+    return load_spider(named)
 
 
 def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -104,7 +104,9 @@ def _settings_options(command: Command) -> Command:
     return command
 
 
-def _sources(given: dict[str, Any], flags: dict[str, object] | None = None) -> "Sources":
+def _sources(
+    given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
+) -> "Sources":
     """The sources of the settings, from the values of `_settings_options` and a command's own flags."""
     from .streams.settings import Sources
 
@@ -112,13 +114,15 @@ def _sources(given: dict[str, Any], flags: dict[str, object] | None = None) -> "
     if given["verbose"]:
         named["log.level"] = "debug"
     flagged = {key: value for key, value in named.items() if value is not None}
-    return Sources(flags=flagged, pairs=given["pairs"], config=given["config"])
+    return Sources(flags=flagged, pairs=given["pairs"], spider=spider or {}, config=given["config"])
 
 
-def _settings(given: dict[str, Any], flags: dict[str, object] | None = None) -> "Settings":
+def _settings(
+    given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
+) -> "Settings":
     from .streams.settings import resolve
 
-    return resolve(_sources(given, flags)).settings
+    return resolve(_sources(given, flags, spider)).settings
 
 
 @contextmanager
@@ -177,7 +181,11 @@ def run(
     from .folder import prepare
 
     flags: dict[str, object] = {"run.depth": depth, "run.max_pages": max_pages}
-    settings = _settings(given, flags | (arguments.worker_counts(workers) if workers else {}))
+    loaded = arguments.spider(spider) if spider else None
+    flags |= arguments.worker_counts(workers) if workers else {}
+    settings = _settings(given, flags, loaded.spider.settings if loaded else None)
+    if not urls and not seeds:
+        urls = tuple(loaded.spider.start_urls) if loaded else ()
     if not urls and not seeds and not job:
         raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
     checked = arguments.checked_urls(urls)
@@ -185,8 +193,6 @@ def run(
         arguments.writable_file(output, RESULT_SUFFIXES)
     if seeds:
         arguments.existing_file(seeds, "--seeds")
-    if spider:
-        arguments.existing_file(Path(spider.partition(".py:")[0] + ".py" if ".py:" in spider else spider), "--spider")
     if job:
         arguments.job_name(job)
     prepare(settings.run.data)
@@ -197,7 +203,7 @@ def run(
         checked,
         seeds_file=seeds,
         output=output,
-        spider=spider or "",
+        spider=loaded.path if loaded else "",
         job=job,
         fresh=fresh,
         as_json=as_json,

@@ -41,6 +41,7 @@ class Order:
 
     Attributes:
         job: The name as given; None to make one from seeds and spider.
+        spider: `/FILE.py:Class`, empty for the default one; the job's name does not depend on its folder.
         output: File of the results, `-` for standard output, None for none.
         fresh: Crawl again in a new epoch.
     """
@@ -59,7 +60,7 @@ class Order:
         if self.job:
             return self.job
         lines = self.seeds_file.read_text(errors="replace").splitlines() if self.seeds_file else []
-        return job_name([*self.seeds, *filter(None, lines)], self.spider)
+        return job_name([*self.seeds, *filter(None, lines)], Path(self.spider).name)
 
     def source(self) -> "Source | None":
         """The seeds; None when the job has all of its own."""

@@ -5,13 +5,15 @@ holds a link of it is in the log. So a link that another page put into a batch s
 the page waits for that batch; and a link counts as sent only when its batch was acknowledged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
 from .links import Outlink
 
 _FOUND_BYTES = 110
 """Encoded size of a found beside its URL and parent, at most."""
+
+_NO_PRIORITIES: Mapping[str, int] = {}
 
 Refusal = Callable[[Outlink, int], str | None]
 """Names the rule that refuses a link at a depth; None when it is accepted."""
@@ -114,10 +116,21 @@ class Founds:
         self._send = send
         self._open: dict[tuple[int, int], Batch] = {}
 
-    def offer(
-        self, job: str, epoch: int, sent: Sent, parent: str, depth: int, links: list[Outlink], refusal: Refusal
+    def offer(  # noqa: PLR0913  # a page's links and where they come from
+        self,
+        job: str,
+        epoch: int,
+        sent: Sent,
+        parent: str,
+        depth: int,
+        links: list[Outlink],
+        refusal: Refusal,
+        priorities: Mapping[str, int] = _NO_PRIORITIES,
     ) -> set[Batch]:
         """Put the links of one page into batches, those left out that are refused or were sent lately.
+
+        Args:
+            priorities: Of links that have one, by URL.
 
         Returns: The batches that the page must wait for.
         """
@@ -134,7 +147,11 @@ class Founds:
             if going is not None and going[0] <= depth:
                 waits.add(going[1])
             elif refusal(link, depth) is None:
-                waits.add(self.put(job, epoch, sent, link, FoundUrl(link.url, depth, 0, "link", parent)))
+                waits.add(
+                    self.put(
+                        job, epoch, sent, link, FoundUrl(link.url, depth, priorities.get(link.url, 0), "link", parent)
+                    )
+                )
         return waits
 
     def put(self, job: str, epoch: int, sent: Sent, link: Outlink, found: FoundUrl) -> Batch:

@@ -98,7 +98,7 @@ def extract(
         most: Links looked at, None for all.
     Raises: ValueError: larger than the parser takes.
     """
-    page = _parsed(body, content_type)
+    page = parsed(body, content_type)
     selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
     nodes = page.css(selector) if selector else []
     if _PLAIN_SOURCES.issuperset(sources):
@@ -108,7 +108,7 @@ def extract(
         hrefs = [target for node in nodes[:most] for target in _targets(node, wanted)]
     return Extracted(
         _title(page),
-        _base(page, url),
+        base_of(page, url),
         list(dict.fromkeys(hrefs))[:most],
         _nofollowed(nodes) if nofollow else frozenset(),
         tuple(_named_metas(page)) if metas else (),
@@ -161,7 +161,8 @@ def _named_metas(page: LexborHTMLParser) -> Iterator[tuple[str, str]]:
         yield attributes.get("name") or "", attributes.get("content") or ""
 
 
-def _parsed(body: bytes, content_type: str) -> LexborHTMLParser:
+def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
+    """The tree of a page. Raises: ValueError: larger than the parser takes."""
     encoding = charset.decide(body, content_type)
     if encoding != "utf-8" and not (encoding == charset.FALLBACK and body.isascii()):
         body = charset.text_in(body, encoding).encode()
@@ -216,7 +217,7 @@ def _title(page: LexborHTMLParser) -> str | None:
     return None
 
 
-def _base(page: LexborHTMLParser, url: str) -> str:
+def base_of(page: LexborHTMLParser, url: str) -> str:
     """The first `base` with an href, when that is an http(s) URL; else the page's URL."""
     for node in page.tags("base"):
         href = node.attributes.get("href")

@@ -295,6 +295,22 @@ class Log(Section):
     """Fetching stops while crawl.pages holds more unparsed bytes than this, MiB."""
 
 
+class Parse(Section):
+    """What one page may take of a parse worker."""
+
+    timeout_s: Annotated[float, Field(gt=0, le=15)] = 10.0
+    """Time to parse one page, all tries together, seconds; beyond it the page goes to crawl.dead."""
+    max_memory_mb: Annotated[int, Field(ge=256)] = 2048
+    """Memory of a parse worker, MiB; beyond it a page fails with MemoryError, or ends the worker for a restart."""
+
+
+class Spider(Section):
+    """What a spider of your own may give."""
+
+    max_items: Count = 10_000
+    """Items and requests of one page, at most; a page that gives more goes to crawl.dead."""
+
+
 class Run(Section):
     """What `crawlog run` and `crawlog up` start."""
 

@@ -28,11 +28,13 @@ from .sections import (
     Links,
     Log,
     Network,
+    Parse,
     Politeness,
     Robots,
     Run,
     Scope,
     Sitemaps,
+    Spider,
     State,
 )
 
@@ -47,6 +49,7 @@ __all__ = [
     "Log",
     "Network",
     "Origin",
+    "Parse",
     "Politeness",
     "Robots",
     "Run",
@@ -54,6 +57,7 @@ __all__ = [
     "Settings",
     "Sitemaps",
     "Sources",
+    "Spider",
     "State",
     "load",
     "origins",
@@ -99,6 +103,8 @@ class Settings(BaseSettings):
     frontier: Frontier = Frontier()
     state: State = State()
     log: Log = Log()
+    parse: Parse = Parse()
+    spider: Spider = Spider()
     run: Run = Run()
 
     @classmethod

@@ -1,10 +1,12 @@
-"""What the default spider makes of a page: one row, and its links. Pure: the same page gives the same bytes.
+"""What a spider makes of a page: items and links. Pure: the same page and spider give the same bytes.
 
-A row has all its keys always. Redirects give none: they are links, found by `redirect_of`; where `robots.meta` is
-obeyed, neither does a page that says `noindex`.
+Here is the spider that users write (`Spider`, `Request`; what they get is a `Response`), and the default one, which
+follows every link and gives one row a page; where `robots.meta` is obeyed, a page that says `noindex` gives nothing.
+Redirects are no spider's business: they are links of the same depth.
 """
 
 import hashlib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,12 +15,45 @@ from ..schemas.pages import PageMeta
 from ..schemas.urls import JobSpec
 from .directives import NOTHING_SAID, directives, header_links
 from .links import Links, Outlink, extract
+from .response import Request, Response
 from .sniff import essence
 
 SPIDER = "default@1"
 """Name and version in each record of crawl.items; counted up when the same page gives another row."""
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
+
+
+class TooMuch(Exception):
+    """A page gave more than a page may give; it is not tried again."""
+
+
+class Spider:
+    """What to take from pages and where to go from there: a subclass with a `parse`.
+
+    `crawlog run --spider FILE.py[:Class]` makes one object of the class in each worker and calls `parse` with each page
+    that was answered with 2xx and whose body was kept. Pages come to several workers, in no order, and after a kill
+    some come twice: an object's own memory says nothing about the whole crawl.
+
+    Attributes:
+        name: Stands in each item record; the class's name by default.
+        version: Stands beside it; a short hash of the file by default.
+        start_urls: Seeds, when the command line names none.
+        settings: By dotted name; stronger than environment and file, weaker than `-s` and flags.
+        follow_links: Whether all links of a page are followed beside the requests that `parse` yields.
+        handle_httpstatus_list: Status codes beyond 2xx that `parse` is called for.
+    """
+
+    name: str = ""
+    version: str = ""
+    start_urls: Sequence[str] = ()
+    settings: Mapping[str, object] = {}
+    follow_links: bool = False
+    handle_httpstatus_list: Sequence[int] = ()
+
+    def parse(self, response: Response) -> Iterable[object] | None:
+        """Yields items and requests, in any order; they leave together once all are there, or not at all."""
+        raise NotImplementedError(f"{type(self).__name__} has no parse")
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -45,17 +80,40 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Parsed(NamedTuple):
-    """What a page gave: a row as JSON (None for a redirect), and its outlinks that the job takes."""
+    """What a page gave.
 
-    row: bytes | None
+    Attributes:
+        items: Each one a JSON object.
+        outlinks: In the order of the page, each once.
+        priorities: Of the outlinks that have one, by URL.
+    """
+
+    items: list[msgspec.Raw]
     outlinks: list[Outlink]
+    priorities: Mapping[str, int] = {}
 
+
+class Bounds(NamedTuple):
+    """What one page may give, at most.
+
+    Attributes:
+        outputs: Items and requests together.
+        size_bytes: Of the items.
+    """
+
+    outputs: int = 10_000
+    size_bytes: int = 8 << 20
+
+
+Parse = Callable[[PageMeta, bytes, Links, JobSpec], Parsed]
+"""A spider at work: the page's metadata and body, the job's resolver of links, the job."""
 
 _encode = msgspec.json.Encoder().encode
+_NOTHING = Parsed([], [])
 
 
 def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
-    """The row and the outlinks of a page.
+    """The default spider: one row a page, and its links.
 
     Args:
         links: Resolves hrefs by the job's canonical rules.
@@ -63,7 +121,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
     Raises: ValueError: the parser refuses the body.
     """
     if is_redirect(meta):
-        return Parsed(None, [])
+        return _NOTHING
     title: str | None = None
     outlinks: list[Outlink] = []
     followed = outlinks
@@ -100,11 +158,91 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
         sha256=hashlib.sha256(body).hexdigest() if body else None,
     )
     takes_links = is_followed(meta) and not obeyed.nofollow
-    return Parsed(None if obeyed.noindex else _encode(row), followed if takes_links else [])
+    return Parsed([] if obeyed.noindex else [msgspec.Raw(_encode(row))], followed if takes_links else [])
 
 
 def _together(some: list[Outlink], others: list[Outlink]) -> list[Outlink]:
     return list({link.url: link for link in (*some, *others)}.values())
+
+
+def parser_of(spider: Spider, bounds: Bounds) -> Parse:
+    """A user's spider as the parse stage calls it. What its `parse` raises, a call raises, and nothing was given."""
+    statuses = frozenset(spider.handle_httpstatus_list)
+
+    def parse(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
+        if is_redirect(meta) or not meta.kept or not (is_followed(meta) or meta.http in statuses):
+            return _NOTHING
+        by_default = parse_page(meta, body, links, spec) if spider.follow_links or spec.meta_robots else _NOTHING
+        if spec.meta_robots and not by_default.items:
+            return _NOTHING
+        response = Response(meta, body)
+        given = _Given(bounds)
+        outputs = spider.parse(response)
+        try:
+            for output in _each(outputs):
+                given.take(output)
+        finally:
+            if isinstance(outputs, Generator):
+                outputs.close()  # now, while the clock watches: its `finally` may be endless too
+        outlinks, priorities = _requested(given.requests, meta.url, links)
+        if spider.follow_links:
+            outlinks |= {link.url: link for link in by_default.outlinks}
+        return Parsed(given.items, list(outlinks.values()), priorities)
+
+    return parse
+
+
+class _Given:
+    """What a spider has yielded so far. An item is encoded at once: the spider may change it afterwards."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.items: list[msgspec.Raw] = []
+        self.requests: list[Request] = []
+        self._bounds = bounds
+        self._size_bytes = 0
+
+    def take(self, output: object) -> None:
+        """One output; None is none.
+
+        Raises: TypeError: neither an item nor a request. TooMuch: one too many.
+        """
+        if output is None:
+            return
+        if len(self.items) + len(self.requests) >= self._bounds.outputs:
+            raise TooMuch(f"more than {self._bounds.outputs} items and requests from one page; see spider.max_items")
+        if isinstance(output, Request):
+            self.requests.append(output)
+            return
+        item = _encode(output)
+        if item[:1] != b"{":
+            raise TypeError(f"a spider yields dicts (or dataclasses) and Requests, got {type(output).__name__}")
+        self._size_bytes += len(item)
+        if self._size_bytes > self._bounds.size_bytes:
+            raise TooMuch(
+                f"items of more than {self._bounds.size_bytes} bytes from one page; see kafka.max_record_bytes"
+            )
+        self.items.append(msgspec.Raw(item))
+
+
+def _each(outputs: Iterable[object] | None) -> Iterable[object]:
+    """What `parse` returned, one by one; a single item or request counts as one."""
+    if outputs is None:
+        return ()
+    is_single = isinstance(outputs, dict | Request) or not isinstance(outputs, Iterable)
+    return (outputs,) if is_single else outputs
+
+
+def _requested(requests: list[Request], url: str, links: Links) -> tuple[dict[str, Outlink], dict[str, int]]:
+    """The requests' links by URL, in order, and the priorities of those that have one, the highest each."""
+    outlinks: dict[str, Outlink] = {}
+    priorities: dict[str, int] = {}
+    for request in requests:
+        for link in links.resolve(url, [request.url]):
+            outlinks.setdefault(link.url, link)
+            priority = max(-128, min(request.priority, 127))
+            if priority and priority >= priorities.get(link.url, priority):
+                priorities[link.url] = priority
+    return outlinks, priorities
 
 
 def is_redirect(meta: PageMeta) -> bool:

@@ -12,6 +12,7 @@ such as `kill -9` or a silent exit, says little: it may come from outside, again
 import contextlib
 import faulthandler
 import os
+import signal
 import struct
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -121,6 +122,11 @@ class Suspects:
         if self._text >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._text, why.encode() + b"\n")
+
+    def catch(self, number: signal.Signals) -> None:
+        """Let death by this signal be a fault of what is held, and leave its traceback behind, as a fatal one does."""
+        if self._text >= 0:
+            faulthandler.register(number, self._text, all_threads=False, chain=True)
 
     def close(self) -> None:
         """A clean stop: nothing is suspected."""

@@ -122,6 +122,6 @@ def test_a_job_says_which_wishes_are_obeyed(
     meta = PageMeta("http://h.test/", "j", http=200, x_robots=x_robots, link=("</c>; rel=next, </d>; rel=preload",))
     parsed = parse_page(meta, PAGE, Links(Canonicaliser(spec.canonical), Places(1)), spec)
     assert [link.url.removeprefix("http://h.test") for link in parsed.outlinks] == paths
-    assert (parsed.row is not None) is has_row
-    if parsed.row is not None:
-        assert json.loads(parsed.row)["links"] == 2 + ("header" in spec.links)
+    assert len(parsed.items) == has_row
+    if parsed.items:
+        assert json.loads(bytes(parsed.items[0]))["links"] == 2 + ("header" in spec.links)

@@ -14,6 +14,7 @@ from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec
 from crawlog.streams.domain import Places, partition_of
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.inorder import InOrder
+from crawlog.streams.spider import Parsed
 from crawlog.streams.topics import Topics
 
 NAMES = Topics("crawl.")
@@ -324,20 +325,21 @@ def test_a_record_that_is_no_page_goes_to_the_dead_letters() -> None:
     assert stage.done == [(3, 1)]
 
 
-def test_a_page_that_fails_twice_goes_to_the_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once more, since memory may have been short; the next page is parsed."""
+def test_a_page_that_fails_each_time_goes_to_the_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times in all, since memory may have been short; the next page is parsed."""
     tries = []
 
-    def fail(*args: Any) -> None:
-        tries.append(args)
-        raise MemoryError("no room")
+    def fail(meta: PageMeta, body: bytes, *_: Any) -> Parsed:
+        tries.append(body)
+        if body:
+            raise MemoryError("no room")
+        return Parsed([], [])
 
+    monkeypatch.setattr("crawlog.agents.parse.parse_page", fail)
     stage = Stage()
-    with monkeypatch.context() as patch:
-        patch.setattr("crawlog.agents.parse.parse_page", fail)
-        stage.take(b"x")
+    stage.take(b"x")
     stage.take(b"")
-    assert len(tries) == 2
+    assert tries == [b"x", b"x", b"x", b""]
     assert [dict(r.headers)["error"] for r in stage.log.records if r.topic == NAMES.dead] == [b"MemoryError: no room"]
     stage.log.acknowledge()
     assert stage.done[-1] == (3, 2)

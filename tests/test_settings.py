@@ -239,7 +239,7 @@ def _any_value(annotation: Any, bounds: dict[str, Any]) -> st.SearchStrategy[Any
     if annotation is int:
         return st.integers(bounds.get("minimum", 0), bounds.get("maximum", 1 << 40))
     if annotation is float:
-        return st.floats(max(bounds.get("minimum", 0), 1e-9), 1e9)
+        return st.floats(max(bounds.get("minimum", 0), 1e-9), bounds.get("maximum", 1e9))
     return TEXT.map(Path) if annotation is Path else TEXT
 
 

@@ -1,0 +1,144 @@
+"""What keeps one page from harming the others: a limit of its time, and a note of what is touched.
+
+    a page in Python too long     the alarm clock ticks every TICK_S in the main thread → `TimeUp` in the midst of it
+    one that goes on all the same the process ends itself (`blame`), and the supervisor starts it anew
+    one stuck in C                no tick is heard; the kernel's timer of CPU time ends the process
+    one that ends the process     the next process finds it noted (`Suspects`): alone at the third try, then dead
+
+A page that takes less than a tick costs nothing but its note: no timer is set for it.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+
+import structlog
+
+from ..streams.spider import Bounds
+from ..streams.suspects import Verdict
+from ..streams.watchdog import EX_TEMPFAIL
+
+log = structlog.get_logger()
+
+TICK_S = 0.25
+"""Between two looks at the page that is being parsed."""
+
+INSISTENT = 3
+"""Times its limit that a page may take before the process ends: it holds on to whatever is raised in it."""
+
+BREATH_S = 0.001
+"""Pause at each tick within a page: code in C may hold the interpreter's lock, and heartbeats are sent by a thread."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TimeUp(BaseException):
+    """A page took too long. No Exception: a spider that catches those must not catch this."""
+
+
+class Notes(Protocol):
+    """What parse needs of `Suspects`."""
+
+    def touch(self, key: str) -> None:
+        """About to be handled."""
+
+    def release(self, key: str) -> None:
+        """Handled, and we live."""
+
+    def verdict(self, key: str) -> Verdict:
+        """How to handle it."""
+
+    def blame(self, why: str) -> None:
+        """What is held is at fault for the end that comes now."""
+
+    def catch(self, number: signal.Signals) -> None:
+        """Death by this signal is a fault of what is held."""
+
+
+class NoNotes:
+    """Nothing is noted: where there is no worker whose next bearer could read it."""
+
+    def touch(self, key: str) -> None:
+        """Nothing."""
+
+    def release(self, key: str) -> None:
+        """Nothing."""
+
+    def verdict(self, key: str) -> Verdict:  # noqa: ARG002
+        """Nobody died."""
+        return "normal"
+
+    def blame(self, why: str) -> None:
+        """Nothing."""
+
+    def catch(self, number: signal.Signals) -> None:
+        """Nothing."""
+
+
+class Clock:
+    """Ends calls that take too long, once it is started; before that it lets them be.
+
+    Time counts in ticks that were heard, so a process that was stopped and continued has not used it up.
+
+    Args:
+        limit_s: Of one call.
+        blame: Told why the process ends.
+    """
+
+    def __init__(self, limit_s: float, blame: Callable[[str], None]) -> None:
+        self.limit_s = limit_s
+        self._limit = max(2, round(limit_s / TICK_S) + 1)  # the first tick comes at once, if it so happens
+        self._blame = blame
+        self._ticks = 0
+        self._is_running = False
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the last call was long enough for a tick."""
+        return self._ticks > 0
+
+    def start(self) -> None:
+        """Tick; to be called in the main thread, where the calls are."""
+        signal.signal(signal.SIGALRM, self._tick)
+        signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
+
+    def stop(self) -> None:
+        """Tick no more."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the function returns. Raises: TimeUp: it took too long; and whatever it raises."""
+        self._ticks = 0
+        self._is_running = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._is_running = False
+
+    def _tick(self, *_: object) -> None:
+        # While ticks are heard the kernel's timer never runs out; its signal ends a process that is stuck in C.
+        signal.setitimer(signal.ITIMER_VIRTUAL, INSISTENT * self.limit_s)
+        if not self._is_running:
+            return
+        self._ticks += 1
+        if self._ticks >= INSISTENT * self._limit:
+            why = f"a page goes on after {self._ticks * TICK_S:.0f} s, whatever is raised in it"
+            log.critical("worker_stuck", why=why)
+            self._blame(why)
+            os._exit(EX_TEMPFAIL)
+        if self._ticks >= self._limit:
+            raise TimeUp(f"parsing took longer than parse.timeout_s = {self.limit_s:g}")
+        time.sleep(BREATH_S)
+
+
+class Guard(NamedTuple):
+    """What a page may take."""
+
+    bounds: Bounds = Bounds()
+    clock: Clock = Clock(10.0, lambda _: None)
+    notes: Notes = NoNotes()

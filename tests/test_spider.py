@@ -1,0 +1,270 @@
+"""Spiders of users: how a file becomes one, and what its parse gives."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlog import Request, Response, Spider
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import CanonicalRules, JobSpec
+from crawlog.streams.canonical import Canonicaliser
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.links import Links
+from crawlog.streams.loading import load_spider
+from crawlog.streams.spider import Bounds, Parsed, TooMuch, parser_of
+
+PAGE = "http://a.test/dir/p?q=1"
+HTML = "text/html; charset=utf-8"
+
+
+def given(spider: Spider, body: bytes = b"", bounds: Bounds | None = None, spec: Any = None, **meta: Any) -> Parsed:
+    """What a spider gives for a page."""
+    fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
+    links = Links(Canonicaliser(CanonicalRules()), Places(8))
+    return parser_of(spider, bounds or Bounds())(PageMeta(**fields), body, links, JobSpec(**spec or {}))
+
+
+def items(parsed: Parsed) -> list[Any]:
+    """The items as Python values."""
+    return [json.loads(bytes(item)) for item in parsed.items]
+
+
+def urls(parsed: Parsed) -> list[str]:
+    """The links' URLs."""
+    return [link.url for link in parsed.outlinks]
+
+
+@dataclass
+class Book:
+    """An item that is no dict."""
+
+    title: str
+
+
+class Books(Spider):
+    """Yields all kinds of things."""
+
+    def parse(self, response: Response) -> Iterator[object]:
+        """Items, requests, and a None."""
+        row = {"url": response.url, "n": 1}
+        yield row
+        row["n"] = 2
+        yield Book("Moby Dick")
+        yield None
+        for node in response.css("a"):
+            yield response.follow(node)
+        yield Request("http://other.test/x?utm_source=y#f", priority=5)
+        yield Request("next", priority=900)
+
+
+def test_a_spider_gives_items_and_requests() -> None:
+    """Items as they were when they were yielded; requests canonical, in order, with their priority."""
+    parsed = given(Books(), b"<base href='/b/'><a href='x'><a href='mailto:x'><a href='/y'><a href='http://['>")
+    assert items(parsed) == [{"url": PAGE, "n": 1}, {"title": "Moby Dick"}]
+    assert urls(parsed) == ["http://a.test/b/x", "http://a.test/y", "http://other.test/x", "http://a.test/dir/next"]
+    assert parsed.priorities == {"http://other.test/x": 5, "http://a.test/dir/next": 127}
+
+
+def test_a_response_has_what_users_of_scrapy_expect() -> None:
+    """Nothing of it is made before it is asked for."""
+    body = "<title>Été</title><a class=n href=../x>é</a>".encode("latin-1")
+    response = Response(PageMeta(PAGE, "j", http=203, content_type="text/html; charset=latin-1", depth=3), body)
+    assert (response.url, response.status, response.depth, response.body) == (PAGE, 203, 3, body)
+    assert response.headers == {"content-type": "text/html; charset=latin-1"}
+    assert response.text.startswith("<title>Été")
+    assert [node.text() for node in response.css("a.n")] == ["é"]
+    node = response.css_first("a")
+    assert node is not None
+    assert response.follow(node) == response.follow("../x") == Request("http://a.test/x")
+    assert response.css_first("b") is None
+    assert response.urljoin("?z") == "http://a.test/dir/p?z"
+    assert Response(PageMeta(PAGE, "j"), b'{"a": [1]}').json() == {"a": [1]}
+
+
+class One(Spider):
+    """Returns something that is no generator."""
+
+    def __init__(self, output: Any) -> None:
+        self.output = output
+
+    def parse(self, response: Response) -> Any:  # noqa: ARG002
+        """As it was told."""
+        return self.output
+
+
+@pytest.mark.parametrize(
+    ("output", "count"), [(None, 0), ([], 0), ({"a": 1}, 1), (Request("/x"), 0), (Book("x"), 1), ([{}, {}], 2)]
+)
+def test_parse_may_return_what_it_likes(output: Any, count: int) -> None:
+    """Nothing, one thing, or many."""
+    assert len(given(One(output)).items) == count
+
+
+@pytest.mark.parametrize("output", ["text", ["text"], 3, [[1]], [object()], [{"a": object()}], [b"x"]])
+def test_what_is_neither_item_nor_request_is_an_error(output: Any) -> None:
+    """Which names what it got."""
+    with pytest.raises(TypeError):
+        given(One(output))
+
+
+@pytest.mark.parametrize(("url", "priority"), [(None, 0), (b"http://a.test/", 0), ("/x", "1")])
+def test_a_request_wants_a_url_and_a_priority(url: Any, priority: Any) -> None:
+    """Where it is made, so that the traceback says where."""
+    with pytest.raises(TypeError):
+        Request(url, priority)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"http": 404},
+        {"http": 301, "location": "/x"},
+        {"http": None, "error": "timeout"},
+        {"kept": False, "content_type": "application/pdf"},
+    ],
+)
+def test_parse_is_called_for_good_pages_only(meta: dict[str, Any]) -> None:
+    """As in Scrapy: redirects and errors are not its business."""
+    assert given(One({"a": 1}), **meta) == Parsed([], [])
+
+
+def test_a_spider_may_ask_for_error_pages() -> None:
+    """By their status."""
+    spider = One({"a": 1})
+    spider.handle_httpstatus_list = [404]
+    assert len(given(spider, http=404).items) == 1
+    assert len(given(spider, http=500).items) == 0
+
+
+def test_following_all_links_is_a_choice() -> None:
+    """By default a spider goes only where it says; a request's priority counts for the same link too."""
+    spider = One(Request("y", priority=3))
+    assert urls(given(spider, b"<a href=x><a href=y>")) == ["http://a.test/dir/y"]
+    spider.follow_links = True
+    parsed = given(spider, b"<a href=x><a href=y>")
+    assert sorted(urls(parsed)) == ["http://a.test/dir/x", "http://a.test/dir/y"]
+    assert parsed.priorities == {"http://a.test/dir/y": 3}
+
+
+def test_what_a_page_wishes_counts_where_it_is_obeyed() -> None:
+    """A page that says noindex is not shown to a spider either."""
+    body = b"<meta name=robots content=noindex><a href=x>"
+    assert len(given(One({"a": 1}), body).items) == 1
+    assert given(One({"a": 1}), body, spec={"meta_robots": True}) == Parsed([], [])
+
+
+class Endless(Spider):
+    """Never stops, and wants to clean up."""
+
+    closed = False
+
+    def parse(self, response: Response) -> Iterator[object]:  # noqa: ARG002
+        """One item after the other."""
+        try:
+            while True:
+                yield {"a": "x" * 1000}
+        finally:
+            Endless.closed = True
+
+
+@pytest.mark.parametrize("bounds", [Bounds(outputs=100), Bounds(size_bytes=10_000)])
+def test_an_endless_generator_ends(bounds: Bounds) -> None:
+    """At a number or at a size; its `finally` has run before anybody hears of it."""
+    Endless.closed = False
+    with pytest.raises(TooMuch, match="more than"):
+        given(Endless(), bounds=bounds)
+    assert Endless.closed
+
+
+# From file to spider.
+
+GOOD = """
+from crawlog import Request, Spider
+
+class Books(Spider):
+    version = "2"
+    start_urls = ["http://a.test/"]
+    settings = {"politeness.delay_s": 0.5}
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+
+def written(tmp_path: Path, source: str, name: str = "books.py") -> Path:
+    """A spider's file."""
+    path = tmp_path / name
+    path.write_text(source)
+    return path
+
+
+def test_a_file_with_one_spider_needs_no_class(tmp_path: Path) -> None:
+    """Its place is absolute, for the workers."""
+    path = written(tmp_path, GOOD)
+    for named in (f"{path}", f"{path}:Books"):
+        loaded = load_spider(named)
+        assert (loaded.path, loaded.label) == (f"{path}:Books", "Books@2")
+        assert items(given(loaded.spider)) == [{"url": PAGE}]
+
+
+def test_the_version_is_the_files_hash_by_default(tmp_path: Path) -> None:
+    """Of what is run: no cached compilation gets in between, however fast the file changes."""
+    labels = []
+    for text in ("one", "two"):
+        path = written(tmp_path, GOOD.replace('"2"', "''").replace('"url": response.url', f'"a": "{text}"'))
+        loaded = load_spider(str(path))
+        labels.append(loaded.label)
+        assert items(given(loaded.spider)) == [{"a": text}]
+    assert labels[0] != labels[1]
+    assert all(len(label) == len("Books@12345678") for label in labels)
+
+
+def test_neighbours_may_be_imported(tmp_path: Path) -> None:
+    """As by a script; dataclasses and names of the own module work."""
+    written(tmp_path, "KEY = 'k'", "spider_neighbour.py")
+    source = "from dataclasses import dataclass\nfrom spider_neighbour import KEY\n" + GOOD
+    source += (
+        "\n@dataclass\nclass Item:\n    a: 'int' = 1\n\nclass More(Books):\n    def parse(self, r): yield {KEY: 1}\n"
+    )
+    path = written(tmp_path, source)
+    assert items(given(load_spider(f"{path}:More").spider)) == [{"k": 1}]
+
+
+@pytest.mark.parametrize(
+    ("source", "named", "says"),
+    [
+        ("class", "", "line 1: SyntaxError"),
+        ("x = 1\n1 / 0", "", "line 2: ZeroDivisionError: division by zero"),
+        ("import nowhere_to_be_found", "", "line 1: ModuleNotFoundError"),
+        ("import sys\nsys.exit()", "", "line 2: SystemExit"),
+        ("x = 1", "", "no subclass of crawlog.Spider"),
+        ("x = 1", ":X", "there is no spider X in it; it has none"),
+        (GOOD, ":X", "there is no spider X in it; it has Books"),
+        (GOOD, ":Spider", "there is no spider Spider in it"),
+        (GOOD + GOOD.replace("Books", "More"), "", "name one: --spider books.py:Books"),
+        (GOOD.replace("def parse", "async def parse"), "", "parse is async"),
+        (GOOD.replace("def parse", "def other"), "", "has no parse"),
+        (GOOD.replace('"2"', '"2 b"'), "", "version = '2 b'"),
+        (GOOD.replace('["http://a.test/"]', '"http://a.test/"'), "", "a list of URLs"),
+        (GOOD.replace('{"politeness.delay_s": 0.5}', "3"), "", "a dict by dotted names"),
+        (GOOD + "\n    def __init__(self, x): pass", "", "TypeError"),
+    ],
+)
+def test_a_broken_file_is_one_clear_error(tmp_path: Path, source: str, named: str, says: str) -> None:
+    """With the line, where there is one."""
+    with pytest.raises(Misconfigured) as error:
+        load_spider(f"{written(tmp_path, source)}{named}")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("named", ["books.txt", "none.py", "none.py:X", "", ":X", "."])
+def test_what_is_no_file_is_said(named: str) -> None:
+    """As it was written."""
+    with pytest.raises(Misconfigured, match="--spider"):
+        load_spider(named)
