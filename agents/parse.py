@@ -28,6 +28,7 @@ from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, UrlsRec
 from ..streams import crash, topics
 from ..streams.app import CrawlApp
 from ..streams.canonical import Canonicaliser, InvalidUrl, fingerprint
+from ..streams.consumer import COMMIT_S, within
 from ..streams.domain import Places
 from ..streams.errors import GiveUp, Misconfigured
 from ..streams.founds import Batch, Founds, Sent
@@ -525,11 +526,12 @@ class Worker:
                 await asyncio.sleep(GATHER_S)
 
     async def _drain(self, stage: ParseStage) -> None:
-        """Wait until the log has all that pages gave: then a death costs none of them."""
+        """Wait until the log has all that pages gave, and the group knows: then a death costs none of them."""
         stage.flush()
         while stage.undone and not self._is_rebalancing:
             self._app.watchdog.beat()
             await asyncio.sleep(GATHER_S)
+        await within(COMMIT_S, self._app.positions.flush(), "commit")
 
     def _flush(self) -> None:
         self._timer = None

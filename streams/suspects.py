@@ -207,7 +207,8 @@ def _fault(text: str) -> dict[str, str]:
     """What a traceback of faulthandler says: the error, and the frame that was on top."""
     if not text:
         return {"fault": "killed for want of memory"}
-    at = next((line.strip() for line in text.splitlines() if line.startswith("  File")), "")
+    current = text.partition("Current thread")[2] or text  # the others wait somewhere
+    at = next((line.strip() for line in current.splitlines() if line.startswith("  File")), "")
     return {"fault": text.splitlines()[0], "at": at}
 
 

@@ -76,6 +76,7 @@ class Watchdog(Service):
     async def _watch(self) -> None:
         started = moved = time.monotonic()
         seen = self._signs()
+        doubted = False
         while not self.should_stop:
             await self.sleep(min(LOOK_S, self.stuck_s / 4))
             now = self._loop_at = time.monotonic()
@@ -83,14 +84,15 @@ class Watchdog(Service):
             if failure:
                 self.end("coordination_ended", error=failure)
             elif self._signs() != seen:
-                seen, moved = self._signs(), now
+                seen, moved, doubted = self._signs(), now, False
             elif not self._assigned:
                 if now - started > self.assignment_s and await self._broker_answers():
                     self.end("no_assignment", after_s=round(now - started))
             elif now - moved > self.stuck_s:
                 waiting = await self._waiting()
-                if waiting:
+                if waiting and doubted:
                     self.end("no_progress", after_s=round(now - moved), waiting=waiting)
+                doubted = bool(waiting)  # the first record after a long rest may have come just now
 
     def _signs(self) -> tuple[int, int]:
         return self._beats, self.app.positions.moves
