@@ -119,12 +119,17 @@ class Inquiry:
 
     def _read(self, url: str) -> History:
         history = History(url, self._places, self._only)
+        while not self._is_read(history):  # a rewind takes back what was folded: once more, without that
+            pass
+        return history
+
+    def _is_read(self, history: History) -> bool:
         may_concern, take = history.needle.may_concern, history.take
         for record in self._records(self._names.urls, history.place.partition):
             value = record.value()
-            if may_concern(value):
-                take(value, record.offset() or 0, _timestamp(record))
-        return history
+            if may_concern(value) and not take(value, record.offset() or 0, _timestamp(record)):
+                return False
+        return True
 
     def _records(self, topic: str, partition: int, since: float = 0.0) -> "Iterator[Message]":
         """A partition's records, up to the time asked for; who waits is told."""
@@ -339,12 +344,13 @@ def lines(story: Story) -> Iterator[str]:
     if not story.states:
         yield f"Nothing was ever found by this URL, as of {_clock(story.at)} UTC."
         yield from _offered(story)
-    names = {event.job for event in story.events if event.kind != "job"}
-    told = [event for event in story.events if event.kind != "job" or event.job in names]
+    names = {event.job for event in story.events if event.kind not in ("job", "rewind")}
+    told = [event for event in story.events if event.kind not in ("job", "rewind") or event.job in {"", *names}]
     width = max((len(_where(event)) for event in told), default=0)
     for event in told:
-        job = f"  [{event.job}]" if len(names) > 1 and event.job and event.kind != "job" else ""
-        yield f"{_clock(event.at)}  {_where(event):{width}}  {event.what}{job}"
+        job = f"  [{event.job}]" if len(names) > 1 and event.job and event.kind not in ("job", "rewind") else ""
+        taken_back = " (rewound)" if event.rewound else ""
+        yield f"{_clock(event.at)}  {_where(event):{width}}  {event.what}{job}{taken_back}"
 
 
 def _where(event: Event) -> str:

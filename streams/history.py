@@ -16,7 +16,7 @@ from ..schemas.progress import JobCounts
 from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, serialise
 from .domain import Place, Places
-from .fold import Fold, Job, Placed
+from .fold import Fold, Job, Placed, effective
 from .scope import MAX_PARAMS, MAX_REPEATS, MAX_SEGMENTS
 
 FLUSH_ROWS = 50_000
@@ -38,6 +38,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
         at: UTC epoch seconds, by the log's clock.
         topic: Which topic, without the prefix.
         what: For people; `detail` has the same for programs.
+        rewound: A later rewind took it back: the state is as if it had not been.
     """
 
     at: float
@@ -49,6 +50,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str = ""
     epoch: int = 0
     detail: dict[str, Any] = {}
+    rewound: bool = False
 
 
 class State(msgspec.Struct, frozen=True):
@@ -113,6 +115,7 @@ class _Told:
     def __init__(self) -> None:
         self.heard: set[str] = set()
         self.rows: dict[bytes, r.QueueRow] = {}
+        self.forgot: list[int] = []
 
     def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002
         self.heard.add("queued")
@@ -132,7 +135,7 @@ class _Told:
         """A job's record says for itself what changed."""
 
     def forgotten(self, job: int) -> None:
-        """So does its epoch."""
+        self.forgot.append(job)
 
 
 class _Watched(Fold):
@@ -142,7 +145,9 @@ class _Watched(Fold):
         given: The URL as asked for; in each job it is what the job's canonical rules make of it.
     """
 
-    def __init__(self, given: str, partition: int, places: Places, rows: r.Rows) -> None:
+    def __init__(
+        self, given: str, partition: int, places: Places, rows: r.Rows, skipped: tuple[r.Skip, ...] = ()
+    ) -> None:
         self._given = given
         self._wanted: dict[tuple[str, int], str] = {}
         self.met: list[u.FoundUrl] = []
@@ -150,9 +155,9 @@ class _Watched(Fold):
         self.results: list[tuple[Job, u.Result, int, str]] = []
         self.children = 0
         self.keys: dict[str, bytes] = {}
-        self._told = _Told()
-        super().__init__(partition, places, rows)
-        self.listener = self._told
+        self.told = _Told()
+        super().__init__(partition, places, rows, skipped=skipped)
+        self.listener = self.told
 
     def wanted(self, job: Job | None) -> str:
         """The URL as this job spells it."""
@@ -181,7 +186,7 @@ class _Watched(Fold):
         self._listen()
         super()._offer(job, found, placed, sequence)
         self._note_key(job)
-        verdict, reason = _verdict(before, job.counts, self._told.heard)
+        verdict, reason = _verdict(before, job.counts, self.told.heard)
         self.verdicts.append((job, found, verdict, reason))
 
     def _take_result(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
@@ -191,14 +196,14 @@ class _Watched(Fold):
         self._listen()
         super()._take_result(job, result, epoch, timestamp_s)
         self._note_key(job)
-        self.results.append((job, result, epoch, _effect(self._told.heard)))
+        self.results.append((job, result, epoch, _effect(self.told.heard)))
 
     def _listen(self) -> None:
-        self._told.heard = set()
-        self._told.rows = {}
+        self.told.heard = set()
+        self.told.rows = {}
 
     def _note_key(self, job: Job) -> None:
-        for key in self._told.rows:
+        for key in self.told.rows:
             self.keys[job.name] = key
 
     def standing(self, job: Job) -> tuple[bytes, r.QueueRow] | None:
@@ -250,9 +255,14 @@ class History:
         self.events: list[Event] = []
         self.pages: list[tuple[int, int]] = []
         self._only = only
+        self._places = places
+        self._told_until = 0
+        self._begin(())
+
+    def _begin(self, skipped: tuple[r.Skip, ...]) -> None:
         self._base = r.Memory()
         self._rows = r.Rows(self._base)
-        self._fold = _Watched(url, self.place.partition, places, self._rows)
+        self._fold = _Watched(self.given, self.place.partition, self._places, self._rows, skipped)
         self._last: dict[str, State] = {}
 
     @property
@@ -262,11 +272,18 @@ class History:
 
     # ------------------------------------------------------------------ reading
 
-    def take(self, value: bytes | None, offset: int, timestamp_s: float) -> None:
-        """Fold a record and note what it did to the URL."""
+    def take(self, value: bytes | None, offset: int, timestamp_s: float) -> bool:
+        """Fold a record and note what it did to the URL.
+
+        Returns: Whether to go on; False where the record takes back what was folded: read again from the log's start.
+        """
         fold = self._fold
-        revisions = {name: (job.spec.rev, job.epoch) for name, job in fold.jobs.items()}
-        fold.take(value, offset, timestamp_s)
+        revisions = {name: job.spec.rev for name, job in fold.jobs.items()}
+        rewind = fold.take(value, offset, timestamp_s).rewind
+        if rewind is not None:
+            self._rewind(rewind)
+            return False
+        self._note_rewind(offset, timestamp_s)
         self._note_jobs(revisions, offset, timestamp_s)
         for job, found, verdict, reason in fold.verdicts:
             self._note_found(job, found, verdict, reason, offset, timestamp_s)
@@ -280,17 +297,39 @@ class History:
         if len(self._rows.dirty) > FLUSH_ROWS:
             fold.flush()
             self._base.write(self._rows.taken())
+        return True
+
+    def _rewind(self, skip: r.Skip) -> None:
+        """Begin again without what the rewind took back; what was told so far stays told, and marked."""
+        self._told_until = max(self._told_until, skip.end)
+        self.events = [
+            msgspec.structs.replace(event, rewound=True) if skip.start <= event.offset < skip.end else event
+            for event in self.events
+        ]
+        self._begin(effective(self._fold.skipped, skip))
 
     def _add(self, event: Event) -> None:
-        if not self._only or event.job == self._only:
+        if event.offset >= self._told_until and self._only in ("", event.job or self._only):
             self.events.append(event)
+
+    def _note_rewind(self, offset: int, at: float) -> None:
+        skip = next((skip for skip in self._fold.skipped if skip.end == offset), None)
+        if skip is not None:
+            what = f"the crawl was rewound to offset {skip.start}, epoch {skip.epoch}: what lies between never was"
+            self._add(Event(at, "urls", self.place.partition, offset, "rewind", what, epoch=skip.epoch))
+        for number in self._fold.told.forgot:
+            job = self._fold.numbers[number]
+            self._last.pop(job.name, None)
+            what = f"job {job.name} begins again in epoch {job.epoch}: what was known of it is forgotten"
+            self._add(self._event("rewind", what, offset, at, job))
+        self._fold.told.forgot.clear()
 
     def _event(self, kind: Any, what: str, offset: int, at: float, job: Job, **detail: Any) -> Event:
         return Event(at, "urls", self.place.partition, offset, kind, what, job.name, job.epoch, detail)
 
-    def _note_jobs(self, before: dict[str, tuple[int, int]], offset: int, at: float) -> None:
+    def _note_jobs(self, before: dict[str, int], offset: int, at: float) -> None:
         for name, job in self._fold.jobs.items():
-            if before.get(name) != (job.spec.rev, job.epoch) and (job.spec.rev or job.epoch):
+            if job.spec.rev and before.get(name) != job.spec.rev:
                 what = f"job {name}, revision {job.spec.rev}{_epoch(job.epoch)}: {described(job.spec)}"
                 self._add(self._event("job", what, offset, at, job, rev=job.spec.rev, state=job.spec.state))
 

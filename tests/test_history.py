@@ -36,9 +36,11 @@ def done(url: str, row: int, status: u.Status = "fetched", job: str = "j", epoch
 def history(*records: bytes, url: str = URL, only: str = "", places: Places = PLACES) -> History:
     """A URL's history over a log of these records, one second apart."""
     told = History(url, places, only)
-    for offset, record in enumerate(records):
-        if told.needle.may_concern(record):
-            told.take(record, offset, AT + offset)
+    while not all(
+        not told.needle.may_concern(record) or told.take(record, offset, AT + offset)
+        for offset, record in enumerate(records)
+    ):
+        pass
     return told
 
 
@@ -219,3 +221,34 @@ def test_garbage_changes_nothing(value: bytes) -> None:
 def test_only_rules_that_change_the_url_are_named(rules: u.CanonicalRules, url: str, named: tuple[str, ...]) -> None:
     """Each is tried alone."""
     assert acting(rules, url) == named
+
+
+def test_two_spellings_in_one_record_are_two_founds() -> None:
+    """The second one is known, and none is left over."""
+    life = history(job(), found(URL, URL + "#f"))
+    assert [event.detail["verdict"] for event in life.events if event.kind == "found"] == ["queued", "known"]
+
+
+def test_a_rewind_of_the_crawl_marks_what_it_took_back() -> None:
+    """The state is as if that had not been; it is told all the same."""
+    back = u.encode(u.UrlsRecord(epoch=1, rewind=u.Rewind(2)))
+    log = [job(), found(URL), done(URL, 1 << 16, http=200), back, job(epoch=1, rev=2)]
+    life = history(*log)
+    assert [(event.kind, event.offset, event.rewound) for event in life.events] == [
+        ("job", 0, False),
+        ("found", 1, False),
+        ("done", 2, True),
+        ("rewind", 3, False),
+        ("job", 4, False),
+    ]
+    assert [state.status for state in life.states()] == ["queued"]
+
+
+def test_a_job_that_begins_again_has_forgotten() -> None:
+    """Found once more, the URL is queued in the new epoch."""
+    fresh = u.encode(u.UrlsRecord(job="j", epoch=1, rewind=u.Rewind(0)))
+    log = [job(), found(URL), done(URL, 1 << 16, http=200), fresh]
+    assert history(*log).states() == []
+    again = history(*log, job(epoch=1, rev=2), u.encode(u.UrlsRecord(job="j", epoch=1, urls=[u.FoundUrl(URL)])))
+    assert [state.status for state in again.states()] == ["queued"]
+    assert "begins again in epoch 1" in told(again.events, "rewind")[0]
