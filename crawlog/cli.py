@@ -420,6 +420,96 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
     return outcome.FINISHED
 
 
+@cli.group(cls=_Commands)
+def dead() -> None:
+    """Dead letters: records that could not be handled. List, show, redrive and drop them."""
+
+
+def _choice_options(command: Command) -> Command:
+    """Which letters are meant."""
+    for option in (
+        click.option("--reason", metavar="TEXT", default="", help="Whose error holds this text."),
+        click.option("--job", metavar="NAME", default="", help="Of this job."),
+        click.option("--stage", metavar="STAGE", default="", help="Of this stage: frontier, parse, sink, control."),
+    ):
+        command = option(command)
+    return command
+
+
+@dead.command("list")
+@_choice_options
+@click.option("--limit", metavar="N", type=click.IntRange(1), default=50, help="The newest N (50).")
+@click.option("--all", "handled", is_flag=True, help="Those that were redriven or dropped, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a letter.")
+@_settings_options
+def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
+    """List the letters that are open: offset, time, stage, the record's place, error."""
+    from .dead import echo, listed
+    from .streams.letters import Choice
+
+    with _reachable_log(_settings(given)) as reached:
+        echo(listed(reached, Choice(stage, job, reason), limit, handled=handled, as_json=as_json))
+    return outcome.FINISHED
+
+
+@dead.command("show")
+@click.argument("offset", type=click.IntRange(0))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_settings_options
+def dead_show(offset: int, as_json: bool, **given: Any) -> int:
+    """Show one letter: headers, traceback, and the record as it was."""
+    from .dead import echo, shown
+
+    with _reachable_log(_settings(given)) as reached:
+        echo(shown(reached, offset, as_json=as_json))
+    return outcome.FINISHED
+
+
+def _letters_options(command: Command) -> Command:
+    """Which letters something is done with, and whether it is."""
+    for option in (
+        click.option("--execute", is_flag=True, help="Do it."),
+        click.option("--dry-run", is_flag=True, help="Say what would be done; the default."),
+        click.option("--all", "every", is_flag=True, help="All that are open, by the filters."),
+        click.argument("offsets", nargs=-1, type=click.IntRange(0), metavar="OFFSET…"),
+    ):
+        command = option(command)
+    return _choice_options(command)
+
+
+@dead.command("redrive")
+@_letters_options
+@_settings_options
+def dead_redrive(
+    offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
+) -> int:
+    """Send the records back to their topics, as they were, to be handled again."""
+    from .dead import check_choice, echo, redriven
+    from .streams.letters import Choice
+
+    check_choice(offsets, every=every)
+    with _reachable_log(_settings(given)) as reached:
+        choice = Choice(stage, job, reason, frozenset(offsets))
+        echo(redriven(reached, choice, execute=execute and not dry_run, report=_report))
+    return outcome.FINISHED
+
+
+@dead.command("drop")
+@_letters_options
+@_settings_options
+def dead_drop(
+    offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
+) -> int:
+    """Lay letters aside: they stay in the log, and are listed no more."""
+    from .dead import check_choice, dropped, echo
+    from .streams.letters import Choice
+
+    check_choice(offsets, every=every)
+    with _reachable_log(_settings(given)) as reached:
+        echo(dropped(reached, Choice(stage, job, reason, frozenset(offsets)), execute=execute and not dry_run))
+    return outcome.FINISHED
+
+
 @cli.command()
 @click.option("--group", metavar="GROUP", required=True, help="parse, sink, fetch, or one sink by its id or FILE.")
 @click.option("--to-earliest", is_flag=True, help="To the log's first record.")

@@ -1,10 +1,24 @@
 """crawl.dead: a record that could not be handled, as it was; why stands in the headers.
 
 Key and value are the failing record's own. Headers, all UTF-8: `topic`, `partition`, `offset` (where it was), `stage`
-(frontier, parse, sink, control), `job` when known, `error` (one line), `traceback` (may be empty).
+(frontier, parse, sink, control), `job` when known, `error` (one line), `traceback` (may be empty). After these come the
+record's own headers.
+
+Letters that were dealt with stay where they are: a *mark* on the same topic names them. It has the header `handled` and
+none of a letter's, so who counts letters by their headers does not count it.
 """
 
+from typing import Literal
+
 import msgspec
+
+VERSION = 1
+
+HANDLED = "handled"
+"""Name of the header that only marks have."""
+
+FIELDS = ("topic", "partition", "offset", "stage", "job", "error", "traceback")
+"""Names of a letter's own headers, in their order."""
 
 MAX_TRACEBACK = 8 * 1024
 """Characters of a traceback kept, the last ones: the cause stands at its end."""
@@ -35,6 +49,49 @@ class DeadLetter(msgspec.Struct, frozen=True):
             "traceback": self.traceback[-MAX_TRACEBACK:],
         }
         return [(name, text.encode("utf-8", "replace")) for name, text in fields.items()]
+
+
+class Mark(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """Letters that were dealt with.
+
+    Attributes:
+        handled: Their offsets in crawl.dead.
+        how: `redriven`: the records went back to their topics; `dropped`: they stay what they are.
+        to: Where each record went, as (partition, offset) of its own topic: a letter about that place is the next try.
+        at: UTC epoch seconds.
+    """
+
+    handled: list[int]
+    how: Literal["redriven", "dropped"]
+    to: list[tuple[int, int]] = []
+    at: float = 0.0
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        """What tells it from a letter."""
+        return [(HANDLED, self.how.encode())]
+
+
+_mark = msgspec.json.Decoder(Mark)
+_encoder = msgspec.json.Encoder()
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """The mark as JSON."""
+    return _encoder.encode(mark)
+
+
+def decode_mark(value: bytes | None) -> Mark:
+    """The mark in a record of crawl.dead that has the header `handled`.
+
+    Raises: ValueError: not JSON, not a mark, or of another version.
+    """
+    return _mark.decode(value or b"")
+
+
+def own_headers(headers: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """The headers that the failing record had itself: those behind the letter's."""
+    names = [name for name, _ in headers[: len(FIELDS)]]
+    return headers[len(FIELDS) :] if names == list(FIELDS) else []
 
 
 def from_headers(headers: dict[str, bytes], key: bytes | None, value: bytes | None) -> DeadLetter:

@@ -246,7 +246,7 @@ def test_help_and_version_need_no_client() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "up", "down", "status", "worker", "seed", "topics", "why", "replay", "doctor", "settings", "probe"],
+    ["run", "up", "down", "status", "worker", "seed", "topics", "why", "dead", "replay", "doctor", "settings", "probe"],
 )
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--help` on standard output, exit code 0."""

@@ -1,0 +1,124 @@
+"""The dead letters of a log: which are open, which were dealt with, and how often a record was tried. Pure.
+
+A fold of crawl.dead: letters add, marks close. A record that was redriven and failed again is a new letter about
+the place it was redriven to, so its tries are counted along the marks and no stage needs to know of them.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..schemas.dead import HANDLED, Mark, decode_mark, from_headers
+
+Headers = list[tuple[str, bytes]]
+
+
+class Letter(msgspec.Struct):
+    """A dead letter without its record.
+
+    Attributes:
+        offset, at: Its place and time in crawl.dead.
+        place: Where the failing record is: topic, partition, offset.
+        size_bytes: Of the record's value; None where only its place was kept.
+        tries: How often the record was handled in vain, redrives included.
+        handled: `redriven`, `dropped`, or empty while it is open.
+    """
+
+    offset: int
+    at: float
+    stage: str
+    job: str
+    place: tuple[str, int, int]
+    error: str
+    size_bytes: int | None = None
+    tries: int = 1
+    handled: str = ""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Which letters are meant; empty fields choose all.
+
+    Attributes:
+        reason: Part of the error's text, in any case.
+        offsets: Of these alone.
+    """
+
+    stage: str = ""
+    job: str = ""
+    reason: str = ""
+    offsets: frozenset[int] = frozenset()
+
+    def takes(self, letter: Letter) -> bool:
+        """Whether a letter is meant."""
+        return (
+            (not self.stage or letter.stage == self.stage)
+            and (not self.job or letter.job == self.job)
+            and self.reason.lower() in letter.error.lower()
+            and (not self.offsets or letter.offset in self.offsets)
+        )
+
+
+class Letters:
+    """All letters so far, by offset."""
+
+    def __init__(self) -> None:
+        self.all: dict[int, Letter] = {}
+        self._tries: dict[tuple[str, int, int], int] = {}
+
+    def take(self, offset: int, at: float, headers: Headers, value: bytes | None) -> None:
+        """One record of crawl.dead, whoever wrote it."""
+        named = dict(headers)
+        if HANDLED in named:
+            self._close(value)
+            return
+        found = from_headers(named, None, None)
+        place = (found.topic, found.partition, found.offset)
+        size_bytes = None if value is None else len(value)
+        tries = self._tries.get(place, 1)
+        self.all[offset] = Letter(offset, at, found.stage, found.job, place, found.error, size_bytes, tries)
+
+    def _close(self, value: bytes | None) -> None:
+        try:
+            mark = decode_mark(value)
+        except ValueError:
+            return  # garbage of another client closes nothing
+        for index, offset in enumerate(mark.handled):
+            letter = self.all.get(offset)
+            if letter is None:
+                continue
+            letter.handled = mark.how
+            if index < len(mark.to):
+                partition, to = mark.to[index]
+                place = (letter.place[0], partition, to)
+                self._tries[place] = max(self._tries.get(place, 1), letter.tries + 1)
+
+    def chosen(self, choice: Choice, *, handled: bool = False) -> list[Letter]:
+        """The letters meant, oldest first; those dealt with only on request."""
+        return [one for one in self.all.values() if (handled or not one.handled) and choice.takes(one)]
+
+
+def by_place(letters: Iterable[Letter]) -> list[list[Letter]]:
+    """Letters about one record together: a record that was read again, or is bad in two ways, has several."""
+    places: dict[tuple[str, int, int], list[Letter]] = {}
+    for letter in letters:
+        places.setdefault(letter.place, []).append(letter)
+    return list(places.values())
+
+
+def mark(groups: list[list[Letter]], how: str, to: list[tuple[int, int]], at: float) -> Mark:
+    """The mark that closes groups of letters.
+
+    Args:
+        to: Where each group's record went; empty when they went nowhere.
+    """
+    offsets = [letter.offset for group in groups for letter in group]
+    places = [place for group, place in zip(groups, to, strict=True) for _ in group] if to else []
+    return Mark(offsets, "redriven" if how == "redriven" else "dropped", places, at)
+
+
+def refusal(letter: Letter, topics: Iterable[str]) -> str:
+    """Why a letter's record cannot go back to its topic; empty when it can."""
+    topic, partition, offset = letter.place
+    if topic not in topics:
+        return f"it names no topic of this crawl: {topic!r:.80}"
+    return "" if partition >= 0 and offset >= 0 else "it does not say where its record was"

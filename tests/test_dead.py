@@ -1,0 +1,172 @@
+"""`crawlog dead`: what is open, what goes back, and what a letter's next try is."""
+
+import json
+
+import pytest
+
+from crawlog import dead as command
+from crawlog.schemas import dead, pages
+from crawlog.schemas import urls as u
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.kafka import bounds, read
+from crawlog.streams.letters import Choice, Letter, Letters, by_place, mark, refusal
+from crawlog.streams.producer import Producer
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics, ensure
+
+AT = 1_700_000_000.0
+
+
+def letter(
+    offset: int, *, partition: int = 0, stage: str = "parse", error: str = "ValueError: no", job: str = "j"
+) -> dead.DeadLetter:
+    """A letter about a page."""
+    return dead.DeadLetter("crawl.pages", partition, offset, stage, error, None, b"x", job)
+
+
+def letters(*records: dead.DeadLetter | dead.Mark) -> Letters:
+    """What a log of these records comes to."""
+    log = Letters()
+    for offset, record in enumerate(records):
+        value = dead.encode_mark(record) if isinstance(record, dead.Mark) else record.value
+        log.take(offset, AT, record.headers(), value)
+    return log
+
+
+def test_letters_are_open_until_a_mark_names_them() -> None:
+    """Those dealt with are shown on request, with how."""
+    log = letters(letter(1), letter(2), dead.Mark([0], "dropped"))
+    assert [one.offset for one in log.chosen(Choice())] == [1]
+    assert [one.handled for one in log.chosen(Choice(), handled=True)] == ["dropped", ""]
+
+
+def test_a_redriven_record_that_fails_again_is_its_second_try() -> None:
+    """Counted along the places that it was sent to, again and again."""
+    log = letters(
+        letter(1),
+        dead.Mark([0], "redriven", [(0, 7)]),
+        letter(7),
+        dead.Mark([2], "redriven", [(0, 9)]),
+        letter(9),
+        letter(8),
+    )
+    assert [one.tries for one in log.all.values()] == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("choice", "offsets"),
+    [
+        (Choice(), [0, 1, 2]),
+        (Choice(stage="sink"), [1]),
+        (Choice(job="k"), [2]),
+        (Choice(reason="valueERROR"), [0, 2]),
+        (Choice(offsets=frozenset({1, 2}), job="k"), [2]),
+    ],
+)
+def test_letters_are_chosen(choice: Choice, offsets: list[int]) -> None:
+    """By stage, job, part of the error, offset; all of them together."""
+    log = letters(letter(1), letter(2, stage="sink", error="KeyError: 1"), letter(3, job="k"))
+    assert [one.offset for one in log.chosen(choice)] == offsets
+
+
+def test_letters_about_one_record_go_together() -> None:
+    """It goes back once, and all of them are closed."""
+    groups = by_place(letters(letter(1), letter(2), letter(1, error="again")).all.values())
+    assert [[one.offset for one in group] for group in groups] == [[0, 2], [1]]
+    assert mark(groups, "redriven", [(0, 5), (0, 6)], AT) == dead.Mark(
+        [0, 2, 1], "redriven", [(0, 5), (0, 5), (0, 6)], AT
+    )
+
+
+@pytest.mark.parametrize("place", [("", -1, -1), ("elsewhere", 0, 0), ("crawl.pages", -1, 3)])
+def test_a_letter_that_names_no_place_stays(place: tuple[str, int, int]) -> None:
+    """Anyone may write to crawl.dead."""
+    assert refusal(Letter(0, AT, "", "", place, ""), ["crawl.pages"])
+
+
+def test_garbage_closes_nothing() -> None:
+    """A mark of another client that is none."""
+    log = letters(letter(1))
+    log.take(1, AT, [(dead.HANDLED, b"redriven")], b"{")
+    assert len(log.chosen(Choice())) == 1
+
+
+def test_a_record_keeps_its_own_headers() -> None:
+    """They stand behind the letter's, even where they have the same names."""
+    own = [("topic", b"mine"), ("crawlog", b"{}")]
+    assert dead.own_headers(letter(1).headers() + own) == own
+    assert dead.own_headers(own) == []
+
+
+@pytest.fixture
+def log(cluster: Settings) -> tuple[Settings, Producer, Topics]:
+    """Topics with two pages, of which one was buried with its body, the other without."""
+    ensure(cluster)
+    names = Topics(cluster.kafka.prefix)
+    producer = Producer(cluster, "test")
+    header = [(pages.HEADER, pages.encode(pages.PageMeta("http://a.example/", "j")))]
+    for page in (b"small", b"large"):
+        producer.send(names.pages, page, key=b"a.example", partition=3, headers=header)
+    bodies: list[tuple[int, bytes | None]] = [(0, b"small"), (1, None)]
+    for offset, body in bodies:
+        said = dead.DeadLetter(names.pages, 3, offset, "parse", "ValueError: no", job="j", traceback="Traceback …")
+        producer.send(names.dead, body, key=b"a.example", partition=0, headers=said.headers() + header)
+    bad = dead.DeadLetter(names.urls, 2, 5, "frontier", "does not decode")
+    producer.send(names.dead, b"\xff{", partition=0, headers=bad.headers())
+    producer.flush(10)
+    return cluster, producer, names
+
+
+@pytest.mark.broker
+def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) -> None:
+    """Key, headers and partition, a body that was too large from its own place; once, and not again."""
+    settings, producer, names = log
+    assert len(command.listed(settings, Choice(), 9, handled=False, as_json=True)) == 3
+    planned = command.redriven(settings, Choice(stage="parse"), execute=False, report=pytest.fail)
+    assert planned[-1].endswith("--execute sends them")
+    command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
+    again = list(read(settings, names.pages, 3, 2, bounds(settings, names.pages, [3])[3][1]))
+    assert [(one.key(), one.value(), one.headers()) for one in again] == [
+        (one.key(), one.value(), one.headers()) for one in read(settings, names.pages, 3, 0, 2)
+    ]
+    command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
+    assert bounds(settings, names.pages, [3])[3] == (0, 4)
+
+    failed_again = dead.DeadLetter(names.pages, 3, 2, "parse", "ValueError: no", job="j")
+    producer.send(names.dead, b"small", partition=0, headers=failed_again.headers())
+    producer.flush(10)
+    one = json.loads(command.listed(settings, Choice(job="j"), 9, handled=False, as_json=True)[0])
+    assert (one["record_offset"], one["tries"]) == (2, 2)
+
+    command.dropped(settings, Choice(), execute=True)
+    assert command.listed(settings, Choice(), 9, handled=False, as_json=True) == []
+    counted = [record for record in read(settings, names.dead, 0, 0, 99) if ("job", b"j") in (record.headers() or ())]
+    assert len(counted) == 3  # marks are no letters of the job, so its exit code does not count them
+
+
+@pytest.mark.broker
+def test_a_letter_is_shown_with_all_it_has(log: tuple[Settings, Producer, Topics]) -> None:
+    """For people and for programs; bytes that are no text too."""
+    settings, _, _ = log
+    lines = command.shown(settings, 0, as_json=False)
+    assert "Traceback …" in lines
+    assert "small" in lines[-1]
+    assert json.loads(command.shown(settings, 2, as_json=True)[0])["value"] == "\ufffd{"
+    with pytest.raises(Misconfigured, match="no letter 9"):
+        command.shown(settings, 9, as_json=False)
+    with pytest.raises(Misconfigured, match="no letter at 9"):
+        command.redriven(settings, Choice(offsets=frozenset({9})), execute=False, report=pytest.fail)
+
+
+def test_it_must_be_said_which_letters() -> None:
+    """By offset or all, not both."""
+    for offsets, every in (((), False), ((1,), True)):
+        with pytest.raises(Misconfigured, match="--all"):
+            command.check_choice(offsets, every=every)
+
+
+def test_a_mark_is_no_other_record() -> None:
+    """It says what it is by its fields, too."""
+    assert dead.decode_mark(dead.encode_mark(dead.Mark([1], "dropped"))) == dead.Mark([1], "dropped")
+    with pytest.raises(ValueError, match="handled"):
+        dead.decode_mark(u.encode(u.UrlsRecord(job="j", urls=[])))
