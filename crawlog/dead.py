@@ -240,7 +240,8 @@ def _numbers(group: list[Letter]) -> str:
 
 
 def _headers(record: "Message") -> list[tuple[str, bytes]]:
-    return [(str(name), value if isinstance(value, bytes) else b"") for name, value in record.headers() or ()]
+    named: list[tuple[str, bytes | None]] = list(record.headers() or ())  # type: ignore[arg-type]  # pairs, never a dict
+    return [(name, value or b"") for name, value in named]
 
 
 def _at(record: "Message") -> float:
