@@ -9,9 +9,9 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -27,13 +27,17 @@ from crawlog.streams.frontier import Host, RobotsTask, Task
 from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.robots import RobotsRules
+from crawlog.streams.suspects import Suspects
 
 from . import frontier
 from .frontier import Stage
 from .http import REDIRECTS, Answer, Client, LeaseLost
 from .pages import LOOK_S, PagesLog
+from .turns import Turns
 
 log = structlog.get_logger()
+
+A = TypeVar("A")
 
 DONE_LINGER_S = 0.005
 """How long a done waits for others of its partition."""
@@ -52,6 +56,9 @@ ADDRESS_BUSY_S = 0.05
 
 UNREACHABLE_TTL_S = 300.0
 """How long a host whose robots.txt could not be read is not asked again."""
+
+CRASH_LOOP = "crash_loop"
+"""The reason of a URL that ended its worker again and again, the last time while nothing else was asked for."""
 
 BLOCKED = "control block"
 """The rule that a done names whose host the operator has blocked."""
@@ -145,6 +152,11 @@ class Fetcher:
         self._held = False
         self._asking_rules = 0
         self._at_address: Counter[str] = Counter()
+        self._turns = Turns()
+        self.suspects = Suspects(
+            settings.run.data / "suspects" / stage.app.worker_name, slots=settings.fetch.concurrency
+        )
+        stage.app.watchdog.on_blocked = self.suspects.blame
         stage.wake = self._wake.set
         stage.drain = self.drain
         stage.abort = self.abort
@@ -160,6 +172,7 @@ class Fetcher:
                 self._wake.clear()
                 await self._rest(has_more=not self._dispatch())
         finally:
+            self.suspects.close()
             await self.client.close()
 
     def _dispatch(self) -> bool:
@@ -223,6 +236,8 @@ class Fetcher:
             return
 
     def _release(self, task: Task) -> None:
+        if not self.suspects.is_calm:
+            self.suspects.release(task.row.url)  # one that was given up: its done is in the log
         self.places.discard(task)
         self._wake.set()
         self._freed.set()
@@ -262,22 +277,11 @@ class Fetcher:
         """Fetch one URL; ends as a page and a done, as a done, or aborted without a trace."""
         host = task.host
         url = task.row.url
-        if host.orders.blocked:
+        if self._needs_no_request(task):
             self.frontier.unsent(host)
-            self.dones.add(task, self._result(task, "refused", reason="control", rule=BLOCKED))
             return
-        if self.settings.robots.obey and host.rules is not None:
-            if host.unreachable:
-                self.frontier.unsent(host)
-                self._failed(task, f"robots_unreachable: {host.unreachable}")
-                return
-            allowed, rule = host.rules.allowed(url, self.settings.robots.token)
-            if not allowed:
-                self.frontier.unsent(host)
-                self.dones.add(task, self._result(task, "refused", reason="robots", rule=rule))
-                return
         try:
-            answer = await self._ask(url, host)
+            answer = await self._noted(url, partial(self._ask, url, host))
         except BaseException as error:
             self.frontier.finished(host)
             self.frontier.back(task)
@@ -292,6 +296,38 @@ class Fetcher:
             return
         crash.point("fetch.answered")
         self._answered(task, answer)
+
+    def _needs_no_request(self, task: Task) -> bool:
+        """Whether its done is known, and on its way, without asking the web."""
+        host, url = task.host, task.row.url
+        if host.orders.blocked:
+            self.dones.add(task, self._result(task, "refused", reason="control", rule=BLOCKED))
+            return True
+        if self.settings.robots.obey and host.rules is not None:
+            if host.unreachable:
+                self._failed(task, f"robots_unreachable: {host.unreachable}")
+                return True
+            allowed, rule = host.rules.allowed(url, self.settings.robots.token)
+            if not allowed:
+                self.dones.add(task, self._result(task, "refused", reason="robots", rule=rule))
+                return True
+        if self.suspects.verdict(url) == "give_up":
+            log.error("crash_loop", url=url, then="failed without another try")
+            self._failed(task, CRASH_LOOP)
+            return True
+        return False
+
+    async def _noted(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
+        """Ask with the URL on record, so that what ends this process is known; what did so before is asked alone."""
+        suspects = self.suspects
+        turn = None if suspects.is_calm else await self._turns.take(alone=suspects.verdict(url) == "alone")
+        suspects.touch(url)
+        try:
+            return await ask()
+        finally:
+            suspects.release(url)
+            if turn is not None:
+                turn()
 
     async def _ask(self, url: str, host: Host) -> Answer | None:
         """The answer; None when as many requests as `politeness.per_ip` allows are under way to the host's address."""
@@ -428,8 +464,14 @@ class Fetcher:
             self._use(host, cached, cached.fetched_at + self.settings.robots.ttl_s - time.time())
             self.frontier.unsent(host)
             return
+        url = f"{host.key}/robots.txt"
+        if self.suspects.verdict(url) == "give_up":
+            log.error("crash_loop", url=url, then="nothing of its host is asked for")
+            self._unreachable(host, CRASH_LOOP)
+            self.frontier.unsent(host)
+            return
         try:
-            answer = await self._robots_answer(f"{host.key}/robots.txt")
+            answer = await self._noted(url, partial(self._robots_answer, url))
         except BaseException as error:
             self.frontier.finished(host)
             if isinstance(error, LeaseLost):

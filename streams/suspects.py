@@ -117,6 +117,11 @@ class Suspects:
         deaths = self._rows.get(_hash(key))
         return "normal" if deaths is None else judge(deaths, self._limit)
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing is held against anyone."""
+        return not self._rows
+
     def blame(self, why: str) -> None:
         """This process is about to end through a fault of what it holds."""
         if self._text >= 0:
@@ -163,6 +168,8 @@ class Suspects:
             return
         text = stored[end : end + _TEXT_BYTES].decode(errors="replace").strip()
         crash = bool(text) or _oom_kills() > oom_kills
+        if not crash and self._limit is None:
+            return
         for key in held:
             self._rows[key] = self._rows.get(key, Deaths()).after(crash=crash, alone=len(held) == 1)
         self._trim()

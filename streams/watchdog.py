@@ -22,6 +22,8 @@ from .lease import boottime
 from .member import LIBRARY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .app import CrawlApp
 
 log = structlog.get_logger()
@@ -57,6 +59,8 @@ class Watchdog(Service):
         self._beats = 0
         self._assigned = False
         self._loop_at = 0.0
+        self.on_blocked: Callable[[str], None] = lambda _why: None
+        """Told, in a thread, before a worker whose event loop stands still is ended: what it holds may be the cause."""
 
     def beat(self) -> None:
         """Something moved, or waits for a reason of its own."""
@@ -128,6 +132,7 @@ class Watchdog(Service):
             if still_s > self.stuck_s and not self.should_stop:
                 frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
                 where = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
+                self.on_blocked(f"loop_blocked at {where}")
                 self.end("loop_blocked", after_s=round(still_s), at=where)
 
     def end(self, why: str, **fields: object) -> None:

@@ -205,7 +205,7 @@ async def running(
         crawl=changed(Settings(), changes),
         worker_name="fetch-0",
         lease=SimpleNamespace(held=lambda _now: True),
-        watchdog=SimpleNamespace(beat=lambda: None),
+        watchdog=SimpleNamespace(beat=lambda: None, on_blocked=None),
         positions=SimpleNamespace(done=lambda *_: None),
     )
     monkeypatch.setattr(frontier, "Producer", Log)

@@ -1,11 +1,14 @@
 """The fetch service: how many requests at a time, to whom, and what becomes of them."""
 
 import asyncio
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from crawlog.streams.suspects import Deaths, _hash
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fetching import Web, running  # a helper beside the tests
@@ -122,3 +125,98 @@ async def test_a_drain_gives_back_what_takes_too_long(tmp_path: Path, monkeypatc
         assert time.monotonic() - began < 1.0
         assert sorted(world.became()) == hosts(4)[1:]
         assert not world.fetcher.places
+
+
+# Crash loops
+
+DYING = """
+import asyncio, ctypes, os, sys
+from pathlib import Path
+import pytest
+from fetching import Web, running
+
+def before(url):
+    if url == "http://host3.com/x":
+        HOW
+
+async def main(folder):
+    web = Web({"any": 0.02}, before=before)
+    with pytest.MonkeyPatch.context() as patch:
+        async with running(Path(folder), patch, web) as world:
+            urls = [f"http://host{n}.com/x" for n in range(8)]
+            world.find(*urls)
+            await world.all_done(*urls)
+            print(world.became()["http://host3.com/x"], len(web.ended), web.most)
+
+asyncio.run(main(sys.argv[1]))
+"""
+"""A worker that asks for eight URLs, one of which ends it."""
+
+
+def lives(folder: Path, how: str, most: int) -> list[str]:
+    """What the worker says in each of its lives, until it gets through; its state is a new one each time."""
+    said: list[str] = []
+    for life in range(most):
+        data = folder / "data"
+        run = subprocess.run(
+            [sys.executable, "-c", DYING.replace("HOW", how), data],
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        said.append(run.stdout.splitlines()[-1] if run.stdout else "")
+        if run.returncode == 0:
+            break
+        (data / "state").rename(folder / f"state{life}")
+    return said
+
+
+def test_a_url_that_ends_its_worker_is_given_up_when_it_did_so_alone(tmp_path: Path) -> None:
+    """Twice among others, once by itself, then it is a failure with a reason; the others are fetched."""
+    *deaths, end = lives(tmp_path, "ctypes.string_at(0)", 6)
+    assert len(deaths) == 3
+    assert "('failed', 'crash_loop', '') 7" in end
+
+
+def test_kills_from_outside_never_give_a_url_up(tmp_path: Path) -> None:
+    """Even if it is held at each of them, and nothing is slower for it."""
+    assert lives(tmp_path, "os.kill(os.getpid(), 9)", 4)[-1] == ""
+    [end] = lives(tmp_path, "None", 1)
+    assert "('fetched', '', '') 8 8" in end
+
+
+async def test_what_is_suspected_is_asked_for_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And found innocent; all others then go on together."""
+    urls = hosts(12)
+    web = Web({"any": 0.02})
+    beside: dict[str, int] = {}
+
+    def look(url: str) -> None:
+        beside[url] = len(web.under_way) - 1
+
+    web.before = look
+    suspected = {_hash(url): Deaths(2, 0) for url in urls[:4]}
+    monkeypatch.setattr("crawlog.streams.suspects.Suspects._learn", lambda self, _stored: self._rows.update(suspected))
+    path = tmp_path / "suspects" / "fetch-0"
+    path.parent.mkdir()
+    path.touch()
+    async with running(tmp_path, monkeypatch, web) as world:
+        assert not world.fetcher.suspects.is_calm
+        world.find(*urls)
+        await world.all_done(*urls)
+        assert world.fetcher.suspects.is_calm
+    assert [beside[url] for url in urls[:4]] == [0] * 4
+    assert max(beside.values()) > 1
+
+
+async def test_robots_txt_that_ends_its_worker_closes_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the host is asked for; each of its URLs is a failure with the reason."""
+    rules = "http://host0.com:80/robots.txt"
+    dead = {_hash(rules): Deaths(3, 0, alone=True)}
+    monkeypatch.setattr("crawlog.streams.suspects.Suspects._learn", lambda self, _stored: self._rows.update(dead))
+    path = tmp_path / "suspects" / "fetch-0"
+    path.parent.mkdir()
+    path.touch()
+    async with running(tmp_path, monkeypatch, robots__obey=True) as world:
+        world.find(*hosts(2))
+        await world.all_done(*hosts(2))
+        assert world.became()[hosts(1)[0]][:2] == ("failed", "robots_unreachable: crash_loop")
+        assert rules not in {url for _, url in world.web.asked}
