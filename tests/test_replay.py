@@ -131,7 +131,7 @@ def test_a_live_group_is_waited_for_and_not_moved(
     run = cluster.run.model_copy(update={"data": tmp_path})
     kafka = cluster.kafka.model_copy(update={"session_timeout_s": 1.0})
     settings = cluster.model_copy(update={"run": run, "kafka": kafka})
-    member = Consumer(kafka_config(settings) | {"group.id": "crawlog-parse", "client.id": "parse-7"})  # type: ignore[arg-type]
+    member = Consumer(kafka_config(settings) | {"group.id": "crawlog-parse", "client.id": "parse-7"})
     member.subscribe([topic])
     while not member.assignment():
         member.poll(0.1)
