@@ -33,6 +33,7 @@ from . import frontier
 from .frontier import Stage
 from .http import REDIRECTS, Answer, Client, LeaseLost
 from .pages import LOOK_S, PagesLog
+from .snapshots import Snapshotter
 from .turns import Turns
 
 log = structlog.get_logger()
@@ -549,6 +550,8 @@ class Fetcher:
 
 def attach(app: CrawlApp) -> None:
     """Make an app the fetch stage: the frontier, and the service beside it. When a task fails, so does the worker."""
-    fetcher = Fetcher(frontier.attach(app))
+    stage = frontier.attach(app)
+    app.task(Snapshotter(stage).run)
+    fetcher = Fetcher(stage)
     app.task(fetcher.run)
     app.task(fetcher.watch_pages)

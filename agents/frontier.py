@@ -33,6 +33,7 @@ from crawlog.streams.frontier import Frontier
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
+from crawlog.streams.snapshot import Snapshots
 
 from .control import Obedience, follow
 
@@ -117,7 +118,7 @@ class Stage:
             await self.drain()
         crash.point("revoke.drained")
         for number in sorted(self.live):
-            self._checkpoint(self.live[number])
+            self.checkpoint(self.live[number])
         crash.point("revoke.checkpointed")
         self._close()
         crash.point("revoke.closed")
@@ -239,7 +240,7 @@ class Stage:
         if effects.forward or effects.dead:
             self._send(number, offset, key, value, effects)
         if partition.changes >= self.settings.state.checkpoint_changes:
-            self._checkpoint(partition)
+            self.checkpoint(partition)
 
     def _fill_gap(self, number: int, offset: int) -> None:
         log.info("gap", partition=number, state=self.live[number].offset, record=offset)
@@ -271,7 +272,13 @@ class Stage:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def _checkpoint(self, partition: store.Partition) -> None:
+    @property
+    def snapshots(self) -> Snapshots | None:
+        """Where snapshots of this log are kept, if anywhere."""
+        return self._states.snapshots
+
+    def checkpoint(self, partition: store.Partition) -> None:
+        """Write what was folded since the last one, unless what it led to is not in the log yet."""
         if self._undelivered.get(partition.number, 0):
             return
         try:
@@ -289,7 +296,7 @@ class Stage:
         while not self._stopping.is_set():
             await asyncio.sleep(self.settings.state.checkpoint_s)
             for partition in list(self.live.values()):
-                self._checkpoint(partition)
+                self.checkpoint(partition)
             rounds += 1
             if rounds % SIZE_WINDOWS_EVERY == 0:
                 self.frontier.size_windows()

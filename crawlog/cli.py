@@ -384,6 +384,18 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
 
 
 @cli.command()
+@click.argument("action", type=click.Choice(("make", "list")), default="make")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a snapshot.")
+@_settings_options
+def snapshot(action: str, as_json: bool, **given: Any) -> int:
+    """Copy the states to where `snapshots.to` says, now, or list the copies; workers may be running."""
+    from .snapshot import snapshot as snapshots
+
+    with _reachable_log(_settings(given)) as reached:
+        return snapshots(reached, action, as_json=as_json, say=click.echo, report=_report)
+
+
+@cli.command()
 @click.option("--rows", metavar="N", is_flag=False, flag_value=20, default=0, type=click.IntRange(0),
               help="Name the first N rows of a partition that differ (20).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a partition.")

@@ -27,6 +27,7 @@ from .domain import Places
 from .kafka import LogIdentity, identity
 from .restore import Interrupted
 from .settings import Settings
+from .snapshot import Snapshots, store_of
 from .store import Database, Memory, Partition, StateLocked, fold_version
 from .topics import partitions
 
@@ -46,10 +47,12 @@ class States:
 
     Attributes:
         places: Where URLs belong, once `ask` was called.
+        snapshots: Those of this log, once `ask` was called and if a place for them is set.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self.places: Places | None = None
+        self.snapshots: Snapshots | None = None
         self._settings = settings
         self._topic = topic
         self._folder = Path(settings.run.data) / "state"
@@ -63,6 +66,9 @@ class States:
         """
         self._log = identity(self._settings, self._topic)
         self.places = Places(partitions(self._settings))
+        kept = self._settings.snapshots
+        if kept.to:
+            self.snapshots = Snapshots(store_of(kept.to), self._log, kept.keep, kept.rewind_h)
 
     def open(self, number: int, interrupt: threading.Event) -> Partition:
         """The state of a partition, ready to be folded on.
@@ -79,12 +85,15 @@ class States:
         while True:
             try:
                 cached = self._settings.state.cached_pages
-                return Partition(path, number, self.places, self._log, self._memory, cached)
+                state = Partition(path, number, self.places, self._log, self._memory, cached, self.snapshots)
             except StateLocked:
                 if interrupt.wait(LOCK_AGAIN_S):
                     raise Interrupted from None
                 if time.monotonic() > until:
                     path = self._copied(path, number)
+            else:
+                state.leap(low=state.offset + 1)
+                return state
 
     def _see_space(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

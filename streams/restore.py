@@ -119,11 +119,12 @@ class Restorer:
         while True:
             consumer = Consumer(self._config)
             try:
-                ends_here = ends or self._prepare(consumer, by_number)
+                bounds = {number: self._bounds(consumer, number) for number in by_number}
+                ends_here = ends or self._prepare(by_number, bounds)
                 reading = _Reading(self._topic, consumer, by_number, ends_here, handle)
-                reading.read(after, interrupt or threading.Event())
+                reading.read(after, interrupt or threading.Event(), {n: low for n, (low, _) in bounds.items()})
             except _AnotherLog as error:
-                error.partition.rebuild(str(error))
+                error.partition.rebuild(str(error), high=error.partition.offset - 1)
             except _Rewound as error:
                 log.info("rewound", partition=error.partition.number, start=error.skip.start, record=error.skip.end)
                 error.partition.rewind(error.skip)
@@ -138,14 +139,16 @@ class Restorer:
         except KafkaException as error:
             raise EngineError(f"{self._topic}[{number}]: {error.args[0]}") from error
 
-    def _prepare(self, consumer: Consumer, partitions: dict[int, Partition]) -> dict[int, int]:
+    @staticmethod
+    def _prepare(partitions: dict[int, Partition], bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
         """The log's ends; states that do not fit between its start and its end are mended."""
         ends = {}
         for number, partition in partitions.items():
-            low, ends[number] = self._bounds(consumer, number)
+            low, ends[number] = bounds[number]
             if partition.offset > ends[number]:
-                partition.rebuild(f"it is at offset {partition.offset}, the log ends at {ends[number]}")
-            if partition.offset < low:
+                why = f"it is at offset {partition.offset}, the log ends at {ends[number]}"
+                partition.rebuild(why, high=ends[number])
+            if partition.offset < low and not partition.leap(low, ends[number]):
                 log.error("records_gone", partition=number, missing=f"{partition.offset}..{low - 1}", log_starts=low)
                 partition.skip_to(low)
         return ends
@@ -167,8 +170,13 @@ class _Reading:
         self._handle = handle
         self.folded = dict.fromkeys(partitions, 0)
 
-    def read(self, after: After, interrupt: threading.Event) -> None:
-        begin = {n: p.offset - 1 if p.last_hash else p.offset for n, p in self._partitions.items()}
+    def read(self, after: After, interrupt: threading.Event, lows: dict[int, int]) -> None:
+        begin = {
+            number: partition.offset - 1
+            if partition.last_hash and partition.offset > lows[number]
+            else partition.offset
+            for number, partition in self._partitions.items()
+        }
         left = {n for n in self._partitions if begin[n] < self._ends[n]}
         if left:
             self._consumer.assign([TopicPartition(self._topic, n, begin[n]) for n in left])

@@ -284,6 +284,21 @@ class State(Section):
     """Bloom pages held in memory, all partitions together; 4 KiB each at most."""
 
 
+class Snapshots(Section):
+    """Copies of the state, from which a restore begins where the state is lost."""
+
+    to: str = ""
+    """Folder, or URL that fsspec opens (`s3://bucket/path`; needs the extra `snapshots`); empty for none."""
+    every_s: NotNegative = 3600.0
+    """Time between two snapshots of a partition, seconds; 0 for only those that `crawlog snapshot` makes."""
+    keep: Count = 2
+    """Newest snapshots of a partition that are kept."""
+    rewind_h: NotNegative = 0.0
+    """So far back the newest snapshot of each hour is kept too, for rewinds to begin at, hours."""
+    trim_log: bool = False
+    """Whether crawl.urls is trimmed up to the oldest snapshot kept: `why`, and rewinds further back, are gone."""
+
+
 class Log(Section):
     """What workers say, and what the topics hold."""
 

@@ -34,6 +34,7 @@ from .sections import (
     Run,
     Scope,
     Sitemaps,
+    Snapshots,
     Spider,
     State,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "Scope",
     "Settings",
     "Sitemaps",
+    "Snapshots",
     "Sources",
     "Spider",
     "State",
@@ -102,6 +104,7 @@ class Settings(BaseSettings):
     dedup: Dedup = Dedup()
     frontier: Frontier = Frontier()
     state: State = State()
+    snapshots: Snapshots = Snapshots()
     log: Log = Log()
     parse: Parse = Parse()
     spider: Spider = Spider()

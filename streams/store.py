@@ -29,6 +29,7 @@ from .domain import Places
 from .errors import CrawlError, Misconfigured
 from .fold import FOLD_VERSION, Effects, Fold, effective
 from .kafka import LogIdentity
+from .snapshot import Damaged, Snapshots, fitting
 
 log = structlog.get_logger()
 
@@ -186,6 +187,11 @@ class Database:
         """Remember a value that may be lost."""
         self._cache[key] = value
 
+    @property
+    def raw(self) -> Rdict:
+        """RocksDB itself, to be frozen."""
+        return self._db
+
     def close(self) -> None:
         """Release the database and its lock."""
         del self._get
@@ -199,16 +205,25 @@ class Partition:
     Args:
         path: The database's folder.
         identity: The log to be folded; a state of another one is thrown away and rebuilt.
+        snapshots: Where a state that is thrown away may begin again, if not from offset 0.
 
     Raises:
         Misconfigured: The state was written by another version of crawlog.
         StateLocked: Another process holds it.
     """
 
-    def __init__(
-        self, path: Path, number: int, places: Places, identity: LogIdentity, memory: Memory, cached_pages: int
+    def __init__(  # what a state is, where it lies, and what it may use
+        self,
+        path: Path,
+        number: int,
+        places: Places,
+        identity: LogIdentity,
+        memory: Memory,
+        cached_pages: int,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self.number = number
+        self._snapshots = snapshots
         self.identity = identity
         self._path = path
         self._places = places
@@ -264,17 +279,46 @@ class Partition:
         same = (meta.cluster, meta.topic, meta.partition) == (self.identity.cluster, self.identity.topic, self.number)
         return meta if same else None
 
-    def rebuild(self, why: str, skipped: tuple[r.Skip, ...] = ()) -> None:
-        """Throw the state away, to be folded again from offset 0.
+    def rebuild(self, why: str, skipped: tuple[r.Skip, ...] = (), high: int | None = None) -> None:
+        """Throw the state away, to be folded again from a snapshot, or from offset 0.
 
         Args:
             skipped: What rewinds take back; they need not be found again.
+            high: The highest offset that a snapshot may have; None for any.
         """
         log.warning("state_rebuilt", partition=self.number, why=why)
-        self.db.close()
-        shutil.rmtree(self._path, ignore_errors=True)
-        self.db = Database(self._path, self._memory)
-        self._start(None, skipped)
+        if not self.leap(high=high, skipped=skipped or None):
+            self.db.close()
+            shutil.rmtree(self._path, ignore_errors=True)
+            self.db = Database(self._path, self._memory)
+            self._start(None, skipped)
+
+    def leap(self, low: int = 0, high: int | None = None, skipped: tuple[r.Skip, ...] | None = None) -> bool:
+        """Put the snapshot with the highest fitting offset in the place of this state, if there is one.
+
+        Args:
+            low: The lowest offset of use.
+            high: The highest one; None for any.
+            skipped: What rewinds take back, where that is known.
+        """
+        found = self._snapshots.of(self.number) if self._snapshots else []
+        for one in fitting(found, fold_version(), low=low, high=high, skipped=skipped):
+            assert self._snapshots is not None
+            fresh = self._path.with_name(f"{self._path.name}.snapshot")
+            shutil.rmtree(fresh, ignore_errors=True)
+            try:
+                self._snapshots.fetch(one, fresh)
+            except Damaged as error:
+                log.warning("snapshot_damaged", partition=self.number, offset=one.offset, error=str(error))
+                continue
+            self.db.close()
+            shutil.rmtree(self._path, ignore_errors=True)
+            fresh.rename(self._path)
+            self.db = Database(self._path, self._memory)
+            log.info("snapshot_taken", partition=self.number, offset=one.offset)
+            self._start(one.meta, skipped or ())
+            return True
+        return False
 
     def rewind(self, skip: r.Skip) -> None:
         """Go back to before a range that a record takes back: the log is to be folded again from the state's offset.

@@ -23,6 +23,7 @@ from .domain import Places
 from .kafka import LogIdentity, bounds, identity
 from .restore import Restorer, restore_changes
 from .settings import Settings
+from .snapshot import Snapshots, store_of
 from .store import Database, Memory, Partition, fold_version
 from .topics import Topics, partitions
 
@@ -75,19 +76,24 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
     with _scratch(state.parent) as scratch, ExitStack() as opened:
         memory = Memory(settings.state.memory_mb)
         kept: dict[int, Kept] = {}
-        for one in _kept(state, scratch / "kept", memory):
-            opened.enter_context(closing(one))
-            if one.number not in kept or one.offset > kept[one.number].offset:
-                kept[one.number] = one  # of several copies the next owner takes this one too
+        for copy in _kept(state, scratch / "kept", memory):
+            opened.enter_context(closing(copy))
+            if copy.number not in kept or copy.offset > kept[copy.number].offset:
+                kept[copy.number] = copy  # of several copies the next owner takes this one too
         limits = bounds(settings, names.urls, sorted(kept))
-        verdicts = {number: one.misfit(log, *limits[number]) for number, one in kept.items()}
-        again = [
-            opened.enter_context(
-                closing(Partition(scratch / str(n), n, places, log, memory, settings.state.cached_pages))
-            )
-            for n, misfit in verdicts.items()
-            if misfit is None
-        ]
+        verdicts = {number: one.misfit(log, limits[number][1]) for number, one in kept.items()}
+        snapshots = Snapshots(store_of(settings.snapshots.to), log) if settings.snapshots.to else None
+        again = []
+        for number in [number for number, misfit in verdicts.items() if misfit is None]:
+            low = limits[number][0]
+            cached, begin = settings.state.cached_pages, snapshots if low else None
+            one = Partition(scratch / str(number), number, places, log, memory, cached, begin)
+            opened.enter_context(closing(one))
+            if low and not one.leap(low, kept[number].offset):
+                reason = f"not to be folded again: the log starts at {low}, and no snapshot goes on from there"
+                verdicts[number] = Verdict(number, kept[number].offset, reason=reason)
+            else:
+                again.append(one)
         folded = _fold(Restorer(settings, names.urls), again, kept, settings.state.checkpoint_changes)
         for partition in again:
             number = partition.number
@@ -128,11 +134,11 @@ class Kept:
         """What rewinds take back that were met before the state was folded again: another fold does not meet them."""
         return [skip for skip in self.meta.skipped if skip.end >= self.offset] if self.meta else []
 
-    def misfit(self, log: LogIdentity, low: int, high: int) -> Verdict | None:
+    def misfit(self, log: LogIdentity, high: int) -> Verdict | None:
         """The verdict on a state that need not be folded again to be told apart; None for one that must."""
         reason = self.damage and f"damaged: {self.damage}"
         if not reason and self.meta is not None:
-            reason = _misfit(self.meta, log, low, high)
+            reason = _misfit(self.meta, log, high)
         return Verdict(self.number, self.offset, reason=reason) if reason else None
 
     def close(self) -> None:
@@ -141,14 +147,12 @@ class Kept:
             self.database.close()
 
 
-def _misfit(meta: r.Meta, log: LogIdentity, low: int, high: int) -> str:
+def _misfit(meta: r.Meta, log: LogIdentity, high: int) -> str:
     if (meta.cluster, meta.topic) != log:
         return f"of another log: topic {meta.topic} of cluster {meta.cluster}"
     if (meta.format, meta.fold) != (r.FORMAT, fold_version()):
         return f"of another version: format {meta.format}, fold {meta.fold}"
-    if meta.offset > high:
-        return f"ahead of the log, which ends at {high}"
-    return f"not to be folded again: the log starts at {low}" if low else ""
+    return f"ahead of the log, which ends at {high}" if meta.offset > high else ""
 
 
 @contextmanager

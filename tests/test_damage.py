@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from crawlog.schemas import urls as u
+from crawlog.snapshot import snapshot
 from crawlog.streams import topics
 from crawlog.streams.candidates import States
 from crawlog.streams.domain import Places
@@ -16,6 +17,7 @@ from crawlog.streams.kafka import LogIdentity, identity
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings import Settings
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.verify import verify
 
 pytestmark = pytest.mark.broker
 
@@ -164,6 +166,26 @@ def test_what_expired_is_said_and_left_out(damaged: Damaged, capsys: pytest.Capt
     assert state.fold.jobs["j"].counts.queued == 50 * (RECORDS - 1 - 5)
     assert "records_gone" in capsys.readouterr().out
     state.close()
+
+
+def test_a_snapshot_goes_on_where_state_and_log_are_gone(damaged: Damaged, tmp_path: Path) -> None:
+    """The log is trimmed up to it; verification begins there too."""
+    kept = damaged.settings.snapshots.model_copy(update={"to": str(tmp_path / "snapshots")})
+    damaged.settings = damaged.settings.model_copy(update={"snapshots": kept})
+    whole = Partition(tmp_path / "whole", 0, PLACES, damaged.log, damaged.memory, 64)
+    damaged.restored([whole])
+    damaged.fill(0, "right")
+    said: list[str] = []
+    assert snapshot(damaged.settings, "make", as_json=True, say=said.append, report=said.append) == 0
+    shutil.rmtree(damaged.path(0))
+    admin = topics.Admin(damaged.settings)
+    for future in admin.client.delete_records([TopicPartition(damaged.topic, 0, KEPT)]).values():
+        admin.result(future)
+    state = opened(damaged, 0)
+    assert (state.offset, state.digest()) == (RECORDS, whole.digest())
+    assert [verdict.equal for verdict in verify(damaged.settings, damaged.path(0).parent)] == [True]
+    state.close()
+    whole.close()
 
 
 def test_a_topic_that_was_made_anew_is_another_log(damaged: Damaged) -> None:

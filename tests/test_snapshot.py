@@ -1,0 +1,232 @@
+"""Snapshots: seen whole or not at all, sent once, pruned, and the one that fits is where a lost state begins again."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlog.schemas import urls as u
+from crawlog.streams import rows as r
+from crawlog.streams import snapshot
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.snapshot import Damaged, Folder, Manifest, Snapshots, fitting, freeze, store_of
+from crawlog.streams.store import Memory, Partition, fold_version
+
+LOG = LogIdentity("c", "t")
+JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
+
+
+def found(number: int) -> bytes:
+    """A found of 100 URLs."""
+    return u.encode(u.UrlsRecord(job="j", urls=[u.FoundUrl(f"http://a{n % 7}.com/{number}/{n}") for n in range(100)]))
+
+
+class Owner:
+    """The owner of partition 0 and its snapshots."""
+
+    def __init__(self, folder: Path, to: str, **kept: Any) -> None:
+        self.folder = folder
+        self.to = folder / "snapshots"
+        self.snapshots = Snapshots(store_of(to), LOG, **kept)
+        self.open = [self.partition("state")]
+        self.made = 0
+
+    def partition(self, name: str) -> Partition:
+        """Open a state that may begin from a snapshot."""
+        return Partition(self.folder / name, 0, Places(1), LOG, Memory(8), 64, self.snapshots)
+
+    def lost(self) -> Partition:
+        """The state of a new machine."""
+        self.open.append(self.partition(f"new-{len(self.open)}"))
+        return self.open[-1]
+
+    @property
+    def state(self) -> Partition:
+        """The live one."""
+        return self.open[0]
+
+    def make(self, offset: int, at: float = 1.0) -> tuple[Manifest, int]:
+        """Fold up to an offset, and make a snapshot."""
+        for number in range(self.state.offset, offset):
+            self.state.take(found(number) if number else JOB, number, 1.0)
+        self.state.checkpoint()
+        self.made += 1
+        frozen = self.folder / f"frozen-{self.made}"
+        freeze(self.state.db, frozen)
+        return self.snapshots.make(frozen, r.read_meta(self.state.db.get(r.META) or b""), at)
+
+    def files(self) -> list[Path]:
+        """Every file in the store."""
+        return sorted(path for path in self.to.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Owner]:
+    """With a folder as its store."""
+    made = Owner(tmp_path, str(tmp_path / "snapshots"))
+    yield made
+    for partition in made.open:
+        partition.close()
+
+
+def test_a_lost_state_begins_at_the_newest_snapshot(owner: Owner) -> None:
+    """With the digest, offset and last hash of that checkpoint; what came since is folded from the log."""
+    owner.make(20)
+    owner.make(30)
+    before = owner.state.digest(), owner.state.offset, owner.state.last_hash
+    for number in range(30, 40):
+        owner.state.take(found(number), number, 1.0)
+    owner.state.checkpoint()
+    new = owner.lost()
+    assert new.leap()
+    assert (new.digest(), new.offset, new.last_hash) == before
+    for number in range(30, 40):
+        new.take(found(number), number, 1.0)
+    new.checkpoint()
+    assert new.digest() == owner.state.digest()
+
+
+def test_only_new_tables_are_sent(owner: Owner) -> None:
+    """A table that did not change is stored once, whatever it is called."""
+    _, first = owner.make(200)
+    manifest, second = owner.make(202)
+    assert sum(file.size for file in manifest.files if file.name.endswith(".sst")) > 0
+    assert second < first / 2
+
+
+def test_a_snapshot_is_not_there_before_its_manifest(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent before a death is used by the next one, and shows nowhere."""
+    put, count = Folder.put, [0]
+
+    def dies(self: Folder, source: Path | bytes, name: str) -> None:
+        count[0] += 1
+        if count[0] > 2:
+            raise OSError("killed")
+        put(self, source, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "put", dies)
+        with pytest.raises(OSError, match="killed"):
+            owner.make(20)
+    assert owner.snapshots.of(0) == []
+    owner.make(21)
+    assert [one.offset for one in owner.snapshots.of(0)] == [21]
+
+
+def spoil(path: Path) -> None:
+    """Other bytes, as many."""
+    path.write_bytes(bytes(len(path.read_bytes())))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "deleted": Path.unlink,
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "spoilt": spoil,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", ["table", "manifest"])
+def test_a_damaged_snapshot_is_passed_over(owner: Owner, damage: str, kind: str) -> None:
+    """The one before it is taken."""
+    owner.make(20)
+    before = set(owner.files())
+    owner.make(40)
+    new = [path for path in owner.files() if path not in before]
+    chosen = next(path for path in new if (path.suffix == ".json") == (kind == "manifest") and path.stat().st_size > 99)
+    DAMAGES[damage](chosen)
+    state = owner.lost()
+    assert state.leap()
+    assert state.offset == 20
+
+
+def test_without_a_snapshot_a_state_begins_at_the_start(owner: Owner) -> None:
+    """A rebuild says why, and is none the wiser."""
+    owner.state.take(JOB, 0, 1.0)
+    owner.state.rebuild("it was wrong")
+    assert owner.state.offset == 0
+
+
+def test_a_wrong_state_begins_below_where_it_was_found_wrong(owner: Owner) -> None:
+    """Its own snapshots are as wrong: each is only tried once."""
+    for offset in (10, 20, 30):
+        owner.make(offset)
+    offsets = []
+    while owner.state.offset:
+        owner.state.rebuild("its last record is another one", high=owner.state.offset - 1)
+        offsets.append(owner.state.offset)
+    assert offsets == [20, 10, 0]
+
+
+def manifest(offset: int, at: float = 0.0, *, fold: str = "", skipped: tuple[r.Skip, ...] = ()) -> Manifest:
+    """One without files."""
+    return Manifest(r.Meta(r.FORMAT, fold or fold_version(), 0, offset, "c", "t", 0, skipped), at, ())
+
+
+SKIP = r.Skip(50, 80, 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, [90, 60, 40]),
+        ({"high": 70}, [60, 40]),
+        ({"low": 50}, [90, 60]),
+        ({"low": 95}, []),
+        ({"skipped": (SKIP,)}, [90, 40]),
+        ({"skipped": ()}, [60, 40]),
+    ],
+)
+def test_only_what_fits_the_log_is_begun_from(limits: dict[str, Any], expected: list[int]) -> None:
+    """Within the log, of this fold; for a rewind only what has folded nothing that it takes back."""
+    found = [manifest(90, skipped=(SKIP,)), manifest(60), manifest(55, fold="0"), manifest(40)]
+    assert [one.offset for one in fitting(found, fold_version(), **({"skipped": None} | limits))] == expected
+
+
+def test_pruning_keeps_the_newest_and_one_an_hour(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents that nobody names go with their snapshot, once they are old enough not to be of one in the making."""
+    keeper = Snapshots(store_of(str(owner.to)), LOG, keep=2, rewind_h=3.0)
+    for number, hour in enumerate((0.0, 1.1, 1.5, 2.2, 3.4, 3.5)):
+        owner.make(10 * (number + 1), at=hour * 3600)
+    assert [one.offset for one in keeper.prune(0, now=4 * 3600.0)] == [60, 50, 40, 30]
+    before = len(owner.files())
+    monkeypatch.setattr(snapshot, "ORPHAN_S", -1.0)
+    kept = Snapshots(store_of(str(owner.to)), LOG, keep=1).prune(0, now=4 * 3600.0)
+    assert [one.offset for one in kept] == [60]
+    assert len(owner.files()) == len({file.content for file in kept[0].files}) + 1 < before
+    state = owner.lost()
+    assert state.leap()
+    assert state.offset == 60
+
+
+def test_snapshots_of_another_log_are_not_seen(owner: Owner) -> None:
+    """The store may hold those of many crawls."""
+    owner.make(20)
+    assert Snapshots(store_of(str(owner.to)), LogIdentity("c", "new")).of(0) == []
+
+
+def test_an_object_store_is_like_a_folder(tmp_path: Path) -> None:
+    """Any that fsspec opens; its package is the user's."""
+    pytest.importorskip("fsspec")
+    owner = Owner(tmp_path, "memory://bucket/crawl")
+    owner.make(20)
+    _, sent = owner.make(30)
+    assert sent > 0
+    assert [one.offset for one in owner.snapshots.prune(0, now=0.0)] == [30, 20]
+    state = owner.lost()
+    assert state.leap()
+    assert state.digest() == owner.state.digest()
+    gone = Manifest(manifest(1).meta, 0.0, (snapshot.File("x", 1, "y"),))
+    with pytest.raises(Damaged, match="missing"):
+        owner.snapshots.fetch(gone, tmp_path / "x")
+    for partition in owner.open:
+        partition.close()
+
+
+def test_a_store_without_its_package_is_refused() -> None:
+    """With the command that mends it."""
+    with pytest.raises(Misconfigured, match="fsspec"):
+        store_of("nosuchstore://bucket")
