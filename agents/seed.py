@@ -8,18 +8,20 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Self
 
 import msgspec
 
 from ..schemas.control import JobCopy, Join
-from ..schemas.urls import MAX_URL_BYTES, FoundUrl, UrlsRecord, encode
+from ..schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
 from ..streams import crash
 from ..streams.canonical import Canonicaliser, serialise
 from ..streams.domain import Places
 from ..streams.errors import Misconfigured
 from ..streams.jobs import known, resolve_spec, write_job, write_joins
+from ..streams.kafka import bounds, read
 from ..streams.scope import scope_name
 from ..streams.seeds import SeedBatch, SeedBatches
 from ..streams.topics import partitions
@@ -231,6 +233,35 @@ def plant(  # all that a crawl begins with
     for part, lines in source.parts():
         sower.sow(part, lines)
     return sower.finish()
+
+
+@contextmanager
+def kept_seeds(settings: "Settings", topics: "Topics", job: str) -> Iterator[Path]:
+    """A file of all seeds that a job was ever given, as the log has them, as long as it is needed.
+
+    Raises: Misconfigured: there are none.
+    """
+    known_urls: set[bytes] = set()
+    with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
+        for partition, (start, end) in bounds(settings, topics.urls, list(range(partitions(settings)))).items():
+            for message in read(settings, topics.urls, partition, start, end):
+                for found in _seeds_of(message.value(), job):
+                    if found.url.encode() not in known_urls:
+                        known_urls.add(found.url.encode())
+                        file.write(msgspec.json.encode(Seed(found.url, found.depth, found.priority)) + b"\n")
+        if not known_urls:
+            raise Misconfigured(f"the log holds no seeds of job {job}; give the URLs that it starts with.")
+        file.flush()
+        yield Path(file.name)
+
+
+def _seeds_of(value: bytes | None, job: str) -> Iterator[FoundUrl]:
+    try:
+        record = decode(value)
+    except (ValueError, RecursionError):
+        return
+    if (record.job or DEFAULT_JOB) == job:
+        yield from (found for found in record.urls or () if found.source == "seed")
 
 
 def scope_names(source: Source, kind: str) -> set[str]:

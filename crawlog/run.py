@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,7 @@ class Summary:
             "max_pages": "ended: the number of pages asked for is reached",
             "already_finished": "was finished already; --fresh crawls it again",
             "interrupted": "interrupted; the same command goes on from here",
-            "cancelled": "was cancelled; --fresh crawls it anew",
+            "cancelled": "is cancelled: nothing more of it is fetched; --fresh crawls it again from its seeds",
             "stopped": f"was stopped; after `crawlog control resume --job {self.job}` the same command goes on",
         }[self.reason]
         rate = f", {self.pages / self.took_s:.1f} a second" if self.pages and self.took_s else ""
@@ -181,6 +182,8 @@ class Run:
         self._producer: Producer = Producer(self.settings, "crawlog-run")
         self._known: JobCopy | None = None
         self._is_changed = False
+        self._is_cancelled = False
+        self._is_anew = False
         self._end: Finished | None = None
         self._sink: Sink | None = None
 
@@ -194,7 +197,7 @@ class Run:
         """Seeds, follows, records the end, makes the file."""
         self._recall()
         if self._has_nothing_to_do():
-            self.summary.reason = "already_finished"
+            self.summary.reason = "cancelled" if self._is_cancelled else "already_finished"
             return
         dead_before = self.watch.dead_end()
         self.supervisor.go(("fetch", "parse"))
@@ -213,29 +216,41 @@ class Run:
 
     def _recall(self) -> None:
         """What the log says of the job, and what this command makes of it."""
-        from .streams.jobs import finished, known_job
+        from .streams.jobs import ended
         from .streams.results import sink_of
+        from .streams.rewind import counting, settled
 
         job, source = self.summary.job, self.order.source()
-        known = known_job(self.settings, self.topics, job)
+        said = settled(self.settings, self._producer, self.topics)
+        known = said.get(f"job/{job}".encode())
+        if not isinstance(known, JobCopy):
+            known = None
         if known is None and source is None:
             raise Misconfigured(f"there is no job {job} in the log; give the URLs that it starts with.")
         self._known = known
+        since, voids = counting(said, job)
         if known is not None:
             self.summary.resumed = True
-            self._end = finished(self.settings, self.topics, job)
-            self._known = self._changed(known, source)
+            self._is_cancelled = known.spec.state == "cancelled" and not self.order.fresh
+            self._end = ended(said, job)
+            self._known = known if self._is_cancelled else self._changed(known, source)
             self._is_changed = self._known != known
             self._end = None if self._is_changed else self._end
             self.summary.epoch = self._known.epoch
+            self._is_anew = self._known.epoch > known.epoch
+            if self._is_anew:
+                since, voids = self._known.epoch, ()
         if self.order.output:
-            self._sink = sink_of(job, str(self.order.output), self.summary.epoch)
+            self._sink = sink_of(job, str(self.order.output), since, voids)
 
     def _has_nothing_to_do(self) -> bool:
         """Whether the job is finished, all its pages are parsed, and the file is there as it was made."""
         from .streams.results import is_complete
 
-        if self._end is None or self.order.job:  # a named job may have been given more seeds
+        if self._is_cancelled and self._sink is None:
+            return True
+        may_have_more_seeds = self.order.job and not self._is_cancelled
+        if self._end is None or may_have_more_seeds:
             return False
         if self.watch.lag("parse") or (self._sink and self.watch.lag("sink", self._sink.id)):
             return False
@@ -244,22 +259,27 @@ class Run:
 
     def _plant(self) -> JobCopy:
         """The job's record, new or changed, then its seeds; all acknowledged."""
-        from .agents.seed import plant
+        from .agents.seed import Source, kept_seeds, plant
         from .streams.jobs import known_job, write_job
+        from .streams.rewind import rewind_job
 
         job, source, known = self.summary.job, self.order.source(), self._known
         if known is not None and self._is_changed:
-            known = write_job(self.settings, self._producer, self.topics, job, known.spec, known.epoch)
-        if source is not None and (self._end is None or self.order.job):
-            plant(
-                self.settings,
-                self._producer,
-                self.topics,
-                job,
-                source,
-                spider=self.order.spider,
-                report=self._shown.say,
-            )
+            write = rewind_job if self._is_anew else write_job
+            known = write(self.settings, self._producer, self.topics, job, known.spec, known.epoch)
+        with ExitStack() as kept:
+            if source is None and self._is_anew:
+                source = Source([str(kept.enter_context(kept_seeds(self.settings, self.topics, job)))])
+            if source is not None and not self._is_cancelled and (self._end is None or self.order.job):
+                plant(
+                    self.settings,
+                    self._producer,
+                    self.topics,
+                    job,
+                    source,
+                    spider=self.order.spider,
+                    report=self._shown.say,
+                )
         copy = known or known_job(self.settings, self.topics, job)
         assert copy is not None
         return copy
@@ -299,8 +319,17 @@ class Run:
         limit, fetched = copy.spec.max_pages, self.supervisor.picture.counts(copy.job).fetched
         if limit is None or copy.spec.state != "running" or fetched < limit:
             return copy
+        copy = self._newest(copy)
+        if copy.spec.state != "running":
+            return copy
         spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="stopped")
         return write_job(self.settings, self._producer, self.topics, copy.job, spec, copy.epoch)
+
+    def _newest(self, copy: JobCopy) -> JobCopy:
+        """The job's record as it is by now: another command may have cancelled the job."""
+        from .streams.jobs import known_job
+
+        return known_job(self.settings, self.topics, copy.job) or copy
 
     def _record(self, finish: Finish) -> None:
         """Puts the end on record, unless it stands there; a job that was only stopped is not at its end."""
@@ -312,7 +341,7 @@ class Run:
         if commands(self.settings, self.topics).of_job(copy.job).stopped:
             reason = "stopped"
         is_known = self._end is not None and not self.supervisor.picture.pages()
-        self.summary.reason = "already_finished" if is_known and reason != "stopped" else reason
+        self.summary.reason = "already_finished" if is_known and reason not in ("stopped", "cancelled") else reason
         if is_known or reason == "stopped":
             return
         record = Finished(

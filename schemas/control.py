@@ -1,9 +1,10 @@
 """crawl.control: what every worker must know, compacted by name.
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's word that a job ended, and
-how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `command/job/NAME`,
-`command/host/HOST`, `command/stage/NAME` (what the operator wants of it: the newest command for a target holds, until
-`resume`, `unblock` or a tombstone). Any Kafka client may write commands:
+how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `rewind/EPOCH/NAME` (a rewind of a
+job or, without a name, of the crawl), `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (what the operator
+wants of it: the newest command for a target holds, until `resume`, `unblock` or a tombstone). Any Kafka client may
+write commands:
 
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' | kcat -P -b BROKER -t crawl.control -p 0 -K '|'
 """
@@ -125,13 +126,41 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
         return self
 
 
+class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """A rewind: written before its first epoch record, and again when all of it is in the log.
+
+    Who finds one that is not complete goes on with it, so that a kill leaves no partition in another epoch.
+
+    Attributes:
+        job: The job that begins again; empty for the whole crawl.
+        epoch: The epoch that begins.
+        spec: The job's new record.
+        start: By partition of crawl.urls, the first record that no longer counts.
+        end: By partition, where the epoch record stands.
+        pages: By partition of crawl.pages, the end of those whose dones still count: results of later ones, up to
+            this epoch, do not.
+        before: The epochs that jobs were in.
+        complete: Whether all of it is in the log.
+    """
+
+    epoch: int
+    job: str = ""
+    spec: JobSpec | None = None
+    start: dict[int, int] = {}
+    end: dict[int, int] = {}
+    pages: dict[int, int] = {}
+    before: dict[str, int] = {}
+    complete: bool = False
+
+
 _job = msgspec.json.Decoder(JobCopy)
 _command = msgspec.json.Decoder(Command)
 _finished = msgspec.json.Decoder(Finished)
 _join = msgspec.json.Decoder(Join)
+_rewound = msgspec.json.Decoder(Rewound)
 _encoder = msgspec.json.Encoder()
 
-Control = JobCopy | Finished | Join | Command
+Control = JobCopy | Finished | Join | Command | Rewound
 
 
 def key(record: Control) -> bytes:
@@ -142,6 +171,8 @@ def key(record: Control) -> bytes:
         return f"finished/{record.job}".encode()
     if isinstance(record, Command):
         return f"command/{record.kind}/{record.target}".encode()
+    if isinstance(record, Rewound):
+        return f"rewind/{record.epoch}/{record.job}".encode()
     return f"join/{record.job}/{record.name}".encode()
 
 
@@ -164,6 +195,8 @@ def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
         return _job.decode(value)
     if kind == b"finished":
         return _finished.decode(value)
+    if kind == b"rewind":
+        return _rewound.decode(value)
     if kind == b"join":
         return _join.decode(value)
     raise ValueError(f"nothing is known by the key {record_key!r:.100}")

@@ -4,7 +4,7 @@ Order of writes: every partition of crawl.urls → acknowledged → crawl.contro
 that is known is known everywhere, and a start that was killed in between writes the same record once more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,12 +17,11 @@ from . import crash
 from .commands import Commands
 from .errors import EngineError
 from .kafka import bounds, read
-from .topics import partitions
+from .producer import Producer
+from .topics import Topics, partitions
 
 if TYPE_CHECKING:
-    from .producer import Producer
     from .settings import Settings
-    from .topics import Topics
 
 ACKNOWLEDGED_S = 60.0
 """How long the few records of a job may take to be acknowledged, seconds."""
@@ -82,9 +81,9 @@ def write_job(  # a record and where it goes
     for partition in range(partitions(settings)):
         crash.point("job.sending")
         producer.send(topics.urls, record, partition=partition)
-    _acknowledged(producer, f"the record of job {job}")
+    acknowledged(producer, f"the record of job {job}")
     crash.point("job.acknowledged")
-    _write_control(producer, topics, [copy])
+    write_control(producer, topics, [copy])
     crash.point("job.copied")
     return copy
 
@@ -94,9 +93,6 @@ def cancel(settings: "Settings", job: str) -> JobCopy | None:
 
     None when there is no such job.
     """
-    from .producer import Producer
-    from .topics import Topics
-
     topics = Topics(settings.kafka.prefix)
     copy = known_job(settings, topics, job)
     if copy is None or copy.spec.state == "cancelled":
@@ -107,17 +103,17 @@ def cancel(settings: "Settings", job: str) -> JobCopy | None:
 
 def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterable[str]) -> None:
     """Let scope names join a job that exists already: those of new seeds, or of a host that a seed led to."""
-    _write_control(producer, topics, [Join(job, name) for name in sorted(set(names))])
+    write_control(producer, topics, [Join(job, name) for name in sorted(set(names))])
 
 
 def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> None:
     """Put on record that a job has ended, and where the log then was."""
-    _write_control(producer, topics, [record])
+    write_control(producer, topics, [record])
 
 
 def write_command(producer: "Producer", topics: "Topics", command: Command) -> None:
     """Let every worker obey a command, until the next one for the same target."""
-    _write_control(producer, topics, [command.check()])
+    write_control(producer, topics, [command.check()])
 
 
 def commands(settings: "Settings", topics: "Topics") -> Commands:
@@ -147,21 +143,25 @@ def known_job(settings: "Settings", topics: "Topics", job: str) -> JobCopy | Non
     return entry if isinstance(entry, JobCopy) else None
 
 
-def finished(settings: "Settings", topics: "Topics", job: str) -> Finished | None:
+def ended(said: Mapping[bytes, Control], job: str) -> Finished | None:
     """How a job ended; None while it has not, or goes on in a later epoch."""
-    said = known(settings, topics)
     copy, end = said.get(f"job/{job}".encode()), said.get(f"finished/{job}".encode())
     if not isinstance(end, Finished) or (isinstance(copy, JobCopy) and copy.epoch > end.epoch):
         return None
     return end
 
 
-def _write_control(producer: "Producer", topics: "Topics", records: Iterable[Control]) -> None:
+def write_control(producer: "Producer", topics: "Topics", records: Iterable[Control]) -> None:
+    """Tell every worker, acknowledged when this returns."""
     for record in records:
         producer.send(topics.control, control.encode(record), key=control.key(record), partition=0)
-    _acknowledged(producer, topics.control)
+    acknowledged(producer, topics.control)
 
 
-def _acknowledged(producer: "Producer", what: str) -> None:
+def acknowledged(producer: "Producer", what: str) -> None:
+    """Wait until the log has all that was sent.
+
+    Raises: EngineError: not in time.
+    """
     if not producer.flush(ACKNOWLEDGED_S):
         raise EngineError(f"Kafka did not acknowledge {what} within {ACKNOWLEDGED_S:.0f} s; see crawlog doctor")

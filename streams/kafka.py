@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
@@ -222,6 +222,33 @@ def read(settings: "Settings", topic: str, partition: int, start: int, end: int)
                     yield record
                 if (error is None and offset is not None and offset >= end - 1) or _at_end(error):
                     return
+    finally:
+        consumer.close()
+
+
+def read_all(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+    """The records at offsets [start, end) of many partitions, read together; in order within each of them.
+
+    Raises: EngineError: the cluster does not answer, or a start is no longer in the log.
+    """
+    left = {partition: end for partition, (start, end) in ranges.items() if start < end}
+    if not left:
+        return
+    consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
+    try:
+        consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in left])
+        while left:
+            records = take(consumer, TIMEOUT_S)
+            if not records:
+                raise EngineError(f"{topic} gave nothing for {TIMEOUT_S:.0f} s, of partitions {sorted(left)}")
+            for record in records:
+                error, offset, partition = record.error(), record.offset() or 0, record.partition() or 0
+                if error is not None and not passes(error):
+                    raise _unanswered(settings, topic, KafkaException(error))
+                if error is None and offset < left.get(partition, 0):
+                    yield record
+                if (error is None and offset >= left.get(partition, 0) - 1) or _at_end(error):
+                    left.pop(partition, None)
     finally:
         consumer.close()
 

@@ -28,7 +28,7 @@ from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 from . import crash, formats
 from .errors import Misconfigured, RetryLater
 from .kafka import LogIdentity
-from .sinks import STDOUT, Entry, Sink
+from .sinks import STDOUT, Entry, Sink, Void
 
 VERSION = 1
 FINAL = "final.json"
@@ -47,18 +47,18 @@ _start = Layout(">Q")
 _length = Layout(">I")
 
 
-def sink_of(job: str, output: str, epoch: int = 0) -> Sink:
+def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = ()) -> Sink:
     """The sink of `-o OUTPUT`.
 
     Raises: Misconfigured: no such format, or not a place where a file can be written.
     """
     if output == STDOUT:
-        return Sink(job, output, epoch)
+        return Sink(job, output, epoch, voids)
     path = Path(output).absolute()
     formats.known(path)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise Misconfigured(f"cannot write {output}: {path.parent} is no folder that can be written to")
-    return Sink(job, str(path), epoch)
+    return Sink(job, str(path), epoch, voids)
 
 
 class Block(NamedTuple):

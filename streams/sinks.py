@@ -17,22 +17,42 @@ ENVIRONMENT = "CRAWLOG_SINK"
 STDOUT = "-"
 
 
-class Sink(msgspec.Struct, frozen=True):
+class Void(msgspec.Struct, frozen=True):
+    """What a rewind of the crawl took back: items of pages at `page` or behind it, of epochs before `epoch`."""
+
+    partition: int
+    epoch: int
+    page: int
+
+
+class Sink(msgspec.Struct, frozen=True, omit_defaults=True):
     """One job's rows in one place.
 
     Attributes:
         output: FILE, absolute, or `-` for standard output.
         epoch: Rows of earlier epochs of the job are not wanted.
+        voids: Nor are these.
     """
 
     job: str
     output: str
     epoch: int = 0
+    voids: tuple[Void, ...] = ()
 
     @property
     def id(self) -> str:
         """Names the state's folder and the consumer group."""
-        return xxhash.xxh3_64_hexdigest(f"{self.job}\0{self.output}\0{self.epoch}".encode())
+        voids = "".join(f"\0{void.partition} {void.epoch} {void.page}" for void in self.voids)
+        return xxhash.xxh3_64_hexdigest(f"{self.job}\0{self.output}\0{self.epoch}{voids}".encode())
+
+    def wants(self, job: str, epoch: int, page: tuple[int, int]) -> bool:
+        """Whether items of a page are among its rows."""
+        if job != self.job or epoch < self.epoch:
+            return False
+        partition, offset = page
+        return not any(
+            void.partition == partition and offset >= void.page and epoch < void.epoch for void in self.voids
+        )
 
     def environ(self) -> dict[str, str]:
         """What a sink worker needs in its environment."""
@@ -84,14 +104,14 @@ class Entry(NamedTuple):
 
 
 def entry(value: bytes | None, sink: Sink) -> Entry | None:
-    """What a record means for a sink; None when it is of another job or epoch.
+    """What a record means for a sink; None when it is not among its rows.
 
     Raises: ValueError: not an item record, or an item is not a JSON object.
     """
     record = items.decode(value)
     if not all(0 <= number < 1 << bits for number, bits in zip(record.page, (32, 64), strict=True)):
         raise ValueError(f"no such page: {record.page}")
-    if record.job != sink.job or record.epoch < sink.epoch:
+    if not sink.wants(record.job, record.epoch, record.page):
         return None
     block = formats.lines(record.items)
     return Entry(record.url.encode(), record.page, block, xxhash.xxh3_64_intdigest(block), len(record.items))

@@ -2,16 +2,32 @@
 
 import random
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crawlog.schemas import control
 from crawlog.schemas import urls as u
+from crawlog.schemas.control import JobCopy, Rewound
+from crawlog.streams import crash, jobs, topics
+from crawlog.streams import rewind as rewinds
 from crawlog.streams import rows as r
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import Fold, effective
+from crawlog.streams.kafka import bounds, identity, kafka_config
+from crawlog.streams.producer import Producer
+from crawlog.streams.restore import Restorer
+from crawlog.streams.settings import Settings
+from crawlog.streams.sinks import Sink, Void
+from crawlog.streams.store import Memory, Partition
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_fold import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
@@ -24,7 +40,7 @@ def rewind(epoch: int, start: int = 0, job: str | None = None) -> bytes:
     return u.encode(u.UrlsRecord(job=job, epoch=epoch, rewind=u.Rewind(start)))
 
 
-class Rewound(State):
+class Rebuilt(State):
     """A fold that goes back where a record says so: to its checkpoint, if that is old enough, or to nothing."""
 
     def __init__(self, log: list[bytes]) -> None:
@@ -106,7 +122,7 @@ REWOUND = st.integers(0, 100_000).map(with_rewinds)
 @given(REWOUND, st.lists(st.integers(0, 80)), st.lists(st.integers(0, 80)))
 def test_a_state_is_the_fold_of_what_counts(log: list[bytes], checkpoints: list[int], restarts: list[int]) -> None:
     """From nothing, from any checkpoint, restarted anywhere: the rows and the ranges are those of the simple model."""
-    state = Rewound(log)
+    state = Rebuilt(log)
     for at in range(len(log)):
         if at in checkpoints:
             state.checkpoint()
@@ -120,9 +136,9 @@ def test_a_state_is_the_fold_of_what_counts(log: list[bytes], checkpoints: list[
 @given(REWOUND, st.integers(0, 80), st.integers(0, 80))
 def test_a_rebuild_may_be_interrupted(log: list[bytes], first: int, then: int) -> None:
     """Ranges met before the end are kept beside a state that has not come to them again."""
-    whole = Rewound(log)
+    whole = Rebuilt(log)
     whole.go_on(len(log))
-    again = Rewound(log)
+    again = Rebuilt(log)
     again.skipped = whole.fold.skipped
     again.open()
     for end in (first, then):
@@ -154,9 +170,9 @@ def test_a_rewind_inside_a_later_one_never_was(before: list[tuple[int, int]], th
 # ---------------------------------------------------------------------- the crawl
 
 
-def rewound(*log: bytes) -> Rewound:
+def rewound(*log: bytes) -> Rebuilt:
     """A log, folded to its end."""
-    state = Rewound(list(log))
+    state = Rebuilt(list(log))
     state.go_on(len(log))
     return state
 
@@ -306,3 +322,167 @@ def test_dropped_rows_are_gone(data: st.DataObject) -> None:
         )
     base.write(rows.taken())
     assert base.rows == model
+
+
+# ---------------------------------------------------------------------- results
+
+
+def said(*records: control.Control) -> dict[bytes, control.Control]:
+    """What crawl.control holds."""
+    return {control.key(record): record for record in records}
+
+
+def at(epoch: int, start: int, end: int, page: int, **before: int) -> Rewound:
+    """A rewind of the crawl, with one partition."""
+    return Rewound(epoch, start={0: start}, end={0: end}, pages={0: page}, before=before, complete=True)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "rewound", "since", "pages"),
+    [
+        (0, [], 0, []),
+        (2, [], 2, []),
+        (1, [at(1, 50, 90, 5, j=0)], 0, [5]),
+        (3, [at(3, 50, 90, 5, j=2, k=1)], 2, [5]),
+        (4, [at(3, 50, 90, 5, j=2)], 4, []),
+        (2, [at(1, 50, 90, 5, j=0), at(2, 95, 99, 9, j=1)], 0, [5, 9]),
+        (2, [at(1, 50, 90, 5, j=0), at(2, 60, 99, 6, j=1)], 0, [6]),
+        (3, [at(1, 50, 90, 5, j=0), at(2, 40, 99, 4, j=1), at(3, 95, 120, 9, j=2)], 0, [5, 9]),
+        (3, [at(3, 50, 90, 5, k=2)], 3, []),
+    ],
+)
+def test_results_that_count(epoch: int, rewound: list[Rewound], since: int, pages: list[int]) -> None:
+    """Those since the job began from its seeds, but for those of pages that rewinds took back."""
+    known = said(JobCopy("j", u.JobSpec(), epoch), *rewound)
+    counted, voids = rewinds.counting(known, "j")
+    assert (counted, [void.page for void in voids]) == (since, pages)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "page", "wanted"),
+    [(1, (0, 9), True), (1, (0, 10), False), (1, (1, 10), True), (2, (0, 10), True), (0, (0, 0), False)],
+)
+def test_a_sink_leaves_out_what_was_taken_back(epoch: int, page: tuple[int, int], wanted: bool) -> None:
+    """Items of an older epoch whose page was done later than the rewind's start."""
+    sink = Sink("j", "-", epoch=1, voids=(Void(0, 2, 10),))
+    assert sink.wants("j", epoch, page) == wanted
+    assert sink.id != Sink("j", "-", epoch=1).id
+
+
+# ---------------------------------------------------------------------- in the log
+
+
+class Killed(BaseException):
+    """The process has died here."""
+
+
+EIGHT = Places(8)
+HERE, THERE = 2, 5
+
+
+def site(partition: int) -> str:
+    """A site of a partition."""
+    return next(url for n in range(999) if EIGHT.of(url := f"http://site{n}.com/").partition == partition)
+
+
+class Log:
+    """A log with a job, a page done before a cut through it, and links that were found after the cut."""
+
+    def __init__(self, settings: Settings, path: Path) -> None:
+        topics.ensure(settings)
+        self.settings = settings
+        self.topics = topics.Topics(settings.kafka.prefix)
+        self.producer = Producer(settings, "test")
+        self._path = path
+        jobs.write_job(settings, self.producer, self.topics, "j", u.JobSpec(scope=u.ScopeSpec(kind="any")))
+        one, other = site(HERE), site(THERE)
+        self.write(HERE, found(one), done(one, sequence(1), page=(HERE, 0)))
+        self.to = {partition: end for partition, (_, end) in self.ends().items()}
+        link: Any = {"source": "link", "depth": 1}
+        self.write(HERE, found(one + "x", parent=one, **link), done(one + "x", sequence(3), page=(HERE, 1)))
+        self.write(THERE, found(other, parent=one, **link), done(other, sequence(1), page=(THERE, 0)))
+        self.write(THERE, found(other + "y", parent=other, **link), found(other + "z"))
+        self.again = sorted([one + "x", other, other + "z"])
+
+    def write(self, partition: int, *values: bytes) -> None:
+        """Append to a partition."""
+        for value in values:
+            self.producer.send(self.topics.urls, value, partition=partition)
+        assert self.producer.flush(30)
+
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """Where each partition begins and ends."""
+        return bounds(self.settings, self.topics.urls, list(range(8)))
+
+    def states(self) -> Iterator[Partition]:
+        """Every partition, folded to its end."""
+        log = identity(self.settings, self.topics.urls)
+        memory = Memory(16)
+        states = [Partition(self._path / str(n), n, EIGHT, log, memory, cached_pages=64) for n in range(8)]
+        Restorer(self.settings, self.topics.urls).restore(states, lambda *_: None, lambda _: None)
+        for state in states:
+            yield state
+            state.checkpoint()
+            state.close()
+
+    def check(self, epoch: int) -> None:
+        """All that is not fetched again is known, the rest is queued, and every partition may go on."""
+        queued, fetched = [], 0
+        for state in self.states():
+            [job] = state.fold.jobs.values()
+            assert (job.epoch, job.running) == (epoch, True)
+            queued += [r.read_queued(value).url for _, value in state.rows.scan(b"q")]
+            fetched += job.counts.fetched
+        assert (sorted(queued), fetched) == (self.again, 1)
+
+
+DEATHS = {"rewind.sending": 5, "rewind.acknowledged": 1, "job.sending": 3, "rewind.founds.sending": 2}
+
+
+@pytest.mark.broker
+def test_a_rewind_goes_on_where_it_was_killed(
+    cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes next carries it out, another rewind or a run: nothing is lost, and it is one epoch."""
+    log = Log(cluster, tmp_path)
+    for epoch, (point, count) in enumerate(DEATHS.items(), 1):
+        left = Counter({point: count})
+
+        def die(name: str, left: Counter[str] = left) -> None:
+            left[name] -= 1
+            if left[name] == 0:
+                raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(crash, "point", die)
+            with pytest.raises(Killed):
+                rewinds.rewind(log.settings, log.to)
+        if epoch % 2:
+            assert rewinds.rewind(log.settings, log.to) == epoch
+        else:
+            rewinds.settled(log.settings, log.producer, log.topics)
+        assert rewinds.unfinished(jobs.known(log.settings, log.topics)) == []
+        log.check(epoch)
+
+
+@pytest.mark.broker
+def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp_path: Path) -> None:
+    """The same place again is a new epoch in the same state; then offsets that are not in the log are refused."""
+    log = Log(cluster, tmp_path)
+    assert rewinds.rewind(log.settings, log.to) == 1
+    known = jobs.known(log.settings, log.topics)
+    assert rewinds.counting(known, "j")[0] == 0
+    assert {void.partition: void.page for void in rewinds.counting(known, "j")[1]} == {HERE: 1, THERE: 0}
+    log.check(epoch=1)
+    assert rewinds.rewind(log.settings, log.to) == 2
+    log.check(epoch=2)
+    admin = AdminClient(kafka_config(log.settings))  # type: ignore[arg-type]  # the stubs know fewer kinds of values
+    for gone in admin.delete_records([TopicPartition(log.topics.urls, HERE, 4)]).values():
+        gone.result()
+    for to, why in (
+        (log.to, r"urls\[2\] begins at offset 4: what it held from 3 on was deleted"),
+        (log.to | {HERE: 999}, r"urls\[2\] ends at offset \d+: it cannot be rewound to 999"),
+        ({0: 0}, "an offset for each of the 8 partitions"),
+    ):
+        with pytest.raises(Misconfigured, match=why):
+            rewinds.rewind(log.settings, to)

@@ -266,11 +266,11 @@ def test_a_finished_job_is_known_as_such_until_its_next_epoch(cluster: Settings)
     ensure(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     copy = jobs.write_job(cluster, producer, topics, "j", JobSpec())
-    assert jobs.finished(cluster, topics, "j") is None
+    assert jobs.ended(jobs.known(cluster, topics), "j") is None
     jobs.write_finished(producer, topics, Finished("j", at=1.0))
-    assert jobs.finished(cluster, topics, "j") == Finished("j", at=1.0)
+    assert jobs.ended(jobs.known(cluster, topics), "j") == Finished("j", at=1.0)
     jobs.write_job(cluster, producer, topics, "j", copy.spec, epoch=1)
-    assert jobs.finished(cluster, topics, "j") is None
+    assert jobs.ended(jobs.known(cluster, topics), "j") is None
 
 
 @pytest.mark.broker

@@ -1,0 +1,236 @@
+"""Rewinds: a job back to its seeds, or the whole crawl back to an earlier place in crawl.urls.
+
+Order of writes, each acknowledged before the next: a note of what is to be done in crawl.control → the epoch record in
+every partition → the job records of that epoch, then their copies → what was found meanwhile by pages that are not
+fetched again → the note, complete. Killed between any two, whoever comes next finds the note and goes on from the
+first step: an epoch record or a found that is there already changes nothing. Until its job record comes nothing of a
+job is fetched, so nobody works on half a rewind.
+
+A cut through the log at one time cuts pages from their links: a page done before it may have been parsed after it, and
+is not fetched again. So what such pages had found, and seeds given since, are sent once more.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+import xxhash
+
+from ..schemas import urls as u
+from ..schemas.control import Control, JobCopy, Rewound
+from . import crash
+from .errors import Misconfigured
+from .jobs import acknowledged, known, write_control, write_job
+from .kafka import bounds, read_all
+from .producer import Producer
+from .sinks import Void
+from .topics import Topics, partitions
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+LOOK_BACK = 1000
+"""Records read at first to find the last page that was done before a rewind's start; most times it is among them."""
+
+POLL_EVERY = 64
+"""Records sent between two polls."""
+
+
+def rewind(settings: "Settings", to: Mapping[int, int]) -> int:
+    """Rewind the crawl: what was found later than `to` is crawled again, in a new epoch.
+
+    Run again after it was killed it goes on, and begins no other epoch.
+
+    Args:
+        to: For each partition of crawl.urls the offset of the first record that shall not count.
+
+    Returns: The new epoch, once all that it needs is in the log.
+
+    Raises:
+        Misconfigured: An offset is missing or not in the log, or there are no more epochs.
+        EngineError: The log does not answer.
+    """
+    topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-rewind")
+    for begun in unfinished(known(settings, topics)):
+        _carry_out(settings, producer, topics, begun)
+        if not begun.job and begun.start == dict(to):
+            return begun.epoch
+    _check(settings, topics, to)
+    said = known(settings, topics)
+    before = {entry.job: entry.epoch for entry in said.values() if isinstance(entry, JobCopy)}
+    epoch = 1 + max([0, *before.values(), *(entry.epoch for entry in said.values() if isinstance(entry, Rewound))])
+    _begin(settings, producer, topics, Rewound(epoch, start=dict(to), before=before))
+    return epoch
+
+
+def rewind_job(
+    settings: "Settings", producer: Producer, topics: Topics, job: str, spec: u.JobSpec, epoch: int
+) -> JobCopy:
+    """Let a job begin again from its seeds, which are sent when this returns.
+
+    Args:
+        spec: Its new record; the revision is counted up already.
+        epoch: A later one than the job is in.
+    """
+    _begin(settings, producer, topics, Rewound(epoch, job, spec))
+    return JobCopy(job, spec, epoch)
+
+
+def settled(settings: "Settings", producer: Producer, topics: Topics) -> dict[bytes, Control]:
+    """All that crawl.control says, once every rewind that somebody began is complete."""
+    said = known(settings, topics)
+    begun = unfinished(said)
+    for rewound in begun:
+        _carry_out(settings, producer, topics, rewound)
+    return known(settings, topics) if begun else said
+
+
+def unfinished(said: Mapping[bytes, Control]) -> list[Rewound]:
+    """Rewinds that were begun and are not all in the log, the oldest first."""
+    begun = (entry for entry in said.values() if isinstance(entry, Rewound) and not entry.complete)
+    return sorted(begun, key=lambda entry: entry.epoch)
+
+
+def counting(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple[Void, ...]]:
+    """Which results of a job count: those since an epoch, but for what rewinds of the crawl took back."""
+    rewinds = {entry.epoch: entry for entry in said.values() if isinstance(entry, Rewound) and not entry.job}
+    copy = said.get(f"job/{job}".encode())
+    epoch = copy.epoch if isinstance(copy, JobCopy) else 0
+    while epoch in rewinds and job in rewinds[epoch].before:
+        epoch = rewinds[epoch].before[job]
+    done = [rewinds[later] for later in sorted(rewinds) if later > epoch and rewinds[later].complete]
+    return epoch, tuple(void for partition in _partitions_of(done) for void in _voids(done, partition))
+
+
+def _partitions_of(rewinds: list[Rewound]) -> list[int]:
+    return sorted({partition for rewound in rewinds for partition in rewound.pages})
+
+
+def _voids(rewinds: list[Rewound], partition: int) -> list[Void]:
+    """What counts of one partition: a rewind makes it what it was at its start, and adds itself; see `effective`."""
+    was: list[tuple[int, list[Void]]] = [(-1, [])]
+    for rewound in rewinds:
+        start, page = rewound.start[partition], rewound.pages.get(partition)
+        then = next(voids for end, voids in reversed(was) if end < start)
+        was.append((rewound.end[partition], then if page is None else [*then, Void(partition, rewound.epoch, page)]))
+    return was[-1][1]
+
+
+def _check(settings: "Settings", topics: Topics, to: Mapping[int, int]) -> None:
+    every = range(partitions(settings))
+    if set(to) != set(every):
+        raise Misconfigured(f"a rewind names an offset for each of the {len(every)} partitions, not for {sorted(to)}")
+    for partition, (low, high) in bounds(settings, topics.urls, list(every)).items():
+        start = to[partition]
+        if start < low:
+            raise Misconfigured(
+                f"{topics.urls}[{partition}] begins at offset {low}: what it held from {start} on was deleted, by"
+                " retention or by hand, so how the crawl then stood is not known any more. Rewind to a later time, or"
+                " crawl a job anew with `crawlog run --fresh`."
+            )
+        if start > high:
+            raise Misconfigured(f"{topics.urls}[{partition}] ends at offset {high}: it cannot be rewound to {start}")
+
+
+def _begin(settings: "Settings", producer: Producer, topics: Topics, begun: Rewound) -> None:
+    if begun.epoch > u.MAX_EPOCH:
+        raise Misconfigured(f"there are no more than {u.MAX_EPOCH} epochs: give the job another name, or another log")
+    write_control(producer, topics, [begun])
+    crash.point("rewind.noted")
+    _carry_out(settings, producer, topics, begun)
+
+
+def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: Rewound) -> None:
+    for partition in range(partitions(settings)):
+        crash.point("rewind.sending")
+        record = u.UrlsRecord(begun.job or None, begun.epoch, rewind=u.Rewind(begun.start.get(partition, 0)))
+        producer.send(topics.urls, u.encode(record), partition=partition)
+    acknowledged(producer, f"epoch {begun.epoch} in {topics.urls}")
+    crash.point("rewind.acknowledged")
+    if begun.spec is not None:
+        write_job(settings, producer, topics, begun.job, begun.spec, begun.epoch)
+    else:
+        _renew_jobs(settings, producer, topics, begun.epoch)
+        begun = _Past(settings, topics, begun).send_again(producer)
+    write_control(producer, topics, [msgspec.structs.replace(begun, complete=True)])
+    crash.point("rewind.complete")
+
+
+def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch: int) -> None:
+    """Every job's record in the new epoch: one that began later than the start is unknown to the fold."""
+    for entry in known(settings, topics).values():
+        if isinstance(entry, JobCopy) and entry.epoch < epoch:
+            state = "cancelled" if entry.spec.state == "cancelled" else "running"
+            spec = msgspec.structs.replace(entry.spec, rev=entry.spec.rev + 1, state=state)
+            write_job(settings, producer, topics, entry.job, spec, epoch)
+
+
+class _Past:
+    """What a rewind of the crawl takes back, as the log has it."""
+
+    def __init__(self, settings: "Settings", topics: Topics, begun: Rewound) -> None:
+        self._settings = settings
+        self._topic = topics.urls
+        self._begun = begun
+        self._bounds = bounds(settings, topics.urls, list(begun.start))
+        self._ends: dict[int, int] = {}
+        self._first_page: dict[int, int] = {}
+        self._asked: set[int] = set()
+
+    def send_again(self, producer: Producer) -> Rewound:
+        """Send what was found by nobody who is fetched again; returns the rewind with what is known of it now."""
+        start = self._begun.start
+        for partition, offset, record in self._records({at: (start[at], self._bounds[at][1]) for at in start}):
+            if partition not in self._ends:
+                self._look(partition, offset, record)
+        found = self._records({at: (start[at], self._ends[at]) for at in start})
+        for count, (partition, _, record) in enumerate(found):
+            self._send_again(producer, partition, record)
+            if count % POLL_EVERY == 0:
+                producer.poll()
+        acknowledged(producer, f"what pages had found that are not fetched again, in {self._topic}")
+        return msgspec.structs.replace(self._begun, end=self._ends, pages=self._first_page | self._last_pages())
+
+    def _look(self, partition: int, offset: int, record: u.UrlsRecord) -> None:
+        if record.rewind is not None and record.job is None and record.epoch == self._begun.epoch:
+            self._ends[partition] = offset
+        for page, url in _paged(record):
+            self._asked.add(_mark(record.job, url))
+            self._first_page[partition] = min(page, self._first_page.get(partition, page))
+
+    def _send_again(self, producer: Producer, partition: int, record: u.UrlsRecord) -> None:
+        found = [url for url in record.urls or () if not url.parent or _mark(record.job, url.parent) not in self._asked]
+        if found:
+            crash.point("rewind.founds.sending")
+            again = u.UrlsRecord(record.job, record.epoch, record.at, record.fwd, urls=found)
+            producer.send(self._topic, u.encode(again), partition=partition)
+
+    def _last_pages(self) -> dict[int, int]:
+        """Where the pages end whose dones stand before the start: dones stand nearly in the order of their pages."""
+        ends: dict[int, int] = {}
+        before, many = dict(self._begun.start), LOOK_BACK
+        while before:
+            begin = {at: max(self._bounds[at][0], offset - many) for at, offset in before.items()}
+            for partition, _, record in self._records({at: (begin[at], before[at]) for at in before}):
+                for page, _ in _paged(record):
+                    ends[partition] = max(page + 1, ends.get(partition, 0))
+            before = {at: offset for at, offset in begin.items() if at not in ends and offset > self._bounds[at][0]}
+            many *= 4
+        return ends
+
+    def _records(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, u.UrlsRecord]]:
+        for message in read_all(self._settings, self._topic, ranges):
+            try:
+                record = u.decode(message.value())
+            except (ValueError, RecursionError):
+                continue  # a dead letter since it was read first
+            yield message.partition() or 0, message.offset() or 0, record
+
+
+def _paged(record: u.UrlsRecord) -> Iterator[tuple[int, str]]:
+    """(offset in crawl.pages, URL) of each result that has a page, which parse has seen or will see."""
+    return ((result.page[1], result.url) for result in record.results or () if result.page is not None)
+
+
+def _mark(job: str | None, url: str) -> int:
+    return xxhash.xxh3_64_intdigest(f"{job}\0{url}".encode())
