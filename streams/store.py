@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 import xxhash
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -82,17 +83,22 @@ class Memory:
         table.set_block_size(8 << 10)
         table.set_format_version(5)
         table.set_bloom_filter(10, False)  # of several young tables one has the key
+        table.set_index_type(BlockBasedIndexType.two_level_index_search())  # whole ones outgrow the cache
+        table.set_partition_filters(True)
+        table.set_metadata_block_size(4 << 10)
+        table.set_pin_top_level_index_and_filter(True)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.create_missing_column_families(True)
         options.set_block_based_table_factory(table)
         options.set_write_buffer_manager(self.writes)
-        options.set_write_buffer_size(4 << 20)
+        options.set_write_buffer_size(6 << 20)
         options.set_max_write_buffer_number(2)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_bottommost_compression_type(DBCompressionType.zstd())
+        options.set_optimize_filters_for_hits(True)  # the oldest table has what the younger ones have not
         options.set_max_open_files(256)
-        options.set_max_total_wal_size(16 << 20)
+        options.set_max_total_wal_size(24 << 20)
         options.set_keep_log_file_num(2)
         options.increase_parallelism(2)
         return options
