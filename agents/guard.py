@@ -8,6 +8,7 @@
 A page that takes less than a tick costs nothing but its note: no timer is set for it.
 """
 
+import atexit
 import os
 import signal
 import time
@@ -103,6 +104,7 @@ class Clock:
     def start(self) -> None:
         """Tick; to be called in the main thread, where the calls are."""
         signal.signal(signal.SIGALRM, self._tick)
+        atexit.register(self.stop)  # or the last tick would meet no handler, and end the process by its signal
         signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
 
     def stop(self) -> None:

@@ -18,13 +18,15 @@ from urllib.parse import urljoin
 import aiohttp
 from selectolax.lexbor import LexborHTMLParser
 
-from bench.site import Site
-from crawlog.agents.parse import ParseStage
+from bench.site import WORK, Site
+from crawlog.agents.guard import Guard
+from crawlog.agents.parse import ParseStage, guard_of
 from crawlog.schemas import pages
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.domain import Places
+from crawlog.streams.settings import Run, Settings
 from crawlog.streams.topics import Topics
 
 AT_ONCE = 64
@@ -81,10 +83,11 @@ async def fetched(urls: list[str]) -> list[tuple[str, bytes]]:
         return await asyncio.gather(*(one(session, url) for url in urls))
 
 
-def staged(bodies: list[tuple[str, bytes]], hosts: set[str]) -> float:
+def staged(bodies: list[tuple[str, bytes]], hosts: set[str], guard: Guard) -> float:
     """CPU seconds of a stage for these pages."""
     sender = Sender()
-    stage = ParseStage(Topics("crawl."), Places(8), sender, sender, lambda *_: None, lambda: 0.0)
+    names, places = Topics("crawl."), Places(8)
+    stage = ParseStage(names, places, sender, sender, lambda *_: None, lambda: 0.0, guard)
     stage.learn(JobCopy("j", JobSpec(scope=ScopeSpec(names=tuple(sorted(hosts))))))
     messages = [
         Message(
@@ -124,7 +127,8 @@ def main() -> int:
     with Site(20, 20 if short else 300, flags={"bytes": 30_000, "links": 60}) as site:
         bodies = asyncio.run(fetched(sorted(site.urls())))
         hosts = {seed.split("/")[2].partition(":")[0] for seed in site.seeds}
-    rounds = [(staged(bodies, hosts), bare(bodies)) for _ in range(2 if short else 5)]
+    guard = guard_of(Settings(run=Run(data=WORK)), "bench")
+    rounds = [(staged(bodies, hosts, guard), bare(bodies)) for _ in range(2 if short else 5)]
     for name, took in zip(("parse stage", "bare"), zip(*rounds, strict=True), strict=True):
         each = [one / len(bodies) * 1e6 for one in took]
         print(f"{name:12} {statistics.median(each):7.1f} µs a page ({min(each):.1f} to {max(each):.1f})")

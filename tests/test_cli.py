@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -308,3 +309,63 @@ def test_doctor_finds_topics_of_another_size(cluster: Settings) -> None:
     findings = {one["check"]: one for one in map(json.loads, done.stdout.splitlines())}
     assert findings["topics"]["status"] == "fail"
     assert f"-s kafka.partitions={cluster.kafka.partitions}" in findings["topics"]["advice"]
+
+
+SPIDER = """
+from crawlog import Spider
+
+class Books(Spider):
+    start_urls = ["http://a.example/"]
+    settings = {"politeness.delay_s": 3, "fetch.concurrency": 4, "scope": "host"}
+
+    def parse(self, response):
+        yield {}
+"""
+
+
+def test_a_spiders_file_brings_seeds_and_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings are weaker than `-s` and stronger than the environment; its seeds count when none is named."""
+    ordered: list[Any] = []
+
+    def crawl(settings: Any, seeds: Any, **more: Any) -> int:
+        ordered.append((settings, list(seeds), more["spider"]))
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("crawlog.run.run", crawl)
+    monkeypatch.setenv("CRAWLOG_FETCH__CONCURRENCY", "9")
+    (tmp_path / "books.py").write_text(SPIDER)
+    for more in ([], ["http://b.example/"], ["-s", "politeness.delay_s=5"]):
+        with pytest.raises(SystemExit) as end:
+            main(["run", "--spider", "books.py", *more])
+        assert end.value.code == 0
+    settings, seeds, spider = ordered[0]
+    assert (settings.politeness.delay_s, settings.fetch.concurrency, settings.scope.kind) == (3, 4, "host")
+    assert (seeds, spider) == (["http://a.example/"], f"{tmp_path}/books.py:Books")
+    assert ordered[1][1] == ["http://b.example/"]
+    assert ordered[2][0].politeness.delay_s == 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("def parse", "deff parse"), "line 8: SyntaxError"),
+        (("class Books(Spider)", "class Books(Spidr)"), "line 4: NameError: name 'Spidr' is not defined"),
+        (("politeness.delay_s", "politeness.dely_s"), "spider: unknown setting 'politeness.dely_s'; did you mean"),
+        (("http://a.example/", "a.example"), "did you mean https://a.example/ ?"),
+    ],
+)
+def test_a_broken_spider_is_refused_before_anything_is_made(
+    wrong: tuple[str, str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With exit code 2 and the line; no data folder, no engine."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "books.py").write_text(SPIDER.replace(*wrong))
+    with pytest.raises(SystemExit) as end:
+        main(["run", "--spider", "books.py"])
+    assert (end.value.code, told in capsys.readouterr().err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["books.py"]

@@ -1,11 +1,19 @@
 """The parse stage without a broker: what it sends, what it waits for, and when a page is done."""
 
+import asyncio
 import hashlib
 import json
+import random
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from crawlog.agents.guard import Clock, Guard, NoNotes
 from crawlog.agents.parse import MAX_UNDONE, ParseStage
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.control import JobCopy, Join
@@ -14,7 +22,8 @@ from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec
 from crawlog.streams.domain import Places, partition_of
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.inorder import InOrder
-from crawlog.streams.spider import Parsed
+from crawlog.streams.spider import Bounds, Parsed
+from crawlog.streams.suspects import Verdict
 from crawlog.streams.topics import Topics
 
 NAMES = Topics("crawl.")
@@ -84,10 +93,11 @@ class Message(NamedTuple):
 class Stage:
     """A stage, its log, and what it said to be done."""
 
-    def __init__(self, largest: int = 1 << 20, job: JobSpec | None = None) -> None:
+    def __init__(self, largest: int = 1 << 20, job: JobSpec | None = None, guard: Guard | None = None) -> None:
         self.log = Log(largest)
         self.done: list[tuple[int, int]] = []
-        self.stage = ParseStage(NAMES, Places(8), self.log, self.log, lambda *at: self.done.append(at), lambda: 7.0)
+        done = lambda *at: self.done.append(at)  # noqa: E731
+        self.stage = ParseStage(NAMES, Places(8), self.log, self.log, done, lambda: 7.0, guard or Guard())
         self.offsets = 0
         self.learn(job or JobSpec(scope=ScopeSpec(names=("a.test",))))
 
@@ -395,3 +405,188 @@ def test_in_order_says_the_lowest_offset_that_is_not_done() -> None:
         order.take(offset)
     assert [order.finish(offset) for offset in (5, 4, 9)] == [None, 6, 10]
     assert len(order) == 0
+
+
+# Spiders of users: what they raise, and what becomes of their pages.
+
+
+class Unprintable(Exception):
+    """An error that raises when it is shown."""
+
+    def __str__(self) -> str:
+        raise ValueError("it cannot be said")
+
+
+RAISED = (
+    ValueError("no"),
+    MemoryError(),
+    asyncio.CancelledError(),
+    KeyboardInterrupt(),
+    SystemExit(3),
+    GeneratorExit(),
+    RecursionError("deep"),
+    StopIteration(),
+    Unprintable(),
+)
+
+
+def spider_job(tmp_path: Path, parse: str, **spec: Any) -> JobSpec:
+    """A job with a spider whose `parse` has this body."""
+    body = "\n".join(f"        {line}" for line in parse.splitlines())
+    head = "from crawlog import Request, Spider\nclass S(Spider):\n    version = '7'\n    def parse(self, response):\n"
+    path = tmp_path / "s.py"
+    path.write_text(head + body)
+    return JobSpec(scope=ScopeSpec(names=("a.test",)), spider=f"{path}:S", **spec)
+
+
+def buried(stage: Stage) -> list[tuple[int, str]]:
+    """Offset and error of each dead letter."""
+    letters = [dict(record.headers) for record in stage.log.records if record.topic == NAMES.dead]
+    return [(int(letter["offset"]), letter["error"].decode()) for letter in letters]
+
+
+def test_a_spiders_items_and_requests_leave_together(tmp_path: Path) -> None:
+    """With its name and version, one level deeper, with the priority asked for."""
+    parse = (
+        "yield {'a': 1}\nyield response.follow('/x', priority=3)\nyield Request('http://other.test/')\nyield {'b': [2]}"
+    )
+    stage = Stage(job=spider_job(tmp_path, parse))
+    stage.take(b"", depth=4)
+    stage.stage.flush()
+    record = items.decode(stage.log.values(NAMES.items)[0])
+    assert ([json.loads(bytes(item)) for item in record.items], record.spider) == ([{"a": 1}, {"b": [2]}], "S@7")
+    assert stage.founds() == [urls.FoundUrl("http://a.test/x", 5, 3, "link", PAGE)]
+
+
+def test_a_page_that_fails_half_way_gives_nothing(tmp_path: Path) -> None:
+    """Neither the items before the failure nor the links; its dead letter says where it failed."""
+    parse = "yield {'a': 1}\nyield response.follow('/x')\nif response.depth:\n    raise ValueError('half')"
+    stage = Stage(job=spider_job(tmp_path, parse))
+    stage.take(b"body", depth=1)
+    stage.stage.flush()
+    (letter,) = stage.log.records
+    headers = dict(letter.headers)
+    assert (letter.topic, letter.value, headers["error"]) == (NAMES.dead, b"body", b"ValueError: half")
+    assert (headers["stage"], headers["job"], headers["offset"], headers["partition"]) == (b"parse", b"j", b"0", b"3")
+    assert b"s.py" in headers["traceback"]
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+def test_exceptions_in_one_call_of_a_hundred_lose_no_page(tmp_path: Path) -> None:
+    """Of all kinds, in 5,000 pages: each page is an item record or a dead letter, never both, and all are done."""
+    pages_in, tries = 5_000, Counter[int]()
+    chance = random.Random(5)
+    doomed = set(chance.sample(range(pages_in), 25))
+    stage = Stage(job=spider_job(tmp_path, "yield {'url': response.url}\nyield response.follow('/' + response.text)"))
+    job = stage.stage._jobs["j"]
+    parse = job._parse
+
+    def failing(meta: PageMeta, body: bytes, *more: Any) -> Parsed:
+        number = int(body)
+        tries[number] += 1
+        if number in doomed or chance.random() < 0.01:
+            raise chance.choice(RAISED)
+        return parse(meta, body, *more)
+
+    job._parse = failing
+    for number in range(pages_in):
+        stage.take(str(number).encode(), url=f"http://a.test/p{number}")
+        if number % 100 == 99:
+            stage.stage.flush()
+            stage.log.acknowledge()
+    given = [items.decode(value).page[1] for value in stage.log.values(NAMES.items)]
+    dead = [offset for offset, _ in buried(stage)]
+    assert sorted(given + dead) == list(range(pages_in))
+    assert set(dead) >= doomed
+    assert len(stage.founds()) == len(given)
+    assert max(tries.values()) <= 3
+    assert sum(tries.values()) > pages_in + 2 * len(doomed)
+    assert stage.done[-1] == (3, pages_in)
+    assert all(error.split(":")[0] in {type(one).__name__ for one in RAISED} for _, error in buried(stage))
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    """A clock that ticks, with a limit of half a second."""
+    made = Clock(0.5, lambda _: None)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    "hang",
+    [
+        "while True: pass",
+        "import time; time.sleep(600)",
+        "import re; re.match(r'(a*)*b', 'a' * 64)",
+        "while True:\n    try:\n        while True: pass\n    except Exception: pass",
+        "try:\n    yield {}\n    raise ValueError\nfinally:\n    while True: pass",
+    ],
+)
+def test_a_page_without_end_is_ended(tmp_path: Path, clock: Clock, hang: str) -> None:
+    """Within its time, at the first try; the next page is parsed."""
+    parse = f"if response.depth:\n{textwrap.indent(hang, '    ')}\nyield {{}}"
+    stage = Stage(job=spider_job(tmp_path, parse), guard=Guard(clock=clock))
+    began = time.monotonic()
+    stage.take(b"", depth=1)
+    assert clock.is_slow
+    stage.take(b"")
+    assert not clock.is_slow
+    assert time.monotonic() - began < 5
+    assert buried(stage) == [(0, "TimeUp: parsing took longer than parse.timeout_s = 0.5")]
+    assert len(stage.log.values(NAMES.items)) == 1
+
+
+def test_too_much_of_one_page_is_too_much(tmp_path: Path) -> None:
+    """A generator without end stops at a number; it is not tried again."""
+    stage = Stage(job=spider_job(tmp_path, "while True: yield {}"), guard=Guard(Bounds(outputs=10)))
+    stage.take(b"")
+    assert buried(stage) == [(0, "TooMuch: more than 10 items and requests from one page; see spider.max_items")]
+
+
+class Noted(NoNotes):
+    """Remembers what is touched, and has a verdict on some."""
+
+    def __init__(self, **verdicts: Verdict) -> None:
+        self.said: list[str] = []
+        self.verdicts = verdicts
+
+    def touch(self, key: str) -> None:
+        """About to be handled."""
+        self.said.append(f"touch {key}")
+
+    def release(self, key: str) -> None:
+        """Handled."""
+        self.said.append(f"release {key}")
+
+    def verdict(self, key: str) -> Verdict:
+        """As told."""
+        return self.verdicts.get(f"at_{key.partition(':')[2]}", "normal")
+
+
+def test_what_killed_its_workers_is_not_touched_again() -> None:
+    """It is dead without being parsed; what is to be alone is told, and the others are noted while they are parsed."""
+    notes = Noted(at_0="give_up", at_1="alone")
+    stage = Stage(guard=Guard(notes=notes))
+    stage.take(b"")
+    assert buried(stage)[0][1].startswith("crash_loop")
+    message = Message(3, 1, None, b"", [])
+    assert stage.stage.is_suspect(message)
+    assert not stage.stage.is_suspect(message._replace(offset=2))
+    stage.take(b"")
+    assert notes.said == ["touch 3:1", "release 3:1"]
+    stage.log.acknowledge()
+    assert stage.done[-1] == (3, 2)
+
+
+def test_a_spider_that_cannot_be_loaded_stops_nobody(tmp_path: Path) -> None:
+    """Its job's pages are dead letters that say what is wrong with it; other jobs go on."""
+    stage = Stage()
+    stage.stage.learn(JobCopy("k", JobSpec(spider=str(tmp_path / "none.py:S"))))
+    stage.take(b"", job="k")
+    stage.take(b"")
+    assert "No such file" in buried(stage)[0][1]
+    stage.log.acknowledge()
+    assert stage.done[-1] == (3, 2)

@@ -208,6 +208,41 @@ def test_a_signal_stops_everything_cleanly(site: Site, data: Path, number: int, 
     assert (data.parent / "rows.jsonl.partial").exists()
 
 
+SPIDER = """
+import os, signal, time
+from crawlog import Spider
+
+class Walker(Spider):
+    version = "3"
+    follow_links = True
+    settings = {"parse.timeout_s": 0.5, "network.allow_private": True}
+
+    def parse(self, response):
+        number = int(response.url.rpartition("/")[2])
+        yield {"n": number, "twice": False}
+        if number == 7:
+            raise ValueError("seven")
+        if number == 9:
+            while True:
+                pass
+        if number == 11:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        yield {"n": number, "twice": True}
+"""
+
+
+def test_pages_that_break_a_spider_end_as_dead_letters(site: Site, data: Path) -> None:
+    """One that raises, one without end, one that kills its worker each time; all others give all their rows."""
+    (data.parent / "walker.py").write_text(SPIDER)
+    code, summary, err = ended(run(site, data, "--spider", data.parent / "walker.py"))
+    assert (code, summary["reason"]) == (4, "finished"), err
+    lines = [json.loads(line) for line in (data.parent / "rows.jsonl").read_text().splitlines()]
+    good = [number for number in range(1, PAGES + 1) if number not in (7, 9, 11)]
+    # The bad ones lead to nobody: what they link to is found from elsewhere too.
+    assert sorted((line["n"], line["twice"]) for line in lines) == [(n, twice) for n in good for twice in (False, True)]
+    assert err.count("killed by SIGSEGV") == 3
+
+
 def test_up_takes_what_any_producer_sends(site: Site, data: Path) -> None:
     """A bare record without a key is crawled; `down` leaves nothing running."""
     from confluent_kafka import Producer
