@@ -159,6 +159,11 @@ class Supervisor:
 
         logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
         ensure(self.settings)
+        if self.engine and self.engine.lost_power:
+            from .streams.powercut import recover
+
+            recover(self.settings, self.report)
+            self.engine.mended()
         self.watch = Watch(self.settings, self.picture)
 
     def go(self, stages: tuple[str, ...], more: Mapping[str, str] | None = None) -> None:
@@ -244,7 +249,7 @@ class Supervisor:
         now = time.monotonic()
         if now - self._looked_at >= FULL_AGAIN_S:
             self._looked_at = now
-            full = next((path for path in (self._data / "state", self._data) if _is_full(path)), None)
+            full = next((path for path in (self._data / "state", self._data / "kafka", self._data) if _is_full(path)), None)
             if full and not self._full:
                 self.report(f"the disk of {full} is full: the crawl goes on by itself as soon as there is space")
             elif self._full and not full:

@@ -211,8 +211,25 @@ def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    write(folder / "broker.json", json.dumps({"pid": child.pid, "started": child.create_time()}))
+    write(folder / "broker.json", json.dumps({"pid": child.pid, "started": child.create_time(), "boot": boot_id()}))
     return child
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"{psutil.boot_time():.0f}"  # not Linux
+
+
+def lost_power(folder: Path) -> bool:
+    """Whether the machine went down while the folder's broker ran."""
+    try:
+        before = json.loads((folder / "broker.json").read_text())["boot"]
+    except (OSError, ValueError, LookupError):
+        return False
+    return bool(before != boot_id())
 
 
 def noted(folder: Path) -> psutil.Process | None:

@@ -5,6 +5,7 @@
     log/          Kafka's data
     broker.log    what the broker says
     server.properties, log4j2.properties   written anew at every start
+    power-cut     the machine went down while the broker ran, and what that broke is not mended yet
     lock          held while a command starts or stops the broker
 
 One broker per data folder. It runs in a session of its own, so it outlives a killed command, and the next command on
@@ -35,6 +36,8 @@ __all__ = ["Engine", "fetch_jars", "reserve", "running", "start"]
 
 STOP_TIMEOUT_S = 10.0
 """A clean stop takes 0.3 s; a broker that takes this long is killed, which Kafka recovers from."""
+
+POWER_CUT = "power-cut"
 
 ADOPT_TIMEOUT_S = 10.0
 """How long a broker that runs may take to answer a command that only looks for it."""
@@ -86,6 +89,15 @@ class Engine:
         if clean and self._archive:
             self._archive.make()
 
+    @property
+    def lost_power(self) -> bool:
+        """Whether the machine went down while the broker ran, and nobody has mended what that broke."""
+        return (_folder(self.data) / POWER_CUT).exists()
+
+    def mended(self) -> None:
+        """What a power cut broke has been mended."""
+        (_folder(self.data) / POWER_CUT).unlink(missing_ok=True)
+
     def point(self, settings: "Settings") -> "Settings":
         """The settings with this broker as their cluster."""
         return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap": self.bootstrap})})
@@ -134,6 +146,8 @@ def _start(settings: "Settings", data: Path, folder: Path, report: Report) -> En
     options += ["-cp", class_path(jars)]
     try:
         identity = _identity(data, folder)
+        if broker.lost_power(folder):
+            (folder / POWER_CUT).touch()
         properties = broker.configure(settings, folder, identity)
         broker.format_log([str(java.path), *FLAGS, *archived.use(), *options], folder, properties, identity.cluster_id)
         process = broker.launch([str(java.path), *FLAGS, *archived.use_or_note(), *options], folder, properties)

@@ -434,6 +434,9 @@ class Fold:
         domain = r.hashed(place.domain)
         known = self.seen.knows(job.number, job.since, domain, mark, spec.confirm)
         if known is not None:
+            if found.again:
+                self._queue_again(job, found, placed, sequence)
+                return
             if known and self._found_nearer(job, found, url, place, mark, known, sequence):
                 return
             job.counts.seen += 1
@@ -486,6 +489,13 @@ class Fold:
         self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
         self._queue(job, found, url, place, sequence)
         return True
+
+    def _queue_again(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
+        """Queue a URL whose page was lost after its done was written: its old row is gone with that done."""
+        url, place, mark = placed
+        if job.spec.max_depth is not None:
+            self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
+        self._queue(job, found, url, place, sequence)
 
     def _note_depth(self, job: Job, place: Place, mark: int, row: tuple[int, int, int]) -> None:
         self.seen.update(job.number, job.since, r.hashed(place.domain), mark, r.pack(row))

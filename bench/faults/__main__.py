@@ -19,6 +19,7 @@ from pathlib import Path
 from bench.faults import judge, schedule
 from bench.faults.brokers import Bounce, Gone
 from bench.faults.crawl import Size
+from bench.faults.disks import FullBroker, FullState
 from bench.faults.poison import Poisoned
 from bench.faults.processes import Kill, KillAll, LockedZombie, Zombie
 from bench.faults.schedule import Calm, Fault, Outcome
@@ -37,6 +38,7 @@ FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
         Calm(), Kill(), KillAll(), Bounce(), Gone(), Storm(), Poisoned(), States(), Zombie(), LockedZombie(),
+        FullState(), FullBroker(),
     )
 }  # fmt: skip
 

@@ -1,0 +1,78 @@
+"""After a power cut: what a done names and crawl.pages has no more is queued again, once; pages are parsed again."""
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from crawlog.schemas import urls as u
+from crawlog.streams import broker, groups, topics
+from crawlog.streams.domain import Places
+from crawlog.streams.kafka import bounds, consumer_config, identity, read
+from crawlog.streams.powercut import recover
+from crawlog.streams.restore import Restorer
+from crawlog.streams.settings import Settings
+from crawlog.streams.store import Memory, Partition
+
+SPEC = u.JobSpec(scope=u.ScopeSpec(kind="any"), max_depth=5)
+PLACES = Places(8)
+SITE = next(f"http://site{n}.com" for n in range(99) if PLACES.of(f"http://site{n}.com/").partition == 0)
+FOUNDS = [u.FoundUrl(f"{SITE}/{n}", depth=2, source="link", hops=n, parent=f"{SITE}/") for n in range(3)]
+
+
+def done(number: int, page: int) -> u.Result:
+    """One of a URL that the second record found."""
+    return u.Result(FOUNDS[number].url, (1 << 16) + number, "fetched", http=200, depth=2, at=2.0, page=(0, page))
+
+
+def write(settings: Settings, names: topics.Topics) -> None:
+    """A log whose last page did not get to the disk: two of three dones are of pages that are there."""
+    producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "linger.ms": 0})
+    for record in (
+        u.UrlsRecord(job="j", spec=SPEC),
+        u.UrlsRecord(job="j", urls=FOUNDS),
+        u.UrlsRecord(job="j", results=[done(0, 0), done(1, 1), done(2, 2)]),
+    ):
+        producer.produce(names.urls, u.encode(record), partition=0)
+    for number in range(2):
+        producer.produce(names.pages, f"page {number}".encode(), partition=0)
+    assert producer.flush(30) == 0
+    consumer = Consumer(consumer_config(settings, "crawlog-parse"))
+    consumer.commit(offsets=[TopicPartition(names.pages, 0, 2)], asynchronous=False)
+    consumer.close()
+
+
+@pytest.mark.broker
+def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path) -> None:
+    """Its URL is queued as it was found, once, however often this is done; all else stays."""
+    topics.ensure(cluster)
+    names = topics.Topics(cluster.kafka.prefix)
+    write(cluster, names)
+    said: list[str] = []
+    recover(cluster, said.append)
+    recover(cluster, said.append)
+    assert said[1] == "1 pages were gone and are fetched again; 2 pages are parsed again"
+    assert said[3] == "0 pages were gone and are fetched again; 0 pages are parsed again"
+    low, end = bounds(cluster, names.urls, [0])[0]
+    last = u.decode(list(read(cluster, names.urls, 0, low, end))[-1].value())
+    assert [(one.url, one.hops, one.again) for one in last.urls or ()] == [(f"{SITE}/2", 2, True)]
+    held = groups.held(topics.Admin(cluster), groups.Group("crawlog-parse", "parse", names.pages))
+    assert held[0].committed == 0
+    state = Partition(tmp_path / "0", 0, PLACES, identity(cluster, names.urls), Memory(8), 64)
+    Restorer(cluster, names.urls).restore([state], lambda *_: None, lambda _: None)
+    counts = state.fold.jobs["j"].counts
+    assert (counts.fetched, counts.queued, counts.seen) == (3, 1, 0)
+    state.close()
+
+
+@pytest.mark.parametrize(("boot", "is_lost"), [("this", False), ("another", True), (None, False)])
+def test_a_power_cut_shows_by_the_boot_of_a_broker_that_never_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str | None, is_lost: bool
+) -> None:
+    """A kill leaves the same note, of this boot; a clean stop none; one of an older crawlog says nothing."""
+    monkeypatch.setattr(broker, "boot_id", lambda: "this")
+    assert not broker.lost_power(tmp_path)
+    note = {"pid": 1, "started": 0.0} | ({"boot": boot} if boot else {})
+    (tmp_path / "broker.json").write_text(json.dumps(note))
+    assert broker.lost_power(tmp_path) is is_lost
