@@ -33,6 +33,7 @@ from . import frontier
 from .frontier import Stage
 from .http import REDIRECTS, Answer, Client, LeaseLost
 from .pages import LOOK_S, PagesLog
+from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
 from .turns import Turns
 
@@ -153,6 +154,7 @@ class Fetcher:
         self._held = False
         self._asking_rules = 0
         self._at_address: Counter[str] = Counter()
+        self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._turns = Turns()
         self.suspects = Suspects(
             settings.run.data / "suspects" / stage.app.worker_name, slots=settings.fetch.concurrency
@@ -278,11 +280,18 @@ class Fetcher:
         """Fetch one URL; ends as a page and a done, as a done, or aborted without a trace."""
         host = task.host
         url = task.row.url
+        try:
+            await self._sitemaps.told(task)
+        except BaseException:
+            self.frontier.unsent(host)
+            self.frontier.back(task)
+            self._release(task)
+            raise
         if self._needs_no_request(task):
             self.frontier.unsent(host)
             return
         try:
-            answer = await self._noted(url, partial(self._ask, url, host))
+            answer = await self._noted(url, partial(self._ask, url, host, any_type=task.row.sitemap))
         except BaseException as error:
             self.frontier.finished(host)
             self.frontier.back(task)
@@ -330,18 +339,18 @@ class Fetcher:
             if turn is not None:
                 turn()
 
-    async def _ask(self, url: str, host: Host) -> Answer | None:
+    async def _ask(self, url: str, host: Host, *, any_type: bool) -> Answer | None:
         """The answer; None when as many requests as `politeness.per_ip` allows are under way to the host's address."""
         assert self.client is not None
         most = self.settings.politeness.per_ip
         if not most:
-            return await self.client.get(url)
+            return await self.client.get(url, any_type=any_type)
         address = await self.client.address(host.key)
         if self._at_address[address] >= most:
             return None
         self._at_address[address] += 1
         try:
-            return await self.client.get(url)
+            return await self.client.get(url, any_type=any_type)
         finally:
             self._at_address[address] -= 1
             if not self._at_address[address]:
@@ -399,6 +408,7 @@ class Fetcher:
             sniffed=answer.sniffed,
             link=answer.link,
             x_robots=answer.x_robots,
+            kind="sitemap" if row.sitemap else "page",
         )
         status: u.Status = "redirected" if redirect else "failed" if answer.http is None else "fetched"
         result = self._result(task, status, reason=answer.error, answer=answer, host_wait_s=rest_s)

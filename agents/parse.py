@@ -15,7 +15,7 @@ import resource
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ import structlog
 from ..schemas import control, dead, items, pages, urls
 from ..schemas.pages import PageMeta
 from ..schemas.progress import Progress
-from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, UrlsRecord
+from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source, UrlsRecord
 from ..streams import crash, topics
 from ..streams.app import CrawlApp
 from ..streams.canonical import Canonicaliser, InvalidUrl, fingerprint
@@ -38,7 +38,7 @@ from ..streams.loading import load_spider
 from ..streams.producer import Producer
 from ..streams.scope import Scope, scope_name
 from ..streams.settings import RECORD_HEADROOM, Settings
-from ..streams.spider import SPIDER, Bounds, Parse, Parsed, TooMuch, is_redirect, parse_page
+from ..streams.spider import SPIDER, Bounds, Parse, Parsed, TooMuch, is_redirect, parse_listing, parse_page
 from ..streams.suspects import Suspects
 from . import progress
 from .control import Garbage, Obedience, follow
@@ -65,6 +65,9 @@ CRASH_LOOP = "crash_loop: its worker died of it again and again, at last while i
 KILLS_LIMIT = 6
 """Deaths that look as if they came from outside, after which the page that was being parsed each time is given up:
 a page is parsed within a millisecond, so a storm of kills does not meet the same one so often."""
+
+SITEMAP_PRIORITY = 20
+"""Sitemaps are fetched before what they list, whose priorities are -10 to 10."""
 
 MAX_UNDONE = 4096
 """Pages taken and not done at which no more are taken."""
@@ -131,7 +134,8 @@ class Job:
         """What the spider makes of a page. Raises: BaseException: whatever it raised at the last of its tries."""
         for tries in range(1, MAX_TRIES + 1):
             try:
-                return self._parse(meta, body, self.links, self.spec)
+                parse = self._parse if meta.kind == "page" else parse_listing
+                return parse(meta, body, self.links, self.spec)
             except (TimeUp, TooMuch):
                 raise
             except BaseException as error:
@@ -151,6 +155,10 @@ class Job:
     def refusal(self, link: Outlink, depth: int) -> str | None:
         """The rule that refuses a link."""
         return self._scope.refusal(link.url, link.place, depth, 0, self.joined)
+
+    def is_wanted(self, link: Outlink, meta: PageMeta) -> bool:
+        """Whether a sitemap named by this one, or by robots.txt, is taken: indexes count as redirects do."""
+        return self._scope.refusal(link.url, link.place, meta.depth, meta.hops + 1, self.joined) is None
 
     def scope_of(self, url: str) -> str | None:
         """The scope name of a page, unless the job's record has it or every URL is in scope."""
@@ -341,11 +349,12 @@ class ParseStage:
             epoch=meta.epoch,
             spider=job.spider,
         )
-        crash.point("parse.item.sending")
-        self._send_item(
-            self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done
-        )
-        page.wait()
+        if meta.kind != "robots":  # nobody asked for it as a page, and its URL may be one
+            crash.point("parse.item.sending")
+            self._send_item(
+                self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done
+            )
+            page.wait()
         self._join(job, meta, page)
         if is_redirect(meta):
             self._follow(job, meta, page)
@@ -355,7 +364,16 @@ class ParseStage:
             meta.job, meta.epoch, sent, meta.url, depth, parsed.outlinks, job.refusal, priorities
         )
         self._await_founds(batches, page)
+        self._list_sitemaps(job, meta, parsed.sitemaps, page)
         page.one_done()
+
+    def _list_sitemaps(self, job: Job, meta: PageMeta, sitemaps: Sequence[Outlink], page: Page) -> None:
+        """Sitemaps are as deep as what names them; an index in an index is a hop further."""
+        for link in sitemaps:
+            if job.is_wanted(link, meta):
+                hops = meta.hops + (meta.kind == "sitemap")
+                found = FoundUrl(link.url, meta.depth, SITEMAP_PRIORITY, "sitemap", meta.url, hops)
+                self._await_founds({self._founds.put(meta.job, meta.epoch, job.sent(meta.epoch), link, found)}, page)
 
     def _join(self, job: Job, meta: PageMeta, page: Page) -> None:
         """What was fetched for a job is in its scope: a seed that came later than the job's record widened it."""
@@ -381,7 +399,8 @@ class ParseStage:
         link, name = followed
         if name:
             self._send_join(job, name, page)
-        found = FoundUrl(link.url, meta.depth, 0, "redirect", meta.url, meta.hops + 1, joins=meta.seed)
+        source: Source = "sitemap" if meta.kind == "sitemap" else "redirect"
+        found = FoundUrl(link.url, meta.depth, 0, source, meta.url, meta.hops + 1, joins=meta.seed)
         self._await_founds({self._founds.put(meta.job, meta.epoch, job.sent(meta.epoch), link, found)}, page)
 
     def _await_founds(self, batches: set[Batch], page: Page) -> None:

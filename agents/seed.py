@@ -4,13 +4,15 @@ Seeds are read twice: first for the names of the job's scope, which its record m
 then to be sent, in batches per partition. A line that is no URL is told with its number and counted; the others go on.
 """
 
+import gzip
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Self
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Self, cast
 
 import msgspec
 
@@ -50,6 +52,9 @@ SPOOL_BYTES = 8 << 20
 """Standard input is kept in memory up to this size, then in a temporary file, bytes."""
 
 COMMENT = ord("#")
+SITEMAP = "sitemap:"
+"""Begins an argument that stands for all that a sitemap lists."""
+
 BRACE = ord("{")
 """First byte of a JSON line."""
 
@@ -88,39 +93,54 @@ class Source:
     Args:
         arguments: As on the command line.
         stdin: What `-` stands for; copied aside at once, as it can be read only once.
+        collect: Gives the URLs that `sitemap:URL` stands for, as lines; without it that is no seed.
 
     Raises: Misconfigured: a file that cannot be read, or what is neither a file nor a URL.
     """
 
-    def __init__(self, arguments: Sequence[str], stdin: BinaryIO | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        stdin: BinaryIO | None = None,
+        collect: Callable[[str], BinaryIO] | None = None,
+    ) -> None:
         self._arguments = arguments
         self._stdin = _spooled(stdin or sys.stdin.buffer) if "-" in arguments else None
+        self._collected: dict[str, BinaryIO] = {}
         for argument in arguments:
-            if argument != "-" and "://" not in argument:
+            if collect is not None and argument.startswith(SITEMAP):
+                self._collected[argument] = collect(argument.removeprefix(SITEMAP))
+            elif argument != "-" and "://" not in argument:
                 _readable(Path(argument))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._stdin is not None:
-            self._stdin.close()
+        for spool in (self._stdin, *self._collected.values()):
+            if spool is not None:
+                spool.close()
 
     def __str__(self) -> str:
         return ", ".join(self._arguments[:3]) + (", …" if len(self._arguments) > 3 else "")
 
     def parts(self) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Each part's name and lines, numbered from 1; URLs given as arguments are one part."""
-        given = [argument.encode() for argument in self._arguments if "://" in argument]
+        given = [
+            argument.encode() for argument in self._arguments if "://" in argument and argument not in self._collected
+        ]
         if given:
             yield "argument", given
         for argument in self._arguments:
             if argument == "-" and self._stdin is not None:
                 self._stdin.seek(0)
-                yield "standard input", _lines(self._stdin)
+                yield "standard input", _whole("standard input", _lines(_unpacked(self._stdin)))
+            elif argument in self._collected:
+                self._collected[argument].seek(0)
+                yield argument, _lines(self._collected[argument])
             elif "://" not in argument:
                 with Path(argument).open("rb") as file:
-                    yield argument, _lines(file)
+                    yield argument, _whole(argument, _lines(_unpacked(file)))
 
 
 class Sower:
@@ -330,6 +350,21 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         while len(line) >= MAX_LINE_BYTES - 3 and not line.endswith(b"\n"):
             line = file.readline(MAX_LINE_BYTES)  # the rest of a line that was refused
         line = file.readline(MAX_LINE_BYTES)
+
+
+def _whole(part: str, lines: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines, or a clear word where a gzipped file is damaged: what was read of it was sent."""
+    try:
+        yield from lines
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise Misconfigured(f"{part} is damaged: {error}; what was read before that counts") from None
+
+
+def _unpacked(file: BinaryIO) -> BinaryIO:
+    """A file, decompressed where its first bytes say gzip."""
+    is_gzip = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="rb")) if is_gzip else file
 
 
 def _spooled(stdin: BinaryIO) -> BinaryIO:

@@ -296,22 +296,25 @@ def engine_fetch(to: Path | None, **given: Any) -> int:
 
 
 @cli.command()
-@click.argument("sources", nargs=-1, required=True, metavar="FILE|-|URL…")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE|-|URL|sitemap:URL…")
 @click.option("--job", metavar="NAME", required=True, help="Job that the URLs belong to, new or known.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @_settings_options
 def seed(sources: tuple[str, ...], job: str, as_json: bool, **given: Any) -> int:
-    """Produce URLs to crawl.urls: from text or JSON lines, standard input, or named here."""
+    """Produce URLs to crawl.urls: from text or JSON lines (gzipped too), standard input, a sitemap, or named here."""
     from . import arguments
 
     settings = _settings(given)
     arguments.job_name(job)
     from .agents.seed import Source, plant
+    from .agents.sitemaps import collect
     from .streams.producer import Producer
     from .streams.topics import Topics, ensure
 
-    source = Source(sources)
-    with _reachable_log(settings) as reached:
+    with (
+        Source(sources, collect=lambda url: collect(settings, url, _report)) as source,
+        _reachable_log(settings) as reached,
+    ):
         ensure(reached)
         began = time.monotonic()
         topics = Topics(reached.kafka.prefix)

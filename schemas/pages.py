@@ -4,6 +4,8 @@ The value is the body as bytes, content-encoding removed (empty for failures); t
 `crawlog`. Pages, redirects, HTTP errors and failures are all records here, so that parse sees every result once.
 """
 
+from typing import Literal
+
 import msgspec
 
 VERSION = 1
@@ -26,6 +28,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         took_s: Seconds from the request to then.
         sniffed: The type that the body shows where the header has none or another one; empty otherwise.
         link, x_robots: The response's Link and X-Robots-Tag headers, one value each, cut to what is useful.
+        kind: A sitemap gives links and no row; `robots` holds the Sitemap lines of a robots.txt, one a line.
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
     """
 
@@ -46,6 +49,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     sniffed: str = ""
     link: tuple[str, ...] = ()
     x_robots: tuple[str, ...] = ()
+    kind: Literal["page", "sitemap", "robots"] = "page"
 
 
 _decoder = msgspec.json.Decoder(PageMeta)

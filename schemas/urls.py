@@ -35,7 +35,8 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
         url: Absolute; canonical when parse wrote it, anything when another producer did.
         depth: Links between a seed and this URL; a redirect keeps its source's depth.
         priority: -128..127; higher is fetched first.
-        source: Who found it. A seed (the default) extends the job's scope to itself.
+        source: Who found it. A seed (the default) extends the job's scope to itself. `sitemap` is the URL *of* a
+            sitemap, found in robots.txt or in an index; what it lists are links.
         parent: URL of the page it was found on; empty for seeds.
         hops: Redirects in a row that led here.
         joins: This redirect target was reached from a seed, so its host joins the scope.
@@ -145,6 +146,8 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         meta_robots: Whether `meta` robots and X-Robots-Tag are obeyed.
         token: Our product token, in robots.txt, `meta` robots and X-Robots-Tag.
         max_links: Links of one page that are looked at.
+        sitemaps: Whether sitemaps that a robots.txt names are followed.
+        max_sitemap_urls, max_sitemap_bytes: What is taken of one sitemap, decompressed.
     """
 
     rev: int = 1
@@ -164,6 +167,9 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     meta_robots: bool = False
     token: str = "crawlog"  # noqa: S105  # a robots.txt product token
     max_links: int = 50_000
+    sitemaps: bool = False
+    max_sitemap_urls: int = 50_000
+    max_sitemap_bytes: int = 50 << 20
 
 
 class Rewind(msgspec.Struct, frozen=True):

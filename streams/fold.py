@@ -505,7 +505,7 @@ class Fold:
         priority = _priority(found.priority)
         key = r.queue_key(job.number, host, priority, sequence, job.lifo)
         seed = found.source == "seed" or found.joins
-        row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority)
+        row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority, sitemap=found.source == "sitemap")
         self.rows.put_ordered(key, r.pack(row))
         self._count_queued(job, host, place, 1)
         if self.listener is not None:

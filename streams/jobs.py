@@ -61,6 +61,9 @@ def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = 
         meta_robots=settings.robots.meta == "obey",
         token=settings.robots.token,
         max_links=settings.links.max_per_page,
+        sitemaps=settings.sitemaps.follow,
+        max_sitemap_urls=settings.sitemaps.max_urls,
+        max_sitemap_bytes=settings.sitemaps.max_bytes,
     )
 
 

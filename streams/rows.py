@@ -145,6 +145,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     """A URL not yet done.
 
     Attributes:
+        sitemap: It is that of a sitemap.
         attempt: Attempts made so far.
         due_ms, wait_s: When the next attempt is due (UTC epoch milliseconds) and how long that wait was; 0 if at once.
     """
@@ -157,6 +158,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     priority: int = 0
     due_ms: int = 0
     wait_s: float = 0.0
+    sitemap: bool = False
 
 
 pack = msgspec.msgpack.Encoder().encode

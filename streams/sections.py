@@ -254,7 +254,14 @@ class Sitemaps(Section):
     """Sitemaps as a source of URLs."""
 
     follow: bool = False
-    """Whether sitemaps named in robots.txt are read."""
+    """Whether sitemaps named in robots.txt are read; needs `robots.obey`. What they list is in scope or is not."""
+    max_urls: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
+    """URLs taken from one sitemap (sitemaps.org: no more than 50,000); the rest is cut."""
+    max_bytes: Annotated[int, Field(ge=1024)] = 50 << 20
+    """Bytes read of one sitemap, decompressed (sitemaps.org: 50 MB); the rest is cut. As it comes, a sitemap is no
+    larger than `fetch.max_body_bytes`."""
+    max_depth: Annotated[int, Field(ge=0, le=10)] = 3
+    """Indexes followed one in the other by `crawlog seed sitemap:URL`; a crawl follows `scope.max_redirects`."""
 
 
 class Dedup(Section):

@@ -13,6 +13,7 @@ import msgspec
 
 from ..schemas.pages import PageMeta
 from ..schemas.urls import JobSpec
+from . import sitemap
 from .directives import NOTHING_SAID, directives, header_links
 from .links import Links, Outlink, extract
 from .response import Request, Response
@@ -86,11 +87,13 @@ class Parsed(NamedTuple):
         items: Each one a JSON object.
         outlinks: In the order of the page, each once.
         priorities: Of the outlinks that have one, by URL.
+        sitemaps: URLs of sitemaps.
     """
 
     items: list[msgspec.Raw]
     outlinks: list[Outlink]
     priorities: Mapping[str, int] = {}
+    sitemaps: Sequence[Outlink] = ()
 
 
 class Bounds(NamedTuple):
@@ -243,6 +246,26 @@ def _requested(requests: list[Request], url: str, links: Links) -> tuple[dict[st
             if priority and priority >= priorities.get(link.url, priority):
                 priorities[link.url] = priority
     return outlinks, priorities
+
+
+def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
+    """What a sitemap lists, the newest first, or which sitemaps a robots.txt names; it gives no rows."""
+    if meta.kind == "robots":
+        return Parsed([], [], sitemaps=links.resolve(meta.url, body.decode("utf-8", "replace").split("\n")))
+    if is_redirect(meta) or not is_followed(meta):
+        return _NOTHING
+    listed = sitemap.parse(
+        body, meta.url, meta.content_type, max_urls=spec.max_sitemap_urls, max_bytes=spec.max_sitemap_bytes
+    )
+    entries = sitemap.newest_first(listed.urls)
+    priorities = {
+        link.url: priority
+        for entry in entries
+        if (priority := sitemap.found_priority(entry))
+        for link in links.resolve(meta.url, [entry.loc])
+    }
+    outlinks = links.resolve(meta.url, [entry.loc for entry in entries])
+    return Parsed([], outlinks, priorities, links.resolve(meta.url, [entry.loc for entry in listed.sitemaps]))
 
 
 def is_redirect(meta: PageMeta) -> bool:
