@@ -135,12 +135,13 @@ class Founds:
         Returns: The batches that the page must wait for.
         """
         waits: set[Batch] = set()
-        on_way = sent.on_way
+        unknown = depth + 1
+        on_way, newest = sent.on_way, sent.newest
         for link in links:
             fingerprint = link.fingerprint
-            known = sent.newest.get(fingerprint)  # here, not in `depth`: asked for every link of every page
-            if known is None:
-                known = sent.depth(fingerprint)
+            if newest.get(fingerprint, unknown) <= depth:  # asked for every link of every page, and most answers
+                continue
+            known = sent.depth(fingerprint)
             if known is not None and known <= depth:
                 continue
             going = on_way.get(fingerprint)
