@@ -75,6 +75,13 @@ MAX_UNDONE = 4096
 MAX_HELD_BYTES = 32 << 20
 """Bodies held for jobs that are not known yet, bytes, at which no more pages are taken."""
 
+HELD_LOOKS = 24
+"""Looks at held pages until they wait no more. A job's record is in crawl.control before its first seed is sent, and a
+revision moments after it counts. Looks, not seconds: a process that was stopped, a clock that jumps prove nothing."""
+
+LOOK_AFTER_S = 5.0
+"""Between two of them."""
+
 Headers = list[tuple[str, bytes]]
 
 
@@ -235,6 +242,7 @@ class ParseStage:
         self._broken: dict[str, tuple[int, str]] = {}
         self._joined: dict[str, set[str]] = {}
         self._held: dict[str, list[tuple[Message, PageMeta, Page]]] = {}
+        self._held_looks: dict[str, int] = {}
         self._held_count = self._held_bytes = 0
         self._orders: dict[int, InOrder] = {}
         self._undone = 0
@@ -257,14 +265,32 @@ class ParseStage:
         """A record of crawl.control: a job's revision, or a name that joined a scope."""
         if isinstance(record, control.JobCopy):
             self._learn_job(record.job, record.spec)
-            held = self._held.pop(record.job, [])
-            self._held_count -= len(held)
-            self._held_bytes -= sum(len(message.value or b"") for message, _, _ in held)
-            for message, meta, page in held:
+            for message, meta, page in self._let_go(record.job):
                 self._parse(message, meta, page)
             self.flush()
         elif isinstance(record, control.Join):
             self._joined.setdefault(record.job, set()).add(record.name)
+
+    def look_after_held(self) -> None:
+        """What waited too long holds up its partition no more: it goes by the newest known revision, or is dead."""
+        for name in self._held:
+            self._held_looks[name] = self._held_looks.get(name, 0) + 1
+        for name in [name for name, looks in self._held_looks.items() if looks >= HELD_LOOKS]:
+            job = self._jobs.get(name)
+            log.warning("held_too_long", job=name, known=job is not None)
+            for message, meta, page in self._let_go(name):
+                if job is None:
+                    self._bury(message, name, f"UnknownJob: crawl.control has no job {name!r:.120}", page)
+                else:
+                    self._handle(job, message, meta, page)
+            self.flush()
+
+    def _let_go(self, name: str) -> list[tuple[Message, PageMeta, Page]]:
+        held = self._held.pop(name, [])
+        self._held_looks.pop(name, None)
+        self._held_count -= len(held)
+        self._held_bytes -= sum(len(message.value or b"") for message, _, _ in held)
+        return held
 
     def _learn_job(self, name: str, spec: JobSpec) -> None:
         known = self._jobs.get(name)
@@ -313,7 +339,10 @@ class ParseStage:
         job = self._jobs.get(meta.job)
         if job is None or job.spec.rev < meta.rev:
             self._hold(message, meta, page)
-            return
+        else:
+            self._handle(job, message, meta, page)
+
+    def _handle(self, job: Job, message: Message, meta: PageMeta, page: Page) -> None:
         notes, key = self.guard.notes, _key(message)
         if notes.verdict(key) == "give_up":
             self._bury(message, meta.job, CRASH_LOOP, page)
@@ -455,6 +484,7 @@ class ParseStage:
         """The partitions are no longer ours: what is not done will be read again by whoever gets them."""
         self._orders.clear()
         self._held.clear()
+        self._held_looks.clear()
         self._undone = self._held_count = self._held_bytes = 0
 
 
@@ -515,7 +545,13 @@ class Worker:
         self._stage = ParseStage(names, Places(count), self._producer, self._items, done, time.time, guard)
         for producer in (self._producer, self._items):
             self._app.add_future(producer.run(asyncio.Event()))
+        self._app.add_future(self._look_after_held(self._stage))
         follow(self._app, self._orders, self._stage.learn, self._found_garbage)
+
+    async def _look_after_held(self, stage: ParseStage) -> None:
+        while not self._app.should_stop:
+            await asyncio.sleep(LOOK_AFTER_S)
+            stage.look_after_held()
 
     def _found_garbage(self, garbage: Garbage) -> None:
         """Bury what is no record on a side topic, where every worker sees it: the owner of partition 0 does."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from crawlog.agents.guard import Clock, Guard, NoNotes
-from crawlog.agents.parse import MAX_UNDONE, ParseStage
+from crawlog.agents.parse import HELD_LOOKS, MAX_UNDONE, ParseStage
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.pages import PageMeta
@@ -272,6 +272,21 @@ def test_a_page_waits_for_its_jobs_revision() -> None:
     stage.learn(JobSpec(rev=2, scope=ScopeSpec(names=("a.test",))))
     stage.log.acknowledge()
     assert stage.done == [(3, 2)]
+
+
+def test_a_page_of_a_job_that_nobody_knows_holds_nothing_up_for_ever() -> None:
+    """In the end it is a dead letter; one of an unknown revision goes by the newest known one."""
+    stage = Stage()
+    stage.take(b"", job="nobody")
+    stage.take(links("x"), rev=9)
+    for _ in range(HELD_LOOKS - 1):
+        stage.stage.look_after_held()
+    assert stage.log.records == []
+    stage.stage.look_after_held()
+    assert buried(stage) == [(0, "UnknownJob: crawl.control has no job 'nobody'")]
+    assert [found.url for found in stage.founds()] == ["http://a.test/x"]
+    stage.log.acknowledge()
+    assert stage.done[-1] == (3, 2)
 
 
 def test_a_redirect_gives_no_row_and_one_found() -> None:
