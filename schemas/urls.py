@@ -127,6 +127,32 @@ class CanonicalRules(msgspec.Struct, omit_defaults=True, frozen=True):
     drop_slash: bool = False
 
 
+class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What is done about sites without end.
+
+    Attributes:
+        max_segments: Path segments of a URL, at most.
+        max_repeats: Times that one path segment may stand in a URL.
+        max_params: Query parameters of a URL, at most.
+        calendar: Whether dates found on dates are strays.
+        growing: Whether URLs that grow from page to page are.
+        facets: Whether combinations of more than three facets are.
+        sessions: Whether a page known by another session id, or by none, is refused.
+        strays: Strays of one host that are taken, beside one for each ten URLs of its domain.
+        hosts: Hosts of one domain beside its own name, at most, and one more for each ten URLs; None for no limit.
+    """
+
+    max_segments: int = 40
+    max_repeats: int = 3
+    max_params: int = 40
+    calendar: bool = True
+    growing: bool = True
+    facets: bool = True
+    sessions: bool = True
+    strays: int = 100
+    hosts: int | None = 100
+
+
 class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     """Every value the fold uses for a job, resolved: the fold reads no worker's settings.
 
@@ -148,6 +174,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_links: Links of one page that are looked at.
         sitemaps: Whether sitemaps that a robots.txt names are followed.
         max_sitemap_urls, max_sitemap_bytes: What is taken of one sitemap, decompressed.
+        traps: What is done about sites without end.
     """
 
     rev: int = 1
@@ -170,6 +197,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     sitemaps: bool = False
     max_sitemap_urls: int = 50_000
     max_sitemap_bytes: int = 50 << 20
+    traps: TrapRules = TrapRules()
 
 
 class Rewind(msgspec.Struct, frozen=True):

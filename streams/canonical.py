@@ -40,7 +40,7 @@ SESSION_PARAMS = (
 """Parameters that name a session, in any case, where their value looks like one."""
 
 _SESSION_PARAM = re.compile(
-    "&(?:" + "|".join(re.escape(name).replace("\\*", "[^&=]*") for name in SESSION_PARAMS) + ")"
+    "[?&](?:" + "|".join(re.escape(name).replace("\\*", "[^&=]*") for name in SESSION_PARAMS) + ")"
     "=(?=[^&]{0,200}[0-9])[0-9A-Za-z_.,-]{6,200}(?=&|$)",
     re.IGNORECASE,
 )
@@ -167,11 +167,9 @@ def sessionless(href: str) -> str:
     """A canonical URL without the parameters and path parts that name a session; nearly every URL as it is."""
     if ";" in href or "(" in href:
         href = _SESSION_PATH.sub("", href)
-    if "?" not in href:
+    if "?" not in href or _SESSION_PARAM.search(href) is None:
         return href
     path, _, query = href.partition("?")
-    if _SESSION_PARAM.search("&" + query) is None:
-        return href
     rest = "&".join(param for param in query.split("&") if _SESSION_PARAM.match("&" + param) is None)
     return f"{path}?{rest}" if rest else path
 

@@ -33,9 +33,12 @@ _KINDS = {
     b"d": ("due", (("job", 2), ("due_ms", 8), ("host", 8), ("sequence", 8))),
     b"h": ("host", (("host", 8),)),
     b"s": ("joined", (("job", 2),)),
+    b"t": ("strays", (("job", 2), ("host", 8))),
+    b"u": ("facets", (("job", 2), ("host", 8), ("path", 8))),
+    b"v": ("hosts", (("job", 2), ("domain", 8))),
     b"p": ("parked", (("sequence", 8),)),
 }
-_HASHES = frozenset({"domain", "fingerprint", "host"})
+_HASHES = frozenset({"domain", "fingerprint", "host", "path"})
 
 _STRUCTS = {
     "meta": r.read_meta,

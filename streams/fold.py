@@ -25,8 +25,11 @@ from .domain import Place, Places
 from .errors import Misconfigured
 from .scope import Scope, scope_name
 from .seen import SeenTable
+from .traps import MORE_PER_URLS, Traps, session_twin
 
 FOLD_VERSION = 2
+
+_HOSTS_CACHED = 65_536
 
 MAX_JOBS = 0xFFFE
 """Jobs of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
@@ -93,7 +96,7 @@ class Listener(Protocol):
 
 
 class Job:
-    """A job as one partition knows it; `number` is local to the partition."""
+    """A job as one partition knows it; `number` is local to the partition, `hosts` have a queue row."""
 
     def __init__(self, number: int, row: r.JobRow, counts: JobCounts) -> None:
         self.number = number
@@ -103,6 +106,7 @@ class Job:
         self.epoch = row.epoch
         self.since = row.since
         self.awaited = row.awaited
+        self.hosts: set[str] = set()
         self.set(row.spec)
 
     def set(self, spec: u.JobSpec) -> None:
@@ -170,6 +174,7 @@ class Fold:
         self.jobs: dict[str, Job] = {}
         self.numbers: dict[int, Job] = {}
         self.seen = SeenTable(rows, cached_pages)
+        self.traps = Traps(rows, cached_pages)
         self._places = places
         self._hosts: dict[bytes, _HostQueue] = {}
         self._parked = 0
@@ -205,6 +210,7 @@ class Fold:
     def flush(self) -> None:
         """Write into the rows what is held beside them: before each checkpoint and each digest."""
         self.seen.flush()
+        self.traps.flush()
         for key, queue in self._hosts.items():
             if queue.dirty:
                 self.rows.put(key, r.pack(r.HostQueueRow(queue.host, queue.domain, queue.queued)))
@@ -263,6 +269,8 @@ class Fold:
         for kind in r.OF_JOB:
             self.rows.drop(r.of_job(kind, job.number))
         self.seen.forget(job.number)
+        self.traps.forget(job.number)
+        job.hosts.clear()
         self._hosts = {key: queue for key, queue in self._hosts.items() if r.unpack_host_queue(key)[0] != job.number}
         job.epoch = job.since = epoch
         job.awaited = awaited
@@ -441,13 +449,77 @@ class Fold:
                 return
             job.counts.seen += 1
             return
-        budget = spec.max_pages_per_domain
-        if budget is not None and self.seen.domain(job.number, job.since, domain).queued >= budget:
-            self._drop(job, "domain_budget")
+        rule = self._refusal_of_new(job, found, url, place)
+        if rule is not None:
+            self._drop(job, rule)
             return
         value = r.pack((found.depth, _priority(found.priority), sequence)) if spec.max_depth is not None else b""
         self.seen.insert(job.number, job.since, domain, mark, spec.confirm, value)
         self._queue(job, found, url, place, sequence)
+
+    def _refusal_of_new(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
+        """The rule about what its domain and host had already that refuses a URL the job does not know."""
+        budget = job.spec.max_pages_per_domain
+        if budget is not None and self._queued_in(job, place) >= budget:
+            return "domain_budget"
+        if found.source == "seed" or found.joins:
+            return None
+        return self._trap(job, found, url, place)
+
+    def _queued_in(self, job: Job, place: Place) -> int:
+        """URLs of a domain that were ever queued."""
+        return self.seen.domain(job.number, job.since, r.hashed(place.domain)).queued
+
+    def _trap(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
+        """The trap rule that refuses a new URL that was not given as a seed."""
+        rules = job.spec.traps
+        twin = session_twin(url) if rules.sessions and found.source != "redirect" else None
+        if twin is not None and any(self._is_known(job, place, name) for name in twin):
+            return "trap_session"
+        is_host_new = self._is_new_host(job, place)
+        if is_host_new and (".:" in place.host or self._has_hosts(job, place)):
+            return "trap_hosts"
+        rule = self.traps.suspicion(job.number, rules, found, url, place)
+        if rule is not None and not self.traps.may_stray(
+            job.number, rules, rule, url, place, self._queued_in(job, place)
+        ):
+            return rule
+        if twin is not None:
+            self._mark(job, place, twin[1])
+        if is_host_new:
+            self.traps.one_host_more(job.number, r.hashed(place.domain))
+        return None
+
+    def _is_new_host(self, job: Job, place: Place) -> bool:
+        """Whether a host beside the domain's own name has had no queue yet."""
+        host, domain = place.host, place.domain
+        if host in job.hosts or (host.startswith(domain, host.index("//") + 2) and ".:" not in host):
+            return False
+        key = r.host_queue_key(job.number, r.hashed(host))
+        is_new = key not in self._hosts and self.rows.get(key) is None
+        if not is_new:
+            if len(job.hosts) >= _HOSTS_CACHED:
+                job.hosts.clear()
+            job.hosts.add(host)
+        return is_new
+
+    def _has_hosts(self, job: Job, place: Place) -> bool:
+        limit = job.spec.traps.hosts
+        if limit is None:
+            return False
+        most = limit + self._queued_in(job, place) // MORE_PER_URLS
+        return self.traps.hosts(job.number, r.hashed(place.domain)) >= most
+
+    def _is_known(self, job: Job, place: Place, name: str) -> bool:
+        domain = r.hashed(place.domain)
+        return self.seen.knows(job.number, job.since, domain, fingerprint(name), job.spec.confirm) is not None
+
+    def _mark(self, job: Job, place: Place, name: str) -> None:
+        """Remember a name that is no URL: it counts for no budget."""
+        domain = r.hashed(place.domain)
+        value = r.pack((0, 0, 0)) if job.spec.max_depth is not None else b""
+        self.seen.insert(job.number, job.since, domain, fingerprint(name), job.spec.confirm, value)
+        self.seen.domain(job.number, job.since, domain).queued -= 1
 
     def _join(self, job: Job, place: Place) -> None:
         kind = job.spec.scope.kind

@@ -17,7 +17,6 @@ from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, serialise
 from .domain import Place, Places
 from .fold import Fold, Job, Placed, effective
-from .scope import MAX_PARAMS, MAX_REPEATS, MAX_SEGMENTS
 
 FLUSH_ROWS = 50_000
 """Changed rows after which the scratch state is put in order."""
@@ -480,7 +479,8 @@ def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place
         return "known already"
     if verdict == "nearer":
         return "known, but found nearer: its depth was lowered"
-    scope = spec.scope
+    scope, traps = spec.scope, spec.traps
+    strays = f"and {place.host} has had its strays (traps.strays {traps.strays})"
     said = {
         "scope": f"{place.domain if scope.kind == 'domain' else place.host} is not in scope {scope.kind}",
         "depth": f"depth {found.depth} is over {spec.max_depth}",
@@ -489,8 +489,15 @@ def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place
         "exclude": f"matches scope.exclude {' '.join(scope.exclude)}",
         "include": f"matches none of scope.include {' '.join(scope.include)}",
         "domain_budget": f"{place.domain} has had its {spec.max_pages_per_domain} URLs",
-        "trap_params": f"{MAX_PARAMS} query parameters or more",
-        "trap_path": f"over {MAX_SEGMENTS} path segments, or one of them over {MAX_REPEATS} times",
+        "trap_params": f"{traps.max_params} query parameters or more",
+        "trap_path": f"over {traps.max_segments} path segments, or one of them over {traps.max_repeats} times",
+        "trap_hosts": f"{place.domain} has had its {traps.hosts} hosts, or the name ends in a dot",
+        "trap_session": "its page is known with another session id, or with none",
+        "trap_calendar": f"a date found on a date, {strays}",
+        "trap_facets": f"another combination of the same parameters, {strays}",
+        "trap_query": f"its query grows from page to page, {strays}",
+        "trap_depth": f"its path grows from page to page, {strays}",
+        "trap_repeats": f"it repeats the path of the page it was found on, {strays}",
     }.get(rule, "")
     return f"dropped by {rule}" + (f": {said}" if said else "")
 

@@ -18,6 +18,9 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
     b"d" job:2 due_ms:8 host:8 sequence:8                  due-time index of the waiting ones: empty
     b"h" host:8                                            host: what politeness must know after a restart
     b"s" job:2 name                                        name that joined the job's scope: empty
+    b"t" job:2 host:8                                      strays of a host: their number, hashes of dates
+    b"u" job:2 host:8 path:8                               facets of a path: parameters, hashes of values
+    b"v" job:2 domain:8                                    hosts of a domain
     b"p" sequence:8 job name                               URL found for a job that is not known yet
 
 All rows of a job lie under a kind and its number, so that a rewind drops them as a few ranges. The epoch in keys is the
@@ -42,7 +45,7 @@ FORMAT = 2
 """Version of the keys and values in a state database."""
 
 META = b"m"
-OF_JOB = (b"n", b"b", b"f", b"g", b"q", b"w", b"d", b"s")
+OF_JOB = (b"n", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"t", b"u", b"v")
 """Kinds of rows that a job begins without."""
 
 SEQUENCE_INDEX_BITS = 16
@@ -255,6 +258,26 @@ def of_job(kind: bytes, job: int) -> bytes:
 def joined_key(job: int, name: str) -> bytes:
     """Key of a name that joined a job's scope."""
     return _job.pack(b"s", job) + name.encode()
+
+
+def strays_key(job: int, host: int) -> bytes:
+    """Key of a host's strays."""
+    return _host_queue.pack(b"t", job, host)
+
+
+def facets_key(job: int, host: int, path: int) -> bytes:
+    """Key of a path's facets."""
+    return _wait.pack(b"u", job, host, path)
+
+
+def hosts_key(job: int, domain: int) -> bytes:
+    """Key of the number of a domain's hosts."""
+    return _host_queue.pack(b"v", job, domain)
+
+
+def job_of(key: bytes) -> int:
+    """The job in the key of a row that belongs to one."""
+    return int.from_bytes(key[1:3], "big")
 
 
 def parked_key(sequence: int, job: str) -> bytes:

@@ -8,18 +8,9 @@ from collections.abc import Container
 
 import re2
 
-from ..schemas.urls import JobSpec
+from ..schemas.urls import JobSpec, TrapRules
 from .domain import Place
 from .errors import Misconfigured
-
-MAX_SEGMENTS = 40
-"""Path segments of a URL that is no trap, at most."""
-
-MAX_REPEATS = 3
-"""Times one path segment may stand in a URL that is no trap (Heritrix PathologicalPath draws the line here too)."""
-
-MAX_PARAMS = 40
-"""Query parameters of a URL that is no trap, at most."""
 
 _NAMES_CACHED = 65_536
 _SLASHES_BEFORE_PATH = 2
@@ -56,7 +47,12 @@ class Scope:
         Args:
             joined: Scope names that joined the job while it ran.
         """
-        return self._limit(url, depth, hops) or self._place(place, joined) or self._expression(url) or trap(url)
+        return (
+            self._limit(url, depth, hops)
+            or self._place(place, joined)
+            or self._expression(url)
+            or trap(url, self._spec.traps)
+        )
 
     def _limit(self, url: str, depth: int, hops: int) -> str | None:
         spec = self._spec
@@ -86,18 +82,18 @@ class Scope:
         return name
 
 
-def trap(url: str) -> str | None:
-    """The trap rule that a URL looks like, or None."""
+def trap(url: str, rules: TrapRules) -> str | None:
+    """The rule by which a URL, whatever led to it, is one of a trap; None when it may be honest."""
     path, _, query = url.partition("?")
-    if query and query.count("&") >= MAX_PARAMS:
+    if query and query.count("&") >= rules.max_params:
         return "trap_params"
     segments = path.count("/") - _SLASHES_BEFORE_PATH
-    if segments <= MAX_REPEATS:
+    if segments <= rules.max_repeats:
         return None
-    if segments > MAX_SEGMENTS:
+    if segments > rules.max_segments:
         return "trap_path"
     parts = path.split("/")[_SLASHES_BEFORE_PATH + 1 :]
-    if max(Counter(parts).values()) > MAX_REPEATS:
+    if len(parts) - len(set(parts)) >= rules.max_repeats and max(Counter(parts).values()) > rules.max_repeats:
         return "trap_path"
     return None
 

@@ -218,6 +218,29 @@ def _text(error: Exception) -> str:
     return cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)
 
 
+class Traps(Section):
+    """Sites without end: which of their URLs are refused. A *stray* looks like one page more of a trap."""
+
+    max_segments: Count = 40
+    """Path segments of a URL, at most; honest trees end before 20."""
+    max_repeats: Count = 3
+    """Times that one path segment may stand in a URL; Heritrix draws the line here too."""
+    max_params: Count = 40
+    """Query parameters of a URL, at most."""
+    calendar: bool = True
+    """Whether a date found on another date of its kind (`/2026/11/`, `?month=11`) is a stray."""
+    growing: bool = True
+    """Whether a URL that repeats or lengthens the path or query of the page it was found on is a stray."""
+    facets: bool = True
+    """Whether a combination of parameters is a stray where a path has more than three that can be combined."""
+    sessions: bool = True
+    """Whether a URL with a session id is refused once its page is known without one, or with another."""
+    strays: Annotated[int, Field(ge=0)] = 100
+    """Strays of one host that are taken, and one more for each ten URLs of its domain."""
+    hosts: Annotated[int, Field(ge=1)] | None = 100
+    """Hosts of one registrable domain that links may add, and one more for each ten of its URLs."""
+
+
 class Canonical(Section):
     """How two spellings become one URL."""
 

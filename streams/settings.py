@@ -37,6 +37,7 @@ from .sections import (
     Snapshots,
     Spider,
     State,
+    Traps,
 )
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Sources",
     "Spider",
     "State",
+    "Traps",
     "load",
     "origins",
     "parse_pairs",
@@ -98,6 +100,7 @@ class Settings(BaseSettings):
     network: Network = Network()
     robots: Robots = Robots()
     scope: Scope = Scope()
+    traps: Traps = Traps()
     canonical: Canonical = Canonical()
     links: Links = Links()
     sitemaps: Sitemaps = Sitemaps()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.scope import Scope, scope_name, trap
@@ -86,7 +86,7 @@ def test_a_name_that_joined_is_in_scope() -> None:
 )
 def test_a_trap_is_a_path_that_repeats_or_grows(url: str, rule: str | None) -> None:
     """Four times the same segment, too many segments, too many parameters."""
-    assert trap(url) == rule
+    assert trap(url, TrapRules()) == rule
 
 
 def test_a_wrong_expression_names_its_setting() -> None:
