@@ -635,6 +635,30 @@ def test_a_done_of_an_older_epoch_is_fetched_again() -> None:
     assert world.drain() == pages("a.com", 1)
 
 
+def test_a_job_that_begins_again_is_forgotten() -> None:
+    """Queued, waiting, woken or in flight: nothing of the old epoch is handed out, and another job goes on."""
+    world = World()
+    world.job()
+    world.job("k")
+    world.find(*pages("a.com", 5), *pages("b.com", 1))
+    world.find(*pages("c.com", 2), job="k")
+    tasks = {task.host.domain: task for task in (world.next() for _ in range(3)) if isinstance(task, Task)}
+    world.retry(tasks["a.com"], 1.0)
+    world.fetched(tasks["c.com"])
+    world.fold_dones()
+    world.take(u.encode(u.UrlsRecord(job="j", epoch=1, rewind=u.Rewind())))
+    world.pass_time(2.0)
+    assert world.drain() == ["http://c.com/1"]
+    world.job(rev=2, epoch=1)
+    world.out.clear()
+    world.due.clear()
+    world.find("http://a.com/0", "http://b.com/0")
+    assert world.drain() == ["http://a.com/0"]  # a request to the other host is still under way
+    world.fetched(tasks["b.com"])
+    world.unfolded.clear()
+    assert world.drain() == ["http://b.com/0"]
+
+
 def test_a_url_found_nearer_in_flight_is_handed_out_again() -> None:
     """After its first done, not before."""
     world = World()

@@ -436,7 +436,7 @@ class Log:
         assert (sorted(queued), fetched) == (self.again, 1)
 
 
-DEATHS = {"rewind.sending": 5, "rewind.acknowledged": 1, "job.sending": 3, "rewind.founds.sending": 2}
+DEATHS = {"rewind.sending": 5, "job.sending": 3, "rewind.founds.sending": 2}
 
 
 @pytest.mark.broker

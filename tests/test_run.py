@@ -9,11 +9,21 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+
+from crawlog.schemas import urls as u
+from crawlog.streams import engine
+from crawlog.streams.jobs import cancel
+from crawlog.streams.kafka import bounds, read_all
+from crawlog.streams.rewind import rewind
+from crawlog.streams.settings import Settings, load
+from crawlog.streams.topics import Topics
+from crawlog.streams.verify import verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -26,6 +36,7 @@ class Site:
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
+        self.hidden: set[str] = set()
         site = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -38,7 +49,7 @@ class Site:
                 found = number.isdigit() and 1 <= int(number) <= PAGES
                 self.send_response(200 if found else 404)
                 self.send_header("Content-Type", "text/html")
-                body = page(int(number)) if found else b""
+                body = page(int(number), site.hidden) if found else b""
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -60,9 +71,9 @@ class Site:
         self._server.server_close()
 
 
-def page(number: int) -> bytes:
-    """A page's HTML."""
-    targets = [target for target in (number + 1, number * 2) if target <= PAGES]
+def page(number: int, hidden: Container[str] = ()) -> bytes:
+    """A page's HTML, without links to what is hidden."""
+    targets = [target for target in (number + 1, number * 2) if target <= PAGES and str(target) not in hidden]
     links = "".join(f'<a href="/{target}">{target}</a>' for target in targets)
     return f"<html><title>{number}</title><body>{links}</body></html>".encode()
 
@@ -290,3 +301,65 @@ def test_a_crawl_obeys_commands_over_any_death(site: Site, data: Path) -> None:
     code, summary, _ = ended(run(site, data, *job))
     assert (code, summary["reason"], summary["fetched"]) == (0, "finished", PAGES)
     assert sorted(rows(data)) == sorted(EVERY_PAGE)
+
+
+@contextmanager
+def log_of(data: Path) -> Iterator[Settings]:
+    """Settings that reach the log of a data folder, while nothing else runs on it."""
+    settings = load({"run.data": str(data)})
+    log = engine.start(settings, data, lambda _: None)
+    try:
+        yield log.point(settings)
+    finally:
+        log.stop()
+
+
+def before_page(settings: Settings, count: int) -> dict[int, int]:
+    """The place in each partition of crawl.urls before the done of the page with this number in order."""
+    topic = Topics(settings.kafka.prefix).urls
+    held = bounds(settings, topic, list(range(8)))
+    to = {partition: end for partition, (_, end) in held.items()}
+    dones = 0
+    for message in read_all(settings, topic, held):
+        dones += sum(result.page is not None for result in u.decode(message.value()).results or ())
+        if dones >= count:
+            to[message.partition() or 0] = message.offset() or 0
+            return to
+    raise AssertionError(f"{dones} pages")
+
+
+def test_a_crawl_is_rewound_and_a_job_begun_again(site: Site, data: Path) -> None:
+    """While it runs and afterwards: what was found later is asked again. From its seeds: nothing old stays in FILE."""
+    crawl = run(site, data, delay_s=0.1)
+    until(lambda: len(site.pages()) >= PAGES // 2, "half of the pages")
+    port = json.loads((data / "kafka" / "engine.json").read_text())["port"]
+    live = load({"run.data": str(data), "kafka.bootstrap": f"127.0.0.1:{port}"})
+    assert rewind(live, before_page(live, PAGES // 4)) == 1
+    code, summary, err = ended(crawl)
+    assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
+    asked = Counter(site.pages().values())
+    assert asked.keys() == {1, 2}
+    assert asked[2] >= PAGES // 4
+
+    with log_of(data) as settings:
+        assert rewind(settings, before_page(settings, PAGES)) == 2
+    site.asked.clear()
+    code, summary, err = ended(run(site, data))
+    assert (code, summary["reason"], summary["epoch"], summary["rows"]) == (0, "finished", 2, PAGES), err
+    assert sorted(rows(data), key=int) == EVERY_PAGE
+    assert 0 < len(site.pages()) < PAGES  # of some 50 dones those of the last ten
+
+    site.hidden = {str(PAGES)}
+    code, summary, err = ended(run(site, data, "--fresh"))
+    assert (code, summary["epoch"], summary["fetched"], summary["rows"]) == (0, 3, PAGES - 1, PAGES - 1), err
+    assert sorted(rows(data), key=int) == EVERY_PAGE[:-1]
+    with log_of(data) as settings:
+        cancel(settings, str(summary["job"]))
+        verdicts = verify(settings, data / "state")
+        assert verdicts
+        assert all(verdict.equal for verdict in verdicts)
+    total = site.asked.total()
+    code, summary, err = ended(run(site, data))
+    assert (code, summary["reason"]) == (0, "cancelled"), err
+    assert "--fresh crawls it again" in err
+    assert site.asked.total() == total
