@@ -126,9 +126,11 @@ class Watchdog(Service):
         return False
 
     def _watch_loop(self) -> None:
+        """Time counts in looks: a process that was stopped and continued has a loop that could not go on."""
+        still_s, seen = 0.0, self._loop_at
         while not self.should_stop:
             time.sleep(LOOK_S)
-            still_s = time.monotonic() - self._loop_at
+            still_s, seen = (still_s + LOOK_S if seen == self._loop_at else 0.0), self._loop_at
             if still_s > self.stuck_s and not self.should_stop:
                 frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
                 where = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
