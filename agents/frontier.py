@@ -34,6 +34,7 @@ from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.snapshot import Snapshots
+from crawlog.streams.watchdog import EX_TEMPFAIL
 
 from .control import Obedience, follow
 
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 log = structlog.get_logger()
-
-EX_TEMPFAIL = 75
-"""Exit code that asks the supervisor for a restart."""
 
 RESTORE_AGAIN_S = 1.0
 SIZE_WINDOWS_EVERY = 10

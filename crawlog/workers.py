@@ -27,8 +27,9 @@ HEALTHY_S = 5.0
 MAX_FAILURES = 6
 """Ends by itself, in a row and without a single report, after which a worker is given up."""
 
-RESTART_WANTED = 75
-"""Exit code of a worker that asks for a restart (EX_TEMPFAIL): its watchdog, or a state that has to be opened anew."""
+RESTART_WANTED = (75, 3)
+"""Exit codes of a worker that asks for a restart (EX_TEMPFAIL): its watchdog, a state that has to be opened anew, Kafka
+being away; and of one that Kafka gave no answer, as it did when the run began."""
 
 MAX_LOG_BYTES = 32 << 20
 """A longer log becomes NAME.log.1 at the next start of its worker."""
@@ -84,7 +85,7 @@ class Worker:
         code = self.process.returncode
         if now - self._started_at >= HEALTHY_S:
             self.backoff_s = FIRST_BACKOFF_S
-        self.failures = 0 if has_worked or code < 0 or code == RESTART_WANTED else self.failures + 1
+        self.failures = 0 if has_worked or code < 0 or code in RESTART_WANTED else self.failures + 1
         self.start_at = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
         if self.process.stdin:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import faust
 import structlog
+from aiokafka.errors import KafkaConnectionError
 
 from . import logs
 from .errors import CrawlError, EngineError, Misconfigured
+from .watchdog import EX_TEMPFAIL
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -73,6 +75,9 @@ class Worker(faust.Worker):
         code = 0
         if error is None:
             log.info("stopped", group=self.app.conf.id)
+        elif isinstance(error, KafkaConnectionError):
+            code = EX_TEMPFAIL
+            log.error("kafka_unreachable", group=self.app.conf.id, bootstrap=self.app.crawl.kafka.bootstrap)
         else:
             code = next((code for kind, code in EXIT.items() if isinstance(error, kind)), 1)
             log.critical("worker_crashed", group=self.app.conf.id, error=repr(error), exc_info=error)

@@ -95,7 +95,7 @@ def test_five_healthy_seconds_forget_the_deaths_before(house: House) -> None:
     assert house.dies(KILLED, lived_s=HEALTHY_S) <= 0.55
 
 
-@pytest.mark.parametrize("code", [KILLED, -11, RESTART_WANTED])
+@pytest.mark.parametrize("code", [KILLED, -11, *RESTART_WANTED])
 def test_who_is_killed_or_asks_for_it_is_always_started_again(house: House, code: int) -> None:
     """A hundred times, though it never got so far as to report."""
     for _ in range(100):
