@@ -13,11 +13,14 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
 from .schemas import items, pages
+from .schemas.control import Command
 from .schemas.dead import from_headers
 from .streams.canonical import InvalidUrl, serialise
+from .streams.commands import FREE, Commands, Orders
 from .streams.domain import Places, partition_of
 from .streams.errors import Misconfigured
 from .streams.history import Event, History, Offer, Spelling, State, in_order
+from .streams.jobs import known
 from .streams.kafka import TIMEOUT_S, bounds, consumer_config, read
 from .streams.robots import RobotsRules
 from .streams.topics import Admin, Topics, group
@@ -52,6 +55,8 @@ class Story(msgspec.Struct):
     redirects_from: list[str]
     redirects_to: list[str]
     children: int
+    holds: list[str]
+    begins: int
     offers: list[Offer]
     robots: str
 
@@ -111,6 +116,8 @@ class Inquiry:
             back,
             onward,
             history.children,
+            [*history.holds(), *self._orders(history)],
+            self._range(self._names.urls, history.place.partition)[0],
             history.offers(end, now) if unknown else [],
             self._robots(history) if unknown else "",
         )
@@ -270,6 +277,17 @@ class Inquiry:
         except InvalidUrl:
             return ""
 
+    def _orders(self, history: History) -> list[str]:
+        """Commands in force for what is queued."""
+        queued = [state.job for state in history.states() if state.status in ("queued", "waiting")]
+        if self._at is not None or not queued:
+            return []
+        said = known(self._settings, self._names).values()
+        commands = Commands(entry for entry in said if isinstance(entry, Command))
+        wanted = {f"job {job}": commands.of_job(job) for job in queued}
+        wanted |= {"stage fetch": commands.of_stage("fetch"), history.place.host: commands.of_host(history.place.host)}
+        return [f"a command for {what}: {_ordered(orders)}" for what, orders in wanted.items() if orders != FREE]
+
     def _robots(self, history: History) -> str:
         """What robots.txt says, as a worker on this machine has it."""
         host = history.place.host
@@ -280,6 +298,11 @@ class Inquiry:
         allowed, rule = RobotsRules.parse(body).allowed(history.serialised, self._settings.robots.token)
         said = "allows it" if allowed else "forbids it"
         return f"robots.txt of {host} {said}{f' ({rule})' if rule else ''}; HTTP {status}, read {_clock(fetched_at)}"
+
+
+def _ordered(orders: Orders) -> str:
+    wants = [name for name in ("paused", "blocked", "stopped") if getattr(orders, name)]
+    return ", ".join([*wants, *([f"slowed to {orders.slow_s:g} s"] if orders.slow_s else [])])
 
 
 def _came_from(history: History) -> str:
@@ -300,13 +323,13 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
     columns = {CACHE_COLUMN: Options(raw_mode=True)}
     try:
         state = Rdict(str(folder), Options(raw_mode=True), columns, access_type=AccessType.read_only())
-    except Exception:  # noqa: BLE001  # rocksdict raises bare Exceptions: a folder just made, or being closed
+        try:
+            value: bytes | None = state.get_column_family(CACHE_COLUMN).get(key)
+        finally:
+            state.close()
+    except Exception:  # noqa: BLE001  # rocksdict raises bare Exceptions: a folder just made, a table its owner dropped
         return None
-    try:
-        value: bytes | None = state.get_column_family(CACHE_COLUMN).get(key)
-        return value
-    finally:
-        state.close()
+    return value
 
 
 def _bytes(value: object) -> bytes:
@@ -326,29 +349,46 @@ def _clock(at: float) -> str:
 
 def lines(story: Story) -> Iterator[str]:
     """The story for people."""
+    yield from _heading(story)
+    yield from _facts(story)
+    yield ""
+    if not story.states:
+        yield f"Nothing was ever found by this URL, as of {_clock(story.at)} UTC."
+        yield from _offered(story)
+    yield from _timeline(story)
+
+
+def _heading(story: Story) -> Iterator[str]:
     yield story.url
     for spelling in story.spellings:
         rules = f" (by {', '.join(spelling.rules)})" if spelling.rules else ""
         same = " as it is" if spelling.url == story.url else f" {spelling.url}"
         yield f"  {'in job ' + spelling.job if spelling.job else 'canonical'}:{same}{rules}"
     yield f"  domain {story.domain}, crawl.urls[{story.partition}]"
+
+
+def _facts(story: Story) -> Iterator[str]:
     for state in story.states:
         yield f"  now {_state(state, story.at)} in job {state.job}"
+    for hold in story.holds:
+        yield f"  held: {hold}"
     if story.redirects_from:
         yield f"  redirected here: {' ← '.join(story.redirects_from)}"
     if story.redirects_to:
         yield f"  redirects to: {' → '.join(story.redirects_to)}"
     if story.children:
         yield f"  gave {story.children} founds of its own domain"
-    yield ""
-    if not story.states:
-        yield f"Nothing was ever found by this URL, as of {_clock(story.at)} UTC."
-        yield from _offered(story)
-    names = {event.job for event in story.events if event.kind not in ("job", "rewind")}
-    told = [event for event in story.events if event.kind not in ("job", "rewind") or event.job in {"", *names}]
+    if story.begins:
+        yield f"  crawl.urls[{story.partition}] begins at offset {story.begins}: what was before is not known"
+
+
+def _timeline(story: Story) -> Iterator[str]:
+    of_jobs = ("job", "rewind")
+    names = {event.job for event in story.events if event.kind not in of_jobs}
+    told = [event for event in story.events if event.kind not in of_jobs or event.job in {"", *names}]
     width = max((len(_where(event)) for event in told), default=0)
     for event in told:
-        job = f"  [{event.job}]" if len(names) > 1 and event.job and event.kind not in ("job", "rewind") else ""
+        job = f"  [{event.job}]" if len(names) > 1 and event.job and event.kind not in of_jobs else ""
         taken_back = " (rewound)" if event.rewound else ""
         yield f"{_clock(event.at)}  {_where(event):{width}}  {event.what}{job}{taken_back}"
 

@@ -385,6 +385,17 @@ class History:
                 states.append(last)
         return states
 
+    def holds(self) -> list[str]:
+        """Why a URL that is queued is not fetched, as far as its job says so."""
+        jobs = (self._fold.jobs.get(state.job) for state in self.states() if state.status in ("queued", "waiting"))
+        return [
+            f"job {job.name} is {job.spec.state}"
+            if job.spec.state != "running"
+            else f"job {job.name} awaits its record"
+            for job in jobs
+            if job is not None and not job.running
+        ]
+
     def spellings(self) -> list[Spelling]:
         """What each job makes of the URL; the default rules where there is no job."""
         jobs = [job for job in self._fold.jobs.values() if not self._only or job.name == self._only]

@@ -121,6 +121,14 @@ def test_the_state_is_that_of_the_last_record_read() -> None:
     assert at[3][0].due_at == AT + 9
 
 
+def test_a_job_that_does_not_run_holds_its_urls() -> None:
+    """Only those that are queued."""
+    log = [job(), found(URL), job(rev=2, state="stopped")]
+    assert history(*log[:2]).holds() == []
+    assert history(*log).holds() == ["job j is stopped"]
+    assert history(log[0], log[2]).holds() == []
+
+
 def test_a_found_before_its_job_is_parked_then_queued() -> None:
     """Both are told, each where it happened."""
     life = history(found(URL), job())

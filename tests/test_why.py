@@ -9,6 +9,7 @@ import pytest
 
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
+from crawlog.schemas.control import Command, encode, key
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.producer import Producer
@@ -88,6 +89,12 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     earlier = Inquiry(cluster, before, "", lambda _: None).ask(TARGET)
     assert [event.kind for event in earlier.events] == ["job", "found"]
     assert earlier.states[0].status == "queued"
+
+    log.urls(urls=[u.FoundUrl("http://a.example/q")])
+    pause = Command("pause", host="a.example")
+    log.send(log.names.control, encode(pause), key=key(pause))
+    held = why(cluster, "http://a.example/q", None, "", as_json=False, report=lambda _: None)
+    assert "  held: a command for http://a.example:80: paused" in held
 
     unknown = "\n".join(why(cluster, "http://a.example/z", None, "", as_json=False, report=lambda _: None))
     assert "Nothing was ever found by this URL" in unknown
