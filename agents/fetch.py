@@ -35,6 +35,7 @@ from .http import REDIRECTS, Answer, Client, LeaseLost
 from .pages import LOOK_S, PagesLog
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
+from .standby import Standby
 from .turns import Turns
 
 log = structlog.get_logger()
@@ -562,6 +563,7 @@ def attach(app: CrawlApp) -> None:
     """Make an app the fetch stage: the frontier, and the service beside it. When a task fails, so does the worker."""
     stage = frontier.attach(app)
     app.task(Snapshotter(stage).run)
+    app.task(Standby(stage).run)
     fetcher = Fetcher(stage)
     app.task(fetcher.run)
     app.task(fetcher.watch_pages)

@@ -70,7 +70,8 @@ class Stage:
         self.abort: Callable[[int], None] = lambda _: None
         self.pages = 0
         self.bytes = 0
-        self._states = States(settings, self.names.urls)
+        self.states = States(settings, self.names.urls)
+        self.on_opening: list[Callable[[set[int]], None]] = []
         self._opened: dict[int, store.Partition] = {}
         self._seen_end: dict[int, int] = {}
         self._undelivered: dict[int, int] = {}
@@ -177,10 +178,12 @@ class Stage:
     def _restore(self, partitions: set[int], interrupt: threading.Event) -> None:
         """In a thread: open and fold to the log's end. Nobody else touches these partitions meanwhile."""
         started = time.monotonic()
-        self._states.ask()
+        self.states.ask()
+        for hook in self.on_opening:
+            hook(partitions)
         for number in sorted(partitions):
             if number not in self._opened:
-                self._opened[number] = self._states.open(number, interrupt)
+                self._opened[number] = self.states.open(number, interrupt)
         crash.point("restore.opened")
         outbox = _Outbox(Producer(self.settings, f"{self.app.worker_name}-restore"), self.names)
         todo = [self._opened[number] for number in sorted(partitions)]
@@ -270,10 +273,14 @@ class Stage:
 
     # ------------------------------------------------------------------ checkpoints
 
+    def owned_now(self) -> frozenset[int]:
+        """Partitions that are this worker's."""
+        return self.app.positions.owned | self.live.keys() | self._opened.keys()
+
     @property
     def snapshots(self) -> Snapshots | None:
         """Where snapshots of this log are kept, if anywhere."""
-        return self._states.snapshots
+        return self.states.snapshots
 
     def checkpoint(self, partition: store.Partition) -> None:
         """Write what was folded since the last one, unless what it led to is not in the log yet."""

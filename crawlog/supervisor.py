@@ -249,9 +249,8 @@ class Supervisor:
         now = time.monotonic()
         if now - self._looked_at >= FULL_AGAIN_S:
             self._looked_at = now
-            full = next(
-                (path for path in (self._data / "state", self._data / "kafka", self._data) if _is_full(path)), None
-            )
+            folders = (self._data / "state", self._data / "kafka", self._data)
+            full = next((path for path in folders if _is_full(path)), None)
             if full and not self._full:
                 self.report(f"the disk of {full} is full: the crawl goes on by itself as soon as there is space")
             elif self._full and not full:

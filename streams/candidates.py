@@ -11,6 +11,7 @@ none needs to be fenced. A stopped process and its successor never share a file 
     and removes the other, and the folder that wins gets the plain name again
 """
 
+import contextlib
 import errno
 import os
 import secrets
@@ -47,11 +48,13 @@ class States:
 
     Attributes:
         places: Where URLs belong, once `ask` was called.
+        partitions: Of crawl.urls, once `ask` was called.
         snapshots: Those of this log, once `ask` was called and if a place for them is set.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self.places: Places | None = None
+        self.partitions = 0
         self.snapshots: Snapshots | None = None
         self._settings = settings
         self._topic = topic
@@ -65,7 +68,8 @@ class States:
         Raises: EngineError: no answer.
         """
         self._log = identity(self._settings, self._topic)
-        self.places = Places(partitions(self._settings))
+        self.partitions = partitions(self._settings)
+        self.places = Places(self.partitions)
         kept = self._settings.snapshots
         if kept.to:
             self.snapshots = Snapshots(store_of(kept.to), self._log, kept.keep, kept.rewind_h)
@@ -95,6 +99,27 @@ class States:
                 state.leap(low=state.offset + 1)
                 return state
 
+    def standby(self, number: int, worker: str) -> Partition:
+        """A state of a partition that somebody else owns, for a worker to keep warm: begun from the furthest copy here.
+
+        Raises: OSError: The disk is full.
+        """
+        assert self._log is not None
+        assert self.places is not None
+        self._see_space()
+        path = self._folder / f"{number}.standby-{worker}"
+        if not (path / "CURRENT").exists():
+            best = max((self._folder / str(number), *self._others(number)), key=self._offset)
+            with contextlib.suppress(NotCopied):
+                copy_database(best, path)
+        cached = self._settings.state.cached_pages
+        state = Partition(path, number, self.places, self._log, self._memory, cached, self.snapshots)
+        state.leap(low=state.offset + 1)
+        return state
+
+    def _others(self, number: int) -> list[Path]:
+        return [path for path in sorted(self._folder.glob(f"{number}.*")) if (path / "CURRENT").exists()]
+
     def _see_space(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(self._folder).free < MIN_FREE_BYTES:
@@ -103,7 +128,7 @@ class States:
     def _settled(self, number: int) -> Path:
         """The candidate with the highest offset; the others that nobody has open are removed."""
         main = self._folder / str(number)
-        others = [path for path in sorted(self._folder.glob(f"{number}.*")) if (path / "CURRENT").exists()]
+        others = self._others(number)
         if not others:
             return main
         best = max((main, *others), key=self._offset)

@@ -310,6 +310,8 @@ class State(Section):
     """Changes after which a partition is checkpointed earlier."""
     memory_mb: Annotated[int, Field(ge=8)] = 48
     """RocksDB's cache and write buffers, for all partitions of a worker together, MiB."""
+    standby: Annotated[int, Field(ge=0)] = 0
+    """Partitions of other workers of which a worker keeps a warm copy, for a faster take-over on another machine."""
     cached_pages: Count = 4096
     """Bloom pages held in memory, all partitions together; 4 KiB each at most."""
 

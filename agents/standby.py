@@ -1,0 +1,104 @@
+"""Standby folds: a worker keeps a warm copy of partitions that others own, so that a take-over is quick.
+
+A standby is folded like any state, in a folder of its own, `state/<partition>.standby-<worker>`; nothing is dispatched
+from it, forwarded or dead-lettered: that is the owner's. When this worker gets the partition, the copy with the highest
+offset wins, as always (`candidates.py`), which on another machine than the last owner's is the standby. Which
+partitions a worker keeps follows from its name, so that several workers keep different ones.
+"""
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import structlog
+import xxhash
+
+from crawlog.streams.errors import EngineError
+from crawlog.streams.restore import Interrupted, Restorer, restore_changes
+from crawlog.streams.store import Partition
+
+if TYPE_CHECKING:
+    from .frontier import Stage
+
+log = structlog.get_logger()
+
+EVERY_S = 2.0
+"""Between two looks at the log: how much a take-over has to fold at most, in time."""
+
+
+class Standby:
+    """The standbys of one worker. One thread folds; `release` may be called from another."""
+
+    def __init__(self, stage: "Stage") -> None:
+        self._stage = stage
+        self._settings = stage.settings
+        self._open: dict[int, Partition] = {}
+        self._lock = threading.Lock()
+        self._interrupt = threading.Event()
+        self._releasing = 0
+
+    async def run(self) -> None:
+        """Until the worker ends."""
+        if not self._settings.state.standby:
+            return
+        self._stage.on_opening.append(self.release)
+        while True:
+            await asyncio.sleep(EVERY_S)
+            if self._stage.dispatching:  # not amid a rebalance: what is away now may be back in a moment
+                await asyncio.to_thread(self.keep_up, self._stage.owned_now())
+
+    def keep_up(self, owned: frozenset[int]) -> None:
+        """Fold the standbys to the log's end; one that is no longer wanted is closed."""
+        self._interrupt = threading.Event()
+        with self._lock:
+            if self._releasing:
+                return
+            try:
+                self._fold(owned)
+            except (Interrupted, EngineError) as error:
+                log.info("standby_waits", reason=repr(error))
+            except Exception as error:  # noqa: BLE001  # rocksdict raises bare Exception; no crawl depends on a standby
+                log.warning("standby_failed", error=str(error), then="opened again")
+                self._close(set(self._open))
+
+    def _fold(self, owned: frozenset[int]) -> None:
+        states = self._stage.states
+        if states.places is None:
+            states.ask()
+        wanted = chosen(self._stage.app.worker_name, states.partitions, owned, self._settings.state.standby)
+        self._close(self._open.keys() - wanted)
+        for number in wanted - self._open.keys():
+            self._open[number] = states.standby(number, self._stage.app.worker_name)
+        opened = list(self._open.values())
+        limit = restore_changes(self._settings.state.checkpoint_changes, len(opened))
+
+        def bounded(partition: Partition) -> None:
+            if partition.changes >= limit:
+                partition.checkpoint()
+
+        restorer = Restorer(self._settings, self._stage.names.urls)
+        restorer.restore(opened, lambda *_: None, bounded, self._interrupt)
+        for partition in opened:
+            partition.checkpoint()
+
+    def release(self, partitions: set[int]) -> None:
+        """Let go of partitions that become our own: before they are opened."""
+        self._releasing += 1
+        self._interrupt.set()
+        with self._lock:
+            self._close(partitions & self._open.keys())
+        self._releasing -= 1
+
+    def _close(self, partitions: set[int]) -> None:
+        for number in partitions:
+            partition = self._open.pop(number)
+            try:
+                partition.checkpoint()
+            finally:
+                partition.close()
+
+
+def chosen(worker: str, partitions: int, owned: frozenset[int], count: int) -> set[int]:
+    """The partitions of which a worker keeps a standby: of those of others, the ones that its name weighs most."""
+    others = (number for number in range(partitions) if number not in owned)
+    return set(sorted(others, key=lambda number: xxhash.xxh3_64_intdigest(f"{worker}/{number}".encode()))[:count])
