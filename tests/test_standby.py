@@ -1,0 +1,144 @@
+"""Standbys: two machines with a data folder each on one log; who takes a partition over goes on from its warm copy."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from crawlog.agents.standby import Standby, chosen
+from crawlog.schemas import urls as u
+from crawlog.streams import topics
+from crawlog.streams.candidates import States
+from crawlog.streams.domain import Places
+from crawlog.streams.restore import Restorer
+from crawlog.streams.settings import Settings
+from crawlog.streams.store import Partition
+
+JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
+SITES = {Places(8).of(f"http://site{n}.com/").partition: f"http://site{n}.com" for n in range(200)}
+
+
+class Machine:
+    """A worker with a data folder of its own, as far as states go."""
+
+    def __init__(self, settings: Settings, data: Path, name: str) -> None:
+        self.settings = settings.model_copy(
+            update={
+                "run": settings.run.model_copy(update={"data": data}),
+                "state": settings.state.model_copy(update={"standby": 2}),
+            }
+        )
+        self.names = topics.Topics(settings.kafka.prefix)
+        self.states = States(self.settings, self.names.urls)
+        self.app: Any = SimpleNamespace(worker_name=name)
+        self.dispatching = True
+        self.standby = Standby(self)  # type: ignore[arg-type]  # as much of a stage as it needs
+        self.open: dict[int, Partition] = {}
+
+    def own(self, *numbers: int) -> dict[int, int]:
+        """Take partitions over; records folded for it, by partition."""
+        self.standby.release(set(numbers))
+        self.states.ask()
+        fresh = {number: self.states.open(number, threading.Event()) for number in numbers}
+        self.open |= fresh
+        return self.fold(*fresh.values())
+
+    def fold(self, *partitions: Partition) -> dict[int, int]:
+        """Fold to the log's end, and checkpoint."""
+        folded = Restorer(self.settings, self.names.urls).restore(partitions, lambda *_: None, lambda _: None)
+        for partition in partitions:
+            partition.checkpoint()
+        return folded
+
+    def keep_up(self) -> None:
+        """One look of the standby."""
+        self.standby.keep_up(frozenset(self.open))
+
+    def close(self) -> None:
+        """The end of the worker."""
+        self.standby.release(set(range(8)))
+        while self.open:
+            self.open.popitem()[1].close()
+
+
+@pytest.fixture
+def machines(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
+    """Two, on a log with records in every partition."""
+    topics.ensure(cluster)
+    made = Machine(cluster, tmp_path / "a", "fetch-0-a"), Machine(cluster, tmp_path / "b", "fetch-0-b")
+    write(made[0], 0, 20)
+    yield made
+    for machine in made:
+        machine.close()
+
+
+def write(machine: Machine, first: int, last: int) -> None:
+    """Append records to every partition."""
+    producer = Producer({"bootstrap.servers": machine.settings.kafka.bootstrap, "linger.ms": 5})
+    for number in range(8):
+        for at in range(first, last):
+            urls = [u.FoundUrl(f"{SITES[number]}/{at}/{n}") for n in range(20)]
+            producer.produce(
+                machine.names.urls, u.encode(u.UrlsRecord(job="j", urls=urls)) if at else JOB, partition=number
+            )
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.broker
+def test_a_take_over_goes_on_from_the_standby(machines: tuple[Machine, Machine]) -> None:
+    """Only what came since its last look is folded, to the owner's very state; the partition has one folder again."""
+    one, other = machines
+    one.own(*range(8))
+    other.keep_up()
+    write(one, 20, 30)
+    other.keep_up()
+    write(one, 30, 33)
+    warm = sorted(other.standby._open)
+    assert len(warm) == 2
+    one.fold(*one.open.values())
+    cold = next(number for number in range(8) if number not in warm)
+    assert other.own(*warm, cold) == {warm[0]: 3, warm[1]: 3, cold: 33}
+    assert [other.open[n].digest() for n in (*warm, cold)] == [one.open[n].digest() for n in (*warm, cold)]
+    folders = sorted(path.name for path in (other.settings.run.data / "state").iterdir())
+    assert folders == sorted(str(number) for number in (*warm, cold))
+
+
+@pytest.mark.broker
+def test_a_standby_of_a_partition_given_up_goes_on_from_its_state(machines: tuple[Machine, Machine]) -> None:
+    """It need not be folded from the start; and a look that is interrupted lets go at once."""
+    one, other = machines
+    warm = min(chosen("fetch-0-b", 8, frozenset(), 2))
+    other.own(warm)
+    other.close()
+    one.own(warm)
+    write(one, 20, 25)
+    other.keep_up()
+    assert other.standby._open[warm].offset == 25
+    one.fold(*one.open.values())
+    assert other.standby._open[warm].digest() == one.open[warm].digest()
+    thread = threading.Thread(target=other.keep_up)
+    thread.start()
+    other.standby.release({warm})
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_workers_keep_different_partitions() -> None:
+    """By their names; none keeps what is its own, and none more than asked for."""
+    picks = {name: chosen(name, 8, frozenset({1, 2}), 3) for name in ("a", "b", "c")}
+    assert {len(pick) for pick in picks.values()} == {3}
+    assert len({frozenset(pick) for pick in picks.values()}) > 1
+    assert not any(pick & {1, 2} for pick in picks.values())
+    assert chosen("a", 8, frozenset(range(7)), 3) == {7}
+
+
+async def test_without_the_setting_nothing_is_kept(tmp_path: Path) -> None:
+    """The service ends where it begins."""
+    stage: Any = SimpleNamespace(settings=Settings(), on_opening=[])
+    await asyncio.wait_for(Standby(stage).run(), 1)
+    assert stage.on_opening == []
