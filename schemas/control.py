@@ -141,6 +141,7 @@ class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
             this epoch, do not.
         before: The epochs that jobs were in.
         complete: Whether all of it is in the log.
+        upto: By partition of crawl.urls, where the log ended then: one that ends before has lost some of it.
     """
 
     epoch: int
@@ -151,6 +152,7 @@ class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     pages: dict[int, int] = {}
     before: dict[str, int] = {}
     complete: bool = False
+    upto: dict[int, int] = {}
 
 
 _job = msgspec.json.Decoder(JobCopy)

@@ -4,6 +4,7 @@ The promise covers the death of processes. When the machine dies, each file of K
 one topic later than another. What that can break, and what is done, once, before the workers go:
 
     a job's record is gone, its copy is there      written again to every partition: the fold knows a revision it has
+    some of a rewind is gone, its note is there    carried out once more
     founds or items of a committed page are gone   crawlog-parse goes back to the last minute of pages
     a done stands, its page is gone                a found with `again`: the URL is queued although it is known
 
@@ -27,6 +28,7 @@ from .jobs import known
 from .kafka import bounds, read
 from .offsets import Target, plan
 from .producer import Producer
+from .rewind import mend
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ Gone = tuple[int, str, int, u.Result]
 
 
 def recover(settings: "Settings", report: Callable[[str], None]) -> None:
-    """Do all three; doing it twice is harmless.
+    """Do all of it; doing it twice is harmless.
 
     Raises: EngineError: the log cannot be read or written.
     """
@@ -55,6 +57,7 @@ def recover(settings: "Settings", report: Callable[[str], None]) -> None:
     )
     names, admin = Topics(settings.kafka.prefix), Admin(settings)
     producer = Producer(settings, "crawlog-powercut")
+    mend(settings, producer, names)
     for entry in known(settings, names).values():
         if isinstance(entry, JobCopy):
             record = u.encode(u.UrlsRecord(job=entry.job, epoch=entry.epoch, spec=entry.spec))

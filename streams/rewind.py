@@ -91,6 +91,14 @@ def unfinished(said: Mapping[bytes, Control]) -> list[Rewound]:
     return sorted(begun, key=lambda entry: entry.epoch)
 
 
+def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:
+    """Carry rewinds out once more of which a log without its last records, as after a power cut, may have lost some."""
+    ends = bounds(settings, topics.urls, list(range(partitions(settings))))
+    for entry in known(settings, topics).values():
+        if isinstance(entry, Rewound) and any(ends[at][1] < end for at, end in entry.upto.items()):
+            _carry_out(settings, producer, topics, entry)
+
+
 def counting(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple[Void, ...]]:
     """Which results of a job count: those since an epoch, but for what rewinds of the crawl took back."""
     rewinds = {entry.epoch: entry for entry in said.values() if isinstance(entry, Rewound) and not entry.job}
@@ -148,12 +156,21 @@ def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: 
     acknowledged(producer, f"epoch {begun.epoch} in {topics.urls}")
     crash.point("rewind.acknowledged")
     if begun.spec is not None:
-        write_job(settings, producer, topics, begun.job, begun.spec, begun.epoch)
+        _renew_job(settings, producer, topics, JobCopy(begun.job, begun.spec, begun.epoch))
     else:
         _renew_jobs(settings, producer, topics, begun.epoch)
         begun = _Past(settings, topics, begun).send_again(producer)
-    write_control(producer, topics, [msgspec.structs.replace(begun, complete=True)])
+    ends = bounds(settings, topics.urls, list(range(partitions(settings))))
+    upto = {partition: end for partition, (_, end) in ends.items()}
+    write_control(producer, topics, [msgspec.structs.replace(begun, complete=True, upto=upto)])
     crash.point("rewind.complete")
+
+
+def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: JobCopy) -> None:
+    there = known(settings, topics).get(f"job/{copy.job}".encode())
+    if isinstance(there, JobCopy) and (there.epoch, there.spec.rev) > (copy.epoch, copy.spec.rev):
+        copy = there  # changed since, by somebody who had found it as it was to be
+    write_job(settings, producer, topics, copy.job, copy.spec, copy.epoch)
 
 
 def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -474,8 +475,13 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     assert rewinds.counting(known, "j")[0] == 0
     assert {void.partition: void.page for void in rewinds.counting(known, "j")[1]} == {HERE: 1, THERE: 0}
     log.check(epoch=1)
-    assert rewinds.rewind(log.settings, log.to) == 2
+    [note] = [entry for entry in known.values() if isinstance(entry, Rewound)]
+    lost = msgspec.structs.replace(note, epoch=2, upto={HERE: note.upto[HERE] + 1})  # of which only the note is left
+    jobs.write_control(log.producer, log.topics, [lost])
+    rewinds.mend(log.settings, log.producer, log.topics)
     log.check(epoch=2)
+    assert rewinds.rewind(log.settings, log.to) == 3
+    log.check(epoch=3)
     admin = AdminClient(kafka_config(log.settings))  # type: ignore[arg-type]  # the stubs know fewer kinds of values
     for gone in admin.delete_records([TopicPartition(log.topics.urls, HERE, 4)]).values():
         gone.result()
