@@ -21,10 +21,12 @@ Say = Callable[[str], None]
 
 def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, report: Say) -> int:
     """Makes a snapshot of every state in the data folder, or lists all that there are of this crawl."""
+    from .streams import logs
     from .streams.kafka import identity
     from .streams.snapshot import Snapshots, store_of
     from .streams.topics import Topics, partitions
 
+    logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     if not settings.snapshots.to:
         raise Misconfigured("snapshots.to is empty: say where to, with -s snapshots.to=DIR or a URL such as s3://…")
     kept = settings.snapshots

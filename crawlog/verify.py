@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 def verify(settings: "Settings", rows: int, *, as_json: bool, say: Callable[[str], None]) -> int:
     """Folds again, prints the verdicts; 0 when all states are equal, `outcome.DIFFERENT` when one is not."""
+    from .streams import logs
     from .streams import verify as streams
 
+    logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     state = settings.run.data / "state"
     if not state.is_dir():
         raise Misconfigured(f"there is no state in {state}: nothing was crawled with this data folder yet.")
@@ -59,7 +61,8 @@ def lines(verdicts: "list[Verdict]", took_s: float) -> list[str]:
 
 
 def _cells(verdict: "Verdict") -> tuple[str, str, str, str, str]:
-    said = "equal" if verdict.equal else verdict.reason or f"DIFFERENT: the log folds to {verdict.folded}"
+    begun = f", begun at the snapshot of offset {verdict.begun:,}" if verdict.begun else ""
+    said = f"equal{begun}" if verdict.equal else verdict.reason or f"DIFFERENT: the log folds to {verdict.folded}"
     return str(verdict.partition), f"{verdict.offset:,}", f"{verdict.records:,}", verdict.kept, said
 
 

@@ -299,16 +299,21 @@ class Partition:
             self.db = Database(self._path, self._memory)
             self._start(None, skipped)
 
-    def leap(self, low: int = 0, high: int | None = None, skipped: tuple[r.Skip, ...] | None = None) -> bool:
+    def leap(
+        self, low: int = 0, high: int | None = None, skipped: tuple[r.Skip, ...] | None = None, *, furthest: bool = True
+    ) -> bool:
         """Put the snapshot with the highest fitting offset in the place of this state, if there is one.
 
         Args:
+            furthest: False for the lowest offset.
+
             low: The lowest offset of use.
             high: The highest one; None for any.
             skipped: What rewinds take back, where that is known.
         """
         found = self._snapshots.of(self.number) if self._snapshots else []
-        for one in fitting(found, fold_version(), low=low, high=high, skipped=skipped):
+        fit = fitting(found, fold_version(), low=low, high=high, skipped=skipped)
+        for one in fit if furthest else reversed(fit):
             assert self._snapshots is not None
             fresh = self._path.with_name(f"{self._path.name}.snapshot")
             shutil.rmtree(fresh, ignore_errors=True)

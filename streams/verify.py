@@ -43,6 +43,7 @@ class Verdict(NamedTuple):
         records: Records that the second fold took.
         kept: Digest of the state that the workers keep.
         folded: Digest of the second fold; empty when there was none.
+        begun: Offset of the snapshot that the second fold began at; 0 for the log's start.
         reason: Why the state cannot be the fold of this log, where that is plain without folding.
         rows: The first rows that differ, as many as were asked for.
     """
@@ -52,6 +53,7 @@ class Verdict(NamedTuple):
     records: int = 0
     kept: str = ""
     folded: str = ""
+    begun: int = 0
     reason: str = ""
     rows: tuple[Difference, ...] = ()
 
@@ -89,15 +91,16 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
             cached, begin = settings.state.cached_pages, snapshots if low else None
             one = Partition(scratch / str(number), number, places, log, memory, cached, begin)
             opened.enter_context(closing(one))
-            if low and not one.leap(low, kept[number].offset):
+            if low and not one.leap(low, kept[number].offset, furthest=False):
                 reason = f"not to be folded again: the log starts at {low}, and no snapshot goes on from there"
                 verdicts[number] = Verdict(number, kept[number].offset, reason=reason)
             else:
                 again.append(one)
+        begun = {one.number: one.offset for one in again}
         folded = _fold(Restorer(settings, names.urls), again, kept, settings.state.checkpoint_changes)
         for partition in again:
             number = partition.number
-            verdicts[number] = _compared(kept[number], partition, folded[number], rows)
+            verdicts[number] = _compared(kept[number], partition, folded[number], rows)._replace(begun=begun[number])
         return [verdict for _, verdict in sorted(verdicts.items()) if verdict is not None]
 
 

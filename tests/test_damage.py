@@ -183,7 +183,9 @@ def test_a_snapshot_goes_on_where_state_and_log_are_gone(damaged: Damaged, tmp_p
         admin.result(future)
     state = opened(damaged, 0)
     assert (state.offset, state.digest()) == (RECORDS, whole.digest())
-    assert [verdict.equal for verdict in verify(damaged.settings, damaged.path(0).parent)] == [True]
+    assert [(one.equal, one.begun, one.records) for one in verify(damaged.settings, damaged.path(0).parent)] == [
+        (True, KEPT, RECORDS - KEPT)
+    ]
     state.close()
     whole.close()
 
