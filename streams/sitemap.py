@@ -323,6 +323,36 @@ def _read_json(text: str, found: _Found) -> None:
         found.add(item.url or item.external_url or "", lastmod=item.date_modified or item.date_published or "")
 
 
+class _Tag(NamedTuple):
+    """A tag without its attributes, in lower case."""
+
+    name: str
+    prefix: str
+    local: str
+    ends: bool
+    empty: bool
+
+
+_TAGS: dict[str, _Tag] = {}
+"""Tags by their text: a sitemap has the same few over and over."""
+
+_REMEMBERED = 1_000
+_REMEMBERED_LENGTH = 64
+
+
+def _tag(text: str) -> _Tag | None:
+    """The tag between `<` and `>`; None when it has no name."""
+    found = _NAME.match(text)
+    if found is None:
+        return None
+    name = found[1].lower()
+    prefix, _, local = name.rpartition(":")
+    tag = _Tag(name, prefix, local, text[0] == "/", text.endswith("/"))
+    if len(text) <= _REMEMBERED_LENGTH and len(_TAGS) < _REMEMBERED:
+        _TAGS[text] = tag
+    return tag
+
+
 class _Markup:
     """Reads tags and text as they come; knows no entity but XML's five, and no document type.
 
@@ -332,7 +362,7 @@ class _Markup:
 
     def __init__(self, found: _Found) -> None:
         self._found = found
-        self._stack: list[str] = []
+        self._stack: list[_Tag] = []
         self._leaf = ""
         self._parts: list[str] = []
         self._size = 0
@@ -352,7 +382,7 @@ class _Markup:
         self._take(buffer, final=True)
         opened = self._opened()
         if opened is not None and not self._cut:
-            self._finish(_split(opened)[1])  # what is complete of it: an open leaf may be cut
+            self._finish(opened.local)  # what is complete of it: an open leaf may be cut
         return self._cut
 
     def _take(self, buffer: str, *, final: bool) -> str:
@@ -424,39 +454,37 @@ class _Markup:
 
     # Elements
 
-    def _element(self, tag: str) -> None:
-        found = _NAME.match(tag)
-        if found is None:
+    def _element(self, text: str) -> None:
+        tag = _TAGS.get(text) or _tag(text)
+        if tag is None:
             return
         self._tags += 1
         if self._tags > MAX_TAGS:
             self._cut = "tags"
-            return
-        name = found[1].lower()
-        if tag[0] == "/":
-            self._end(name)
-            return
-        self._start(name, tag)
-        if tag.endswith("/"):
-            self._end(name)
+        elif tag.ends:
+            self._end(tag.name)
+        else:
+            self._start(tag, text)
+            if tag.empty:
+                self._end(tag.name)
 
-    def _start(self, name: str, tag: str) -> None:
+    def _start(self, tag: _Tag, text: str) -> None:
         if self._leaf:
-            self._end(self._stack[-1])  # leaves hold no elements: its end tag is missing
-        prefix, local = _split(name)
-        if local in _ENTRIES and (opened := self._opened()) is not None and _same_kind(local, _split(opened)[1]):
-            self._end(opened)  # so is this one's
-        parent_prefix, parent = _split(self._stack[-1]) if self._stack else ("", "")
-        if len(self._stack) >= MAX_DEPTH:
+            self._end(self._stack[-1].name)  # leaves hold no elements: its end tag is missing
+        local, stack = tag.local, self._stack
+        if local in _ENTRIES and (opened := self._opened()) is not None and _same_kind(local, opened.local):
+            self._end(opened.name)  # so is this one's
+        if len(stack) >= MAX_DEPTH:
             return
-        self._stack.append(name)
-        is_own = prefix == parent_prefix or local == "date" or (local == "loc" and prefix not in _EXTENSIONS)
-        if local in _LEAVES and is_own and (parent in _ENTRIES or parent in _PARENTS):
-            self._start_leaf(local, tag)
+        if local in _LEAVES and stack and (stack[-1].local in _ENTRIES or stack[-1].local in _PARENTS):
+            is_other = local == "loc" and tag.prefix not in _EXTENSIONS
+            if tag.prefix == stack[-1].prefix or local == "date" or is_other:
+                self._start_leaf(local, text)
+        stack.append(tag)
 
-    def _opened(self) -> str | None:
+    def _opened(self) -> _Tag | None:
         """The entry that is open."""
-        return next((name for name in reversed(self._stack) if _split(name)[1] in _ENTRIES), None)
+        return next((tag for tag in reversed(self._stack) if tag.local in _ENTRIES), None)
 
     def _start_leaf(self, local: str, tag: str) -> None:
         self._leaf = local
@@ -473,23 +501,24 @@ class _Markup:
         self._fields.setdefault("href", _unescaped(href))
 
     def _end(self, name: str) -> None:
-        if name not in self._stack:
+        stack = self._stack
+        if not any(tag.name == name for tag in reversed(stack)):
             return
         last = ""
         while last != name:
-            last = self._stack.pop()
-            local = _split(last)[1]
-            if self._leaf == local:
+            tag = stack.pop()
+            last = tag.name
+            if tag.local == self._leaf:
                 self._end_leaf()
-            if local in _ENTRIES:
-                self._finish(local)
+            elif tag.local in _ENTRIES:
+                self._finish(tag.local)
 
     def _end_leaf(self) -> None:
         self._flush()
         text = "".join(self._parts).strip()
         name, self._leaf = self._leaf, ""
         self._parts, self._size = [], 0
-        parent = _split(self._stack[-1])[1] if self._stack else ""
+        parent = self._stack[-1].local if self._stack else ""
         if name == "loc" and parent in _PARENTS:
             self._found.add(text, is_sitemap=_PARENTS[parent] == "sitemap")
         elif text and parent in _ENTRIES:
@@ -497,7 +526,10 @@ class _Markup:
 
     def _finish(self, kind: str) -> None:
         """An entry ends: by its end tag, by the next one's start, or with the file."""
-        fields, self._fields = self._fields, {}
+        fields = self._fields
+        if not fields:
+            return
+        self._fields = {}
         href = fields.get("loc", "") if kind in ("url", "sitemap") else _feed_link(fields)
         date = next((fields[name] for name in _DATES if name in fields), "")
         self._found.add(href, is_sitemap=kind == "sitemap", lastmod=date, priority=fields.get("priority", ""))
@@ -530,11 +562,6 @@ def _feed_link(fields: dict[str, str]) -> str:
 def _same_kind(kind: str, other: str) -> bool:
     """Whether one entry cannot be inside the other: an RSS image may have a `url`."""
     return kind == other or {kind, other} == {"url", "sitemap"}
-
-
-def _split(name: str) -> tuple[str, str]:
-    prefix, colon, local = name.rpartition(":")
-    return (prefix, local) if colon else ("", name)
 
 
 def _attributes(tag: str) -> dict[str, str]:

@@ -82,7 +82,7 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     assert [event.kind for event in story.events] == ["job", "found", "page", "done", "items", "dead"]
     assert [(state.status, state.page) for state in story.states] == [("fetched", place)]
     assert (story.redirects_from, story.redirects_to) == ([URL], [])
-    assert story.events[4].what.endswith("1 rows: " + ROW.decode())
+    assert story.events[4].what.endswith("1 row: " + ROW.decode())
     assert "not parsed yet" in story.events[2].what
     assert Inquiry(cluster, None, "", lambda _: None).ask(URL).redirects_to == [TARGET]
 
