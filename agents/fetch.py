@@ -83,6 +83,19 @@ _jitter = random.Random().random  # noqa: S311  # spreads retries; no secret
 _robots = msgspec.msgpack.Decoder(_Robots).decode
 
 
+_FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
+"""Errors that the same server will answer with again."""
+
+
+def again_is_worth(answer: Answer) -> bool:
+    """Whether another attempt may end otherwise: also where a page broke off, for the next one may be whole."""
+    if answer.private or answer.error in _FOR_GOOD:
+        return False
+    if answer.http is None or answer.http in RETRY_STATUSES:
+        return True
+    return bool(answer.error) and 200 <= answer.http < 300
+
+
 class _Done(NamedTuple):
     task: Task
     result: u.Result
@@ -363,10 +376,7 @@ class Fetcher:
         rest_s = self._rest_of(host, answer, now)
         self.frontier.finished(host, rest_s)
         attempt = task.row.attempt + 1
-        again = answer.http in RETRY_STATUSES if answer.http is not None else not answer.private
-        if answer.error == "too_large":
-            again = False
-        if again and attempt < self.settings.fetch.attempts:
+        if again_is_worth(answer) and attempt < self.settings.fetch.attempts:
             wait_s = max(backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, _jitter()), rest_s)
             reason = answer.error or f"http_{answer.http}"
             result = self._result(task, "failed", reason=reason, answer=answer, host_wait_s=rest_s)

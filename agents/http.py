@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import AsyncResolver
 from yarl import URL
 
+from crawlog.streams.codings import BadCoding, TooLarge, layers, undone
 from crawlog.streams.egress import address_refusal, literal_refusal
 from crawlog.streams.settings import Settings
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
@@ -31,6 +32,9 @@ DRAINED_BYTES = 64 * 1024
 KEEPALIVE_S = 30.0
 DNS_TTL_S = 300.0
 """How long the addresses of a name are used."""
+
+_DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
+"""Codings that aiohttp undoes, where one stands alone."""
 
 HEADER_CHARS = 2000
 """Of Link and of X-Robots-Tag, so much is kept with a page."""
@@ -289,17 +293,16 @@ class Client:
         limit = self._max_body_bytes if max_bytes is None else max_bytes
         length = response.content_length
         if length is not None and length <= limit and "Content-Encoding" not in response.headers:
-            body = await response.read()
-            answer.kept = any_type or self._is_wanted(answer, body[:SNIFFED_BYTES])
-            answer.body = body if answer.kept else b""
+            self._keep(answer, await response.read(), [], is_known=any_type)
             return
+        codings = layers(response.headers.get("Content-Encoding", ""), _DECODED)
         chunks: list[bytes] = []
         size = 0
         is_known = any_type
         while chunk := await response.content.readany():
             chunks.append(chunk)
             size += len(chunk)
-            if not is_known and size >= SNIFFED_BYTES:
+            if not is_known and not codings and size >= SNIFFED_BYTES:
                 is_known = True
                 if not self._is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES]):
                     response.close()
@@ -310,8 +313,17 @@ class Client:
                     answer.error = "too_large"
                     return
                 break
-        body = b"".join(chunks)[:limit]
-        answer.kept = is_known or self._is_wanted(answer, body)
+        self._keep(answer, b"".join(chunks)[:limit], codings, is_known=is_known)
+
+    def _keep(self, answer: Answer, body: bytes, codings: list[str], *, is_known: bool) -> None:
+        """Keep a body, without the codings that are left on it, if it is of a type that is wanted."""
+        if codings:
+            try:
+                body = undone(body, codings, self._max_body_bytes)
+            except (TooLarge, BadCoding) as error:
+                answer.error = "too_large" if isinstance(error, TooLarge) else "bad_encoding"
+                return
+        answer.kept = is_known or self._is_wanted(answer, body[:SNIFFED_BYTES])
         answer.body = body if answer.kept else b""
 
 

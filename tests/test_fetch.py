@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from crawlog.agents.fetch import again_is_worth
+from crawlog.agents.http import Answer
 from crawlog.streams.suspects import Deaths, _hash
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -220,3 +222,22 @@ async def test_robots_txt_that_ends_its_worker_closes_its_host(tmp_path: Path, m
         await world.all_done(*hosts(2))
         assert world.became()[hosts(1)[0]][:2] == ("failed", "robots_unreachable: crash_loop")
         assert rules not in {url for _, url in world.web.asked}
+
+
+@pytest.mark.parametrize(
+    ("http", "error", "again"),
+    [
+        (200, "", False),
+        (200, "chunk_timeout", True),
+        (206, "connection_reset", True),
+        (200, "too_large", False),
+        (200, "bad_encoding", False),
+        (404, "timeout", False),
+        (503, "", True),
+        (None, "dns", True),
+        (None, "header_too_large", False),
+    ],
+)
+def test_what_may_end_otherwise_is_tried_again(http: int | None, error: str, again: bool) -> None:
+    """A page that broke off is not the page."""
+    assert again_is_worth(Answer(http, error)) is again

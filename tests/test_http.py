@@ -2,11 +2,13 @@
 
 import asyncio
 import gzip
+import json
 import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,6 +182,44 @@ async def test_a_body_that_is_no_page_is_not_kept(headers: str, body: bytes, kep
     for parts in ([response(body, headers)], [*chunked(body[:600], body[600:] or b"x", headers=headers), b"0\r\n\r\n"]):
         answer = await got(says(*parts))
         assert (answer.kept, answer.sniffed, bool(answer.body), answer.error) == (kept, sniffed, kept, "")
+
+
+async def test_other_projects_responses_each_have_a_word_or_a_body(testdata: Path) -> None:
+    """Llhttp's cases, most of them broken: nothing raises, nothing is waited for beyond the limit."""
+    cases = json.loads((testdata / "http-llhttp" / "response_cases.json").read_text())
+    answers = [await got(says(case["input_latin1"].encode("latin-1")), timeout_s=0.1) for case in cases]
+    words = {"", "bad_http", "timeout", "disconnected", "bad_body"}
+    assert len(answers) > 40
+    assert {answer.error for answer in answers} <= words
+
+
+@pytest.mark.parametrize(
+    ("name", "coding", "size"),
+    [
+        *((f"bomb-{coding}.bin", coding, None) for coding in ("br", "deflate", "gzip", "zstd")),
+        ("html-gzip-deflate.bin", "gzip, deflate", 74_837),
+        ("html-gzip-deflate-gzip.bin", "gzip, deflate, gzip", 74_837),
+        ("html-gzip.bin", "x-gzip", 74_837),
+        ("html-rawdeflate.bin", "deflate", 74_840),
+        ("unexpected-eof.gz", "gzip", 8576),
+    ],
+)
+async def test_scrapys_compressed_bodies(testdata: Path, name: str, coding: str, size: int | None) -> None:
+    """Bombs are too large; several codings are undone one after the other."""
+    body = (testdata / "http-compression-scrapy" / name).read_bytes()
+    answer = await got(says(response(body, HTML + f"Content-Encoding: {coding}\r\n")), max_body_bytes=200_000)
+    if size is None:
+        assert (answer.error, answer.kept) == ("too_large", False)
+    else:
+        assert (answer.error, answer.kept, len(answer.body)) == ("", True, size)
+
+
+@pytest.mark.parametrize(("coding", "error"), [("gzip, gzip", "too_large"), ("gzip, br", "bad_encoding")])
+async def test_a_bomb_under_several_codings_is_noticed(coding: str, error: str) -> None:
+    """At the limit of the body; what nobody can undo has its word."""
+    body = gzip.compress(gzip.compress(b"x" * 1_000_000))
+    answer = await got(says(response(body, HTML + f"Content-Encoding: {coding}\r\n")))
+    assert (answer.error, answer.kept) == (error, False)
 
 
 async def test_headers_that_matter_later_are_kept_up_to_a_size() -> None:
