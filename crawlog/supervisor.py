@@ -128,6 +128,10 @@ class Supervisor:
         self.engine: engine.Engine | None = None
         self.watch: Watch | None = None
         self.report = report
+        if settings.snapshots.to:
+            from .streams.snapshot import store_of
+
+            store_of(settings.snapshots.to)  # a missing package shows here, not in each worker
         self._data = settings.run.data
         self._hold = Hold(self._data, what)
         self._heard = 0

@@ -29,7 +29,7 @@ from .kafka import LogIdentity, identity
 from .restore import Interrupted
 from .settings import Settings
 from .snapshot import Snapshots, store_of
-from .store import Database, Memory, Partition, StateLocked, fold_version
+from .store import Database, Memory, Partition, StateLocked, fold_version, is_machines_fault
 from .topics import partitions
 
 log = structlog.get_logger()
@@ -96,7 +96,7 @@ class States:
                 if time.monotonic() > until:
                     path = self._copied(path, number)
             else:
-                state.leap(low=state.offset + 1)
+                state.leap(low=state.offset + 1, skipped=state.fold.skipped or None)
                 return state
 
     def standby(self, number: int, worker: str) -> Partition:
@@ -154,7 +154,9 @@ class States:
             finally:
                 database.close()
             meta = r.read_meta(stored) if stored else None
-        except Exception as error:  # noqa: BLE001  # a damaged one is none; rocksdict raises bare Exception
+        except Exception as error:  # a damaged one is none; rocksdict raises bare Exception
+            if is_machines_fault(error):
+                raise
             log.info("candidate_unreadable", path=str(path), error=str(error))
             return -1
         finally:

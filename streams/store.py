@@ -30,7 +30,7 @@ from .domain import Places
 from .errors import CrawlError, Misconfigured
 from .fold import FOLD_VERSION, Effects, Fold, effective
 from .kafka import LogIdentity
-from .snapshot import Damaged, Snapshots, fitting
+from .snapshot import Snapshots, fitting
 
 log = structlog.get_logger()
 
@@ -311,16 +311,21 @@ class Partition:
             high: The highest one; None for any.
             skipped: What rewinds take back, where that is known.
         """
-        found = self._snapshots.of(self.number) if self._snapshots else []
+        if self._snapshots is None:
+            return False
+        try:
+            found = self._snapshots.of(self.number)
+        except Exception as error:  # noqa: BLE001  # whatever a store raises: no crawl depends on it
+            log.warning("snapshots_unreachable", partition=self.number, error=str(error))
+            return False
         fit = fitting(found, fold_version(), low=low, high=high, skipped=skipped)
         for one in fit if furthest else reversed(fit):
-            assert self._snapshots is not None
             fresh = self._path.with_name(f"{self._path.name}.snapshot")
             shutil.rmtree(fresh, ignore_errors=True)
             try:
                 self._snapshots.fetch(one, fresh)
-            except Damaged as error:
-                log.warning("snapshot_damaged", partition=self.number, offset=one.offset, error=str(error))
+            except Exception as error:  # noqa: BLE001  # Damaged, or whatever a store raises
+                log.warning("snapshot_not_taken", partition=self.number, offset=one.offset, error=str(error))
                 continue
             self.db.close()
             shutil.rmtree(self._path, ignore_errors=True)

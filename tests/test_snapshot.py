@@ -230,3 +230,16 @@ def test_a_store_without_its_package_is_refused() -> None:
     """With the command that mends it."""
     with pytest.raises(Misconfigured, match="fsspec"):
         store_of("nosuchstore://bucket")
+
+
+def test_a_store_that_is_away_stops_nobody(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state begins from its log instead."""
+
+    def fails(*_: object) -> list[str]:
+        raise ConnectionError("no route to the store")
+
+    owner.make(20)
+    monkeypatch.setattr(Folder, "names", fails)
+    state = owner.lost()
+    assert not state.leap()
+    assert state.offset == 0
