@@ -13,8 +13,8 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
 from .schemas import items, pages
-from .schemas.control import Command
-from .schemas.dead import from_headers
+from .schemas.control import Command, JobCopy
+from .schemas.urls import UrlsRecord
 from .streams.canonical import InvalidUrl, serialise
 from .streams.commands import FREE, Commands, Orders
 from .streams.domain import Places, partition_of
@@ -22,6 +22,7 @@ from .streams.errors import Misconfigured
 from .streams.history import Event, History, Offer, Spelling, State, in_order
 from .streams.jobs import known
 from .streams.kafka import TIMEOUT_S, bounds, consumer_config, read
+from .streams.letters import Letter, Letters
 from .streams.robots import RobotsRules
 from .streams.topics import Admin, Topics, group
 
@@ -125,10 +126,17 @@ class Inquiry:
     # ------------------------------------------------------------------ crawl.urls
 
     def _read(self, url: str) -> History:
-        history = History(url, self._places, self._only)
+        history = History(url, self._places, self._only, self._supposed(self._places.of(serialise(url)).partition))
         while not self._is_read(history):  # a rewind takes back what was folded: once more, without that
             pass
         return history
+
+    def _supposed(self, partition: int) -> list[UrlsRecord]:
+        """Jobs as crawl.control has them, where the log's begin was trimmed away and their records with it."""
+        if not bounds(self._settings, self._names.urls, [partition])[partition][0]:
+            return []
+        copies = (entry for entry in known(self._settings, self._names).values() if isinstance(entry, JobCopy))
+        return [UrlsRecord(job=copy.job, epoch=copy.epoch, spec=copy.spec) for copy in copies]
 
     def _is_read(self, history: History) -> bool:
         may_concern, take = history.needle.may_concern, history.take
@@ -238,23 +246,21 @@ class Inquiry:
         return Event(at, "items", partition, offset, "items", what, item.job, item.epoch, detail)
 
     def _dead(self, history: History, events: list[Event]) -> Iterator[Event]:
-        """Dead letters of a record that is told of here, or that name the URL."""
+        """Dead letters of a record that is told of here, or that name the URL; with what became of them."""
         places = {(f"{self._settings.kafka.prefix}{event.topic}", event.partition, event.offset) for event in events}
         spelled = {spelling.url for spelling in history.spellings()} | {history.given, history.serialised}
         needles = [url.encode() for url in spelled]
+        letters, ours = Letters(), []
         for record in self._records(self._names.dead, 0):
-            headers = dict(record.headers() or ())
-            letter = from_headers(headers, record.key(), record.value())  # type: ignore[arg-type]  # values are bytes
-            named = headers.get(pages.HEADER) if letter.topic == self._names.pages else letter.value
-            is_ours = (letter.topic, letter.partition, letter.offset) in places
-            if not letter.topic or not (is_ours or any(needle in _bytes(named) for needle in needles)):
+            headers = [(name, _bytes(value)) for name, value in record.headers() or ()]  # type: ignore[str-unpack]  # pairs
+            letters.take(record.offset() or 0, _timestamp(record), headers, record.value())
+            letter = letters.all.get(record.offset() or 0)
+            if letter is None or not letter.place[0]:
                 continue
-            if self._only and letter.job not in ("", self._only):
-                continue
-            where = f"{letter.topic}[{letter.partition}]:{letter.offset}"
-            what = f"dead letter of {letter.stage} for {where}: {letter.error}"
-            detail = {"stage": letter.stage, "record": where, "error": letter.error}
-            yield Event(_timestamp(record), "dead", 0, record.offset() or 0, "dead", what, letter.job, 0, detail)
+            named = dict(headers).get(pages.HEADER) if letter.place[0] == self._names.pages else record.value()
+            if letter.place in places or any(needle in _bytes(named) for needle in needles):
+                ours.append(letter)
+        return (_buried(letter) for letter in ours if not self._only or letter.job in ("", self._only))
 
     # ------------------------------------------------------------------ redirects, robots
 
@@ -299,6 +305,16 @@ class Inquiry:
         allowed, rule = RobotsRules.parse(body).allowed(history.serialised, self._settings.robots.token)
         said = "allows it" if allowed else "forbids it"
         return f"robots.txt of {host} {said}{f' ({rule})' if rule else ''}; HTTP {status}, read {_clock(fetched_at)}"
+
+
+def _buried(letter: Letter) -> Event:
+    topic, partition, offset = letter.place
+    where = f"{topic}[{partition}]:{offset}"
+    tries = f", try {letter.tries}" if letter.tries > 1 else ""
+    handled = f" ({letter.handled} since)" if letter.handled else ""
+    what = f"dead letter of {letter.stage} for {where}{tries}: {letter.error}{handled}"
+    detail = {"stage": letter.stage, "record": where, "error": letter.error, "handled": letter.handled}
+    return Event(letter.at, "dead", 0, letter.offset, "dead", what, letter.job, 0, detail)
 
 
 def _ordered(orders: Orders) -> str:
@@ -380,7 +396,8 @@ def _facts(story: Story) -> Iterator[str]:
     if story.children:
         yield f"  gave {story.children} founds of its own domain"
     if story.begins:
-        yield f"  crawl.urls[{story.partition}] begins at offset {story.begins}: what was before is not known"
+        what = "what was before is not known, and jobs are taken as they are now"
+        yield f"  crawl.urls[{story.partition}] begins at offset {story.begins}: {what}"
 
 
 def _timeline(story: Story) -> Iterator[str]:

@@ -242,11 +242,12 @@ class History:
     Args:
         url: Any spelling of it.
         only: Job whose events are told; empty for all.
+        supposed: Records of jobs to begin with, where the log no longer has them.
 
     Raises: InvalidUrl: it is none.
     """
 
-    def __init__(self, url: str, places: Places, only: str = "") -> None:
+    def __init__(self, url: str, places: Places, only: str = "", supposed: Iterable[u.UrlsRecord] = ()) -> None:
         self.given = url
         self.serialised = serialise(url)
         self.place = places.of(self.serialised)
@@ -256,6 +257,7 @@ class History:
         self._only = only
         self._places = places
         self._told_until = 0
+        self._supposed = [u.encode(record) for record in supposed]
         self._begin(())
 
     def _begin(self, skipped: tuple[r.Skip, ...]) -> None:
@@ -263,6 +265,8 @@ class History:
         self._rows = r.Rows(self._base)
         self._fold = _Watched(self.given, self.place.partition, self._places, self._rows, skipped)
         self._last: dict[str, State] = {}
+        for record in self._supposed:
+            self._fold.take(record, 0, 0.0)
 
     @property
     def children(self) -> int:

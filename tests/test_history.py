@@ -121,6 +121,13 @@ def test_the_state_is_that_of_the_last_record_read() -> None:
     assert at[3][0].due_at == AT + 9
 
 
+def test_a_log_that_was_trimmed_has_its_jobs_from_elsewhere() -> None:
+    """Without them every found would wait for its job's record."""
+    life = History(URL, PLACES, supposed=[u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any")))])
+    life.take(found(URL), 7, AT)
+    assert [(event.kind, event.detail["verdict"]) for event in life.events] == [("found", "queued")]
+
+
 def test_a_job_that_does_not_run_holds_its_urls() -> None:
     """Only those that are queued."""
     log = [job(), found(URL), job(rev=2, state="stopped")]
