@@ -30,6 +30,8 @@ from crawlog.streams.settings import Run, Settings
 from crawlog.streams.topics import Topics
 
 AT_ONCE = 64
+TYPE = "text/html; charset=utf-8"
+"""As the site says."""
 
 
 class Message(NamedTuple):
@@ -90,9 +92,7 @@ def staged(bodies: list[tuple[str, bytes]], hosts: set[str], guard: Guard) -> fl
     stage = ParseStage(names, places, sender, sender, lambda *_: None, lambda: 0.0, guard)
     stage.learn(JobCopy("j", JobSpec(scope=ScopeSpec(names=tuple(sorted(hosts))))))
     messages = [
-        Message(
-            0, at, None, body, [(pages.HEADER, pages.encode(PageMeta(url, "j", http=200, content_type="text/html")))]
-        )
+        Message(0, at, None, body, [(pages.HEADER, pages.encode(PageMeta(url, "j", http=200, content_type=TYPE)))])
         for at, (url, body) in enumerate(bodies)
     ]
     began = time.process_time()

@@ -44,6 +44,9 @@ _SMALL = 32 * 1024
 """A page of fewer bytes cannot nest deeply enough to matter: 0.15 s at worst."""
 
 _TEMPLATE_END = b"</template"
+_RARE = re.compile(rb"<(?:/template|[bB][aA][sS][eE])")
+"""What few pages have and all must be searched for, in one pass."""
+
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
 _NOT_NESTING = frozenset(
     b"a area base basefont bgsound body br col colgroup dd dt embed head hr html img input keygen li link meta optgroup"
@@ -98,7 +101,7 @@ def extract(
         most: Links looked at, None for all.
     Raises: ValueError: larger than the parser takes.
     """
-    page = parsed(body, content_type)
+    page, has_base = parsed(body, content_type)
     selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
     nodes = page.css(selector) if selector else []
     if _PLAIN_SOURCES.issuperset(sources):
@@ -108,7 +111,7 @@ def extract(
         hrefs = [target for node in nodes[:most] for target in _targets(node, wanted)]
     return Extracted(
         _title(page),
-        base_of(page, url),
+        base_of(page, url) if has_base else url,
         list(dict.fromkeys(hrefs))[:most],
         _nofollowed(nodes) if nofollow else frozenset(),
         tuple(_named_metas(page)) if metas else (),
@@ -161,12 +164,17 @@ def _named_metas(page: LexborHTMLParser) -> Iterator[tuple[str, str]]:
         yield attributes.get("name") or "", attributes.get("content") or ""
 
 
-def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
-    """The tree of a page. Raises: ValueError: larger than the parser takes."""
+def parsed(body: bytes, content_type: str) -> tuple[LexborHTMLParser, bool]:
+    """The tree of a page, and whether it may hold a `base`: to look for one in the tree costs a tenth of the parsing.
+
+    Raises: ValueError: larger than the parser takes.
+    """
     encoding = charset.decide(body, content_type)
     if encoding != "utf-8" and not (encoding == charset.FALLBACK and body.isascii()):
         body = charset.text_in(body, encoding).encode()
-    return LexborHTMLParser(flattened(opened(body)))  # it replaces what is not UTF-8 itself
+    if _RARE.search(body) is None:
+        return LexborHTMLParser(flattened(body)), False  # it replaces what is not UTF-8 itself
+    return LexborHTMLParser(flattened(opened(body))), True
 
 
 def opened(html: bytes) -> bytes:
@@ -210,11 +218,15 @@ def _target(node: LexborNode) -> str:
 
 
 def _title(page: LexborHTMLParser) -> str | None:
-    for node in page.tags("title"):
-        parent = node.parent
-        if parent is None or parent.tag != "svg":
+    first = page.css_first("title")  # it ends at the first one, where `tags` walks the tree
+    for node in page.tags("title") if first is not None and _is_in_svg(first) else (first,):
+        if node is not None and not _is_in_svg(node):
             return _SPACE.sub(" ", node.text()).strip() or None
     return None
+
+
+def _is_in_svg(node: LexborNode) -> bool:
+    return node.parent is not None and node.parent.tag == "svg"
 
 
 def base_of(page: LexborHTMLParser, url: str) -> str:
