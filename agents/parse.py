@@ -40,6 +40,7 @@ from ..streams.scope import Scope, scope_name
 from ..streams.settings import RECORD_HEADROOM, Settings
 from ..streams.spider import SPIDER, Bounds, Parse, Parsed, TooMuch, is_redirect, parse_listing, parse_page
 from ..streams.suspects import Suspects
+from ..streams.twins import Twins
 from . import progress
 from .control import Garbage, Obedience, follow
 from .guard import Clock, Guard, TimeUp
@@ -136,6 +137,8 @@ class Job:
         self._names = frozenset(spec.scope.names)
         self._place = places.of
         self._sent: dict[int, Sent] = {}
+        duplicates = spec.traps.duplicates
+        self._twins = None if duplicates == "follow" else Twins(near=duplicates == "skip_near")
 
     def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
         """What the spider makes of a page. Raises: BaseException: whatever it raised at the last of its tries."""
@@ -150,6 +153,15 @@ class Job:
                     raise
                 log.debug("page_tried_again", url=meta.url, error=_said(error))
         raise AssertionError("the last try returns or raises")
+
+    def followed(self, meta: PageMeta, body: bytes, outlinks: list[Outlink]) -> list[Outlink]:
+        """The outlinks, none where the job skips those of pages that the host sent before."""
+        if self._twins is None or not outlinks or meta.kind != "page":
+            return outlinks
+        if not self._twins.is_one(self._place(meta.url).host, meta.url, body):
+            return outlinks
+        log.info("links_skipped", url=meta.url, rule="duplicate", links=len(outlinks))
+        return []
 
     def sent(self, epoch: int) -> Sent:
         """What was sent lately in an epoch; older epochs are forgotten."""
@@ -389,9 +401,8 @@ class ParseStage:
             self._follow(job, meta, page)
         sent = job.sent(meta.epoch)
         depth, priorities = meta.depth + 1, parsed.priorities
-        batches = self._founds.offer(
-            meta.job, meta.epoch, sent, meta.url, depth, parsed.outlinks, job.refusal, priorities
-        )
+        outlinks = job.followed(meta, message.value or b"", parsed.outlinks)
+        batches = self._founds.offer(meta.job, meta.epoch, sent, meta.url, depth, outlinks, job.refusal, priorities)
         self._await_founds(batches, page)
         self._list_sitemaps(job, meta, parsed.sitemaps, page)
         page.one_done()

@@ -140,6 +140,8 @@ class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
         sessions: Whether a page known by another session id, or by none, is refused.
         strays: Strays of one host that are taken, beside one for each ten URLs of its domain.
         hosts: Hosts of one domain beside its own name, at most, and one more for each ten URLs; None for no limit.
+        duplicates: Which pages' links are not followed: no page's, those of a page that its host sent before under
+            another URL, or also of one that is nearly the same.
     """
 
     max_segments: int = 40
@@ -151,6 +153,7 @@ class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
     sessions: bool = True
     strays: int = 100
     hosts: int | None = 100
+    duplicates: Literal["follow", "skip_exact", "skip_near"] = "follow"
 
 
 class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -92,6 +92,16 @@ def test_a_srcset_is_split_as_browsers_split_it(value: str, urls: list[str]) -> 
     assert list(srcset_urls(value)) == urls
 
 
+@pytest.mark.parametrize("piece", ["0", " ", "0 ", ",", "(", '<a>"', "a,", ";"])
+def test_a_hostile_value_is_read_in_linear_time(piece: str) -> None:
+    """As long as a page may be."""
+    value = piece * 200_000
+    refresh_target("5" + value)
+    list(srcset_urls(value))
+    directives([value], [("robots", value)], "crawlog")
+    header_links([value[:2000]])
+
+
 @given(st.text(alphabet="<>;,\"'=( )rel:url05.x\n*", max_size=80))
 def test_nothing_makes_them_raise(text: str) -> None:
     """Any value of any header or attribute."""
