@@ -425,6 +425,7 @@ class Frontier:
         self.window = WINDOW
         self._commands = Commands()
         self._jobs: dict[str, Orders] = {}
+        self._slow_s = 0.0
         self._pauses_hosts = False
 
     # ------------------------------------------------------------------ ownership
@@ -468,6 +469,7 @@ class Frontier:
         """The commands in force are these, until the next call."""
         self._commands = commands
         self._jobs = {}
+        self._slow_s = commands.of_stage("fetch").slow_s
         self._pauses_hosts = any(command.host and command.action == "pause" for command in commands.in_force)
         self._later.clear()
         for owned in self.owned.values():
@@ -480,7 +482,8 @@ class Frontier:
     def order(self, host: Host) -> None:
         """Let a host know what is wanted of it, by itself or for the jobs that have it in common."""
         before, host.orders = host.orders, self._commands.of_host(host.key)
-        slow_s = max((self.of_job(queue.job.name).slow_s for queue in host.queues.values()), default=0.0)
+        jobs = (self.of_job(queue.job.name).slow_s for queue in host.queues.values())
+        slow_s = max([self._slow_s, *jobs])
         if slow_s > host.orders.slow_s:
             host.orders = host.orders._replace(slow_s=slow_s)
         if host.orders.slow_s != before.slow_s:

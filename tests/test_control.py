@@ -280,7 +280,7 @@ async def test_unblock_lets_later_founds_through(tmp_path: Path, monkeypatch: py
         assert {url: how[0] for url, how in world.became().items()} == {A: "refused", A + "2": "fetched"}
 
 
-@pytest.mark.parametrize("target", [{"job": "j"}, {"host": "a.com"}])
+@pytest.mark.parametrize("target", [{"job": "j"}, {"host": "a.com"}, {"stage": "fetch"}])
 async def test_slow_lengthens_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: dict[str, Any]) -> None:
     """From the command on, a full rest first; and its end is heard at once, however long the rest was."""
     urls = [f"{A}{n}" for n in range(4)]
