@@ -1,8 +1,8 @@
 """Pages that a host sent before under another URL: soft errors, print views, traps whose URLs look honest.
 
 An option, for parse: the row of such a page is written like any other, its links are not followed. What is
-remembered is bounded and in memory only, so another worker, or a replay, may follow what this one did not: never the other way round
-for a page that was the first of its kind.
+remembered is bounded and in memory only, so another worker, or a replay, may follow what this one did not; the first
+page of its kind is always followed.
 """
 
 import re
