@@ -169,11 +169,12 @@ class SinkStage:
             await self._settle([*folded, (partition, last - 1, None)], dead)
 
     def _entry(self, record: Record, dead: list[DeadLetter]) -> Entry | None:
-        """What a record means for this sink; garbage under another job's key is left to that job's sink."""
+        """What a record means for this sink; garbage under another job's key (`JOB URL`) is left to that job's sink."""
         try:
             return entry(record.value, self.results.sink)
         except ValueError as error:
-            job = (record.key or b"").partition(b" ")[0].decode("utf-8", "replace")
+            named, space, _ = (record.key or b"").partition(b" ")
+            job = named.decode("utf-8", "replace") if space else ""  # any other key names no job: it has no other sink
             if job in ("", self.results.sink.job):
                 dead.append(
                     DeadLetter(

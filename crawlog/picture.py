@@ -1,6 +1,6 @@
 """What the reports of all workers say together, and when a job is finished: pure, time is `now`.
 
-A partition has one owner, so the newest report per (stage, partition) holds, whoever wrote it.
+A partition has one owner, so the last report per (stage, partition) holds, whoever wrote it.
 """
 
 from collections import deque
@@ -27,11 +27,12 @@ class Picture:
         self._rate: deque[tuple[float, int]] = deque()
 
     def take(self, report: Progress) -> None:
-        """Adds a report; one that is older than what is known changes nothing."""
-        at = report.stage, report.partition
-        known = self.newest.get(at)
-        if known is None or report.at >= known.at:
-            self.newest[at] = report
+        """Adds a report, in the order of the topic.
+
+        Not by what it says of the time: a worker whose clock was set back would never be heard again. A late report of
+        a former owner holds until the owner's next one, a second later, and cannot end a job: its offset is too low.
+        """
+        self.newest[report.stage, report.partition] = report
         self._pids.add(report.pid)
         life = report.stage, report.worker, report.pid
         self._pages[life] = max(self._pages.get(life, 0), report.pages)

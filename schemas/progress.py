@@ -1,7 +1,7 @@
 """crawl.progress: where each worker is, once a second and when it falls idle; compacted by worker and partition.
 
-Key `WORKER/STAGE/PARTITION`. Readers fold the newest report per (stage, partition): a partition has one owner, so a
-report with a later `at` replaces an earlier one whoever wrote it.
+Key `WORKER/STAGE/PARTITION`. Readers take the last report per (stage, partition) in the order of the topic, whoever
+wrote it: a partition has one owner. `at` is for people; clocks jump.
 """
 
 import msgspec

@@ -11,9 +11,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.faults import judge
+from bench.faults.crawl import Size
 from bench.faults.graph import Graph, Target
 from bench.faults.judge import CHECKS, Evidence, Ownership, Poison, State
+from bench.faults.mixed import DEEDS, Mixed
 from bench.faults.reader import Record
+from bench.faults.schedule import run
 from bench.faults.site import Request
 
 GRAPH = Graph(hosts=4, pages=60)
@@ -270,3 +273,13 @@ def test_the_small_site_has_every_kind() -> None:
     """Otherwise the cases above would prove less than they say."""
     kinds = {entry.kind for entry in GRAPH.expected.values()}
     assert kinds == {"page", "missing", "broken", "moved", "cut", "forbidden"}
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_crawl_under_faults_keeps_every_promise(tmp_path: Path) -> None:
+    """A kill of each kind of process, poison and a zombie, in one crawl; `make faults` does more of all."""
+    size = Size(hosts=10, pages=20, delay_s=0.5, latency_s=(0.0, 0.05), concurrency=8)
+    outcome = run(Mixed(), 1, size, tmp_path / "mixed")
+    assert outcome.problems == []
+    assert outcome.pending == len(DEEDS)

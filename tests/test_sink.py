@@ -200,6 +200,12 @@ async def test_garbage_under_the_key_of_another_job_is_left_to_its_sink(bench: B
     assert [headers["job"] for _, headers in bench.producer.dead] == [b"j"]
 
 
+async def test_garbage_under_a_key_that_names_no_job_is_buried(bench: Bench) -> None:
+    """No sink would come that it could be left to."""
+    await bench.stage.fold([Read(0, 0, b"127.0.0.1", b"garbage"), Read(0, 1, b"\xff", b"garbage")])
+    assert len(bench.producer.dead) == 2
+
+
 async def test_garbage_in_a_gap_is_a_dead_letter_too(bench: Bench) -> None:
     """Effects of reading happen however a record is read."""
     bench.log[1] = b"garbage"

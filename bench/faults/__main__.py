@@ -11,6 +11,7 @@ same fault, seed, size and commit is not repeated: a broken night goes on where 
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -18,13 +19,17 @@ from pathlib import Path
 
 from bench.faults import judge, schedule
 from bench.faults.brokers import Bounce, Gone
+from bench.faults.clock import Clock
 from bench.faults.crawl import Size
 from bench.faults.disks import FullBroker, FullState
+from bench.faults.mixed import Mixed
 from bench.faults.poison import Poisoned
 from bench.faults.processes import Kill, KillAll, LockedZombie, Zombie
+from bench.faults.proxy import Proxied
 from bench.faults.schedule import Calm, Fault, Outcome
 from bench.faults.states import States
 from bench.faults.storm import Storm
+from bench.faults.topics import Expired, OffsetsLatest, OffsetsLost, Recreated
 from bench.results import commit, section, table, versions
 from bench.site import WORK
 
@@ -39,6 +44,7 @@ FAULTS: dict[str, Fault] = {
     for fault in (
         Calm(), Kill(), KillAll(), Bounce(), Gone(), Storm(), Poisoned(), States(), Zombie(), LockedZombie(),
         FullState(), FullBroker(),
+        OffsetsLost(), OffsetsLatest(), Expired(), Recreated(), Clock(), Proxied(), Mixed(),
     )
 }  # fmt: skip
 
@@ -48,6 +54,7 @@ COLUMNS = ("lost", "unrecorded", "doubled", "wrong", "misjudged", "stray", "hurr
 
 def main() -> int:
     """Exit code 1 when anything that was promised was not kept."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended
     asked = _arguments()
     if asked.list:
         for fault in FAULTS.values():

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,13 +20,11 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import psutil
-from confluent_kafka import ConsumerGroupState, KafkaException
-from confluent_kafka.admin import AdminClient
 
-from bench.faults import reader
+from bench.faults import owners, reader
 from bench.faults.graph import Graph
-from bench.faults.judge import Evidence, Ownership, Poison, State
-from bench.faults.site import Site
+from bench.faults.judge import Evidence, Poison, State
+from bench.faults.site import REPO, Site
 from crawlog.streams import engine
 from crawlog.streams.settings import Settings, load
 from crawlog.streams.verify import verify
@@ -39,10 +36,10 @@ AGENT = "judge"
 RESTART_S = 1.0
 """How soon the harness starts a worker again that ended, when it owns the workers."""
 
-LOOK_S = 0.05
-SAMPLE_S = 0.2
-"""Between two questions to the broker about who owns what."""
+ENGINE_CODE = 3
+"""`crawlog run` cannot reach its log."""
 
+LOOK_S = 0.05
 TELL_S = 10.0
 STATUS_S = 40.0
 
@@ -118,44 +115,6 @@ class Worker:
             self.process.send_signal(number)
 
 
-class Owners:
-    """Asks the broker now and then who owns what, in a thread."""
-
-    def __init__(self, bootstrap: str, topic: str, group: str = "crawlog-fetch") -> None:
-        self.samples: list[Ownership] = []
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        self._topic = topic
-        self._group = group
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> list[Ownership]:
-        """All samples."""
-        self._stopped.set()
-        self._thread.join()
-        return self.samples
-
-    def _run(self) -> None:
-        while not self._stopped.wait(SAMPLE_S):
-            asked = time.monotonic()
-            with contextlib.suppress(KafkaException):
-                owners = self._ask()
-                self.samples.append(Ownership(asked, time.monotonic(), owners))
-
-    def _ask(self) -> dict[int, str]:
-        """Owner by partition; empty while the group is between two assignments."""
-        group = self._admin.describe_consumer_groups([self._group], request_timeout=5.0)[self._group].result()
-        if group.state != ConsumerGroupState.STABLE:
-            return {}
-        return {
-            place.partition: member.group_instance_id or member.client_id
-            for member in group.members
-            for place in member.assignment.topic_partitions
-            if place.topic == self._topic
-        }
-
-
 class Crawl:
     """A site and a crawl of it.
 
@@ -181,21 +140,25 @@ class Crawl:
         self.data = folder / "data"
         self.output = folder / "out.jsonl"
         self.said = folder / "said.log"
+        self._samples = folder / "owners.jsonl"
         self.events: list[Event] = []
         self.poison: list[Poison] = []
         self.excused: set[str] = set()
         self.is_cut = False
+        self.recounts = True
         self.spider: Path | None = None
         self.workers: dict[str, Worker] = {}
         self.engine: engine.Engine | None = None
         self.bootstrap = ""
         self.worker_bootstrap = ""
+        self.environ: Mapping[str, str] = {}
         self.title = ""
         self.started = time.monotonic()
         self._told = 0.0
+        self._conduct_at = 0.0
         self._run: subprocess.Popen[bytes] | None = None
-        self._owners: Owners | None = None
-        self._ownership: list[Ownership] = []
+        self._owners: Worker | None = None
+        self._removed: list[Worker] = []
         self._settings = {
             "network.allow_private": True,
             "fetch.user_agent": f"{AGENT}/local",
@@ -214,9 +177,7 @@ class Crawl:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._owners is not None:
-            self._owners.stop()
-        for worker in self.workers.values():
+        for worker in (*self.workers.values(), *self._removed, *([self._owners] if self._owners else [])):
             worker.send(signal.SIGKILL)
             if worker.process is not None:
                 worker.process.wait()
@@ -235,7 +196,13 @@ class Crawl:
             for stage, count in (("fetch", self.size.fetch), ("parse", self.size.parse)):
                 for number in range(count):
                     self.add(stage, f"{stage}-{number}")
-            self._owners = self._owners or Owners(self.bootstrap, "crawl.urls")
+            self._watch_owners()
+
+    def _watch_owners(self) -> None:
+        if self._owners is None:
+            command = [sys.executable, "-m", "bench.faults.owners", self.bootstrap, str(self._samples)]
+            self._owners = Worker("owners", "", command, {"PYTHONPATH": str(REPO)}, self.folder / "owners.log")
+            self._owners.start()
 
     def conduct(self) -> None:
         """`crawlog run`; the same command each time."""
@@ -245,6 +212,7 @@ class Crawl:
         else:
             more += ["--workers", f"fetch={self.size.fetch},parse={self.size.parse}"]
         command = ["run", "--seeds", "seeds.txt", "--job", JOB, "--data", str(self.data), "-o", str(self.output)]
+        self._conduct_at = time.monotonic() + RESTART_S
         with self.said.open("ab") as said:
             self._run = subprocess.Popen(
                 [sys.executable, "-m", "crawlog", *command, "--json", *self._pairs(), *more],
@@ -259,11 +227,13 @@ class Crawl:
 
     def start_broker(self) -> None:
         """The harness' own broker; again after it was killed, at the same address."""
+        while self.engine is not None and self.engine.alive():
+            time.sleep(LOOK_S)  # SIGKILL takes a moment
         settings = load({"run.data": str(self.folder / "broker")})
         self.engine = engine.start(settings, self.folder / "broker", lambda _: None)
         self.bootstrap = self.engine.bootstrap
 
-    def add(self, stage: str, name: str, environ: Mapping[str, str] | None = None) -> Worker:
+    def add(self, stage: str, name: str) -> Worker:
         """A worker, new or known by name; running when this returns."""
         worker = self.workers.get(name)
         if worker is None:
@@ -271,9 +241,7 @@ class Crawl:
             words = ["worker", stage, "--data", str(data), "--bootstrap", self.worker_bootstrap or self.bootstrap]
             pairs = self._pairs(fetch__user_agent=f"{AGENT}/{name}")
             command = [sys.executable, "-m", "crawlog", *words, *pairs]
-            worker = Worker(
-                name, stage, command, {"CRAWLOG_WORKER": name, **(environ or {})}, self.folder / f"{name}.log"
-            )
+            worker = Worker(name, stage, command, {"CRAWLOG_WORKER": name, **self.environ}, self.folder / f"{name}.log")
             self.workers[name] = worker
         if not worker.is_alive:
             worker.start()
@@ -281,17 +249,22 @@ class Crawl:
 
     def remove(self, name: str) -> None:
         """A planned stop of a worker; it is not started again."""
-        self.workers.pop(name).send(signal.SIGTERM)
+        worker = self.workers.pop(name)
+        worker.send(signal.SIGTERM)
+        self._removed.append(worker)
 
     @property
     def has_ended(self) -> bool:
-        """Whether `crawlog run` is over."""
-        return self._run is None or self._run.poll() is not None
+        """Whether `crawlog run` is over; in `apart` one that could not reach the broker is not, it is started again."""
+        code = 1 if self._run is None else self._run.poll()
+        return code is not None and not (self.apart and code == ENGINE_CODE)
 
     def tend(self) -> None:
-        """Starts workers again that ended, as their operator would."""
+        """Starts again what ended, as its operator would."""
         now = time.monotonic()
-        for worker in self.workers.values():
+        if self.apart and self._run is not None and self._run.poll() == ENGINE_CODE and now > self._conduct_at:
+            self.conduct()
+        for worker in (*self.workers.values(), *([self._owners] if self._owners else [])):
             if worker.process is None or worker.is_alive:
                 continue
             if not worker.ended_at:
@@ -389,19 +362,30 @@ class Crawl:
         """Kill -9 of everything of crawlog's, at once; in `apart` the broker too."""
         for worker in self.workers.values():
             worker.send(signal.SIGKILL)
-        if self._run is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                family = psutil.Process(self._run.pid)
-                for process in (family, *family.children(recursive=True)):
-                    kill(process.pid)
-            self._run.wait()
-            self._run = None
+        self.kill_conductor()
         for pid in self._left():
             kill(pid)
         for worker in self.workers.values():
             if worker.process is not None:
                 worker.process.wait()
+        self._forget_broker()
+
+    def _forget_broker(self) -> None:
+        """Reaps the harness' own broker, which has just ended."""
+        while self.engine is not None and self.engine.alive():
+            time.sleep(LOOK_S)
         self.engine = None
+
+    def kill_conductor(self) -> None:
+        """Kill -9 of `crawlog run` and all that it started."""
+        if self._run is None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(self._run.pid)
+            for process in (family, *family.children(recursive=True)):
+                kill(process.pid)
+        self._run.wait()
+        self._run = None
 
     def _left(self) -> list[int]:
         """Processes that name this folder, but for the site: the broker, which has a session of its own."""
@@ -422,8 +406,7 @@ class Crawl:
     def evidence(self) -> Evidence:
         """Stops the workers, then reads everything that there is to read."""
         if self._owners is not None:
-            self._ownership = self._owners.stop()
-            self._owners = None
+            self._owners.send(signal.SIGKILL)
         reports = self._stop_workers()
         with self._log() as settings:
             bootstrap = settings.kafka.bootstrap
@@ -431,12 +414,12 @@ class Crawl:
             urls, items, dead, progress = (
                 reader.read(bootstrap, f"crawl.{name}") for name in ("urls", "items", "dead", "progress")
             )
-            status = self._recount(bootstrap)
+            status = self._recount(bootstrap) if self.recounts else {}
         rows = [json.loads(line) for line in self.output.read_text().splitlines()] if self.output.exists() else []
         return Evidence(
             graph=self.graph, job=JOB, delay_s=self.size.delay_s, requests=self.site.requests(), rows=rows,
-            summary=self.summary(), status=status, states=states, ownership=self._ownership, poison=self.poison,
-            is_cut=self.is_cut, excused=frozenset(self.excused),
+            summary=self.summary(), status=status, states=states, ownership=owners.read(self._samples),
+            poison=self.poison,            is_cut=self.is_cut, excused=frozenset(self.excused),
             urls=urls, items=items, dead=dead, progress=reports or progress,
         )  # fmt: skip
 
@@ -468,7 +451,7 @@ class Crawl:
             yield running.point(settings)
         finally:
             running.stop()
-            self.engine = None
+            self._forget_broker()
 
     def _verdicts(self, settings: Settings) -> list[State]:
         return [

@@ -126,6 +126,8 @@ def run(fault: Fault, seed: int, size: Size, folder: Path) -> Outcome:
             outcome.problems.append(f"did not end within {limit_s:.0f} s")
         if outcome.problems:
             (folder / "tail.txt").write_text(crawl.tail())
+            events = [f"{event.at:.3f} {event.what} at {event.served} of {event.pages}" for event in crawl.events]
+            (folder / "events.txt").write_text("\n".join([*events, *map(str, crawl.poison), ""]))
     if outcome.is_good:
         shutil.rmtree(folder, ignore_errors=True)
     return outcome

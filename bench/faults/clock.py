@@ -1,0 +1,68 @@
+"""Clocks that jump under the workers: an hour and thirty days, forth and back, by libfaketime."""
+
+import random
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from bench.faults.crawl import Crawl
+from bench.faults.schedule import Fault
+from bench.site import WORK
+
+JUMPS = ("+1h", "-1h", "+30d", "-30d")
+REST_S = 8.0
+PACKAGE = "libfaketime"
+
+
+@cache
+def library() -> Path | None:
+    """libfaketime: the system's, else Debian's package unpacked into bench/.work; None where there is neither."""
+    places = ("/usr/lib", "/usr/local/lib", "/opt/homebrew/lib", str(WORK / PACKAGE))
+    known = [file for place in places for file in Path(place).glob(f"**/faketime/{PACKAGE}.so.1")]
+    if known or not (shutil.which("apt-get") and shutil.which("dpkg")):
+        return known[0] if known else None
+    folder = WORK / PACKAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["apt-get", "download", PACKAGE], cwd=folder, capture_output=True, check=False)
+    for package in folder.glob(f"{PACKAGE}_*.deb"):
+        subprocess.run(["dpkg", "-x", str(package), str(folder)], capture_output=True, check=False)
+    return next(iter(folder.glob(f"**/faketime/{PACKAGE}.so.1")), None)
+
+
+class Clock(Fault):
+    """The wall clock of all fetch and parse workers jumps; the monotonic one does not, as when NTP sets a clock."""
+
+    name = "clock"
+    says = "the clock of the workers jumps by ±1 h and ±30 days"
+    apart = True
+    again_percent = 0.5
+
+    def lacks(self) -> str:
+        """Without the library there is no way to move one process's clock."""
+        return "" if library() else f"no {PACKAGE}: install Debian's package {PACKAGE}, or build it from its sources"
+
+    def prepare(self, crawl: Crawl) -> None:
+        """Workers that read their clock's offset from a file."""
+        (crawl.folder / "clock").write_text("+0")
+        crawl.environ = {
+            "LD_PRELOAD": str(library()),
+            "FAKETIME_TIMESTAMP_FILE": str(crawl.folder / "clock"),
+            "FAKETIME_CACHE_DURATION": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:
+        """Each jump from the true time, and back to it."""
+        crawl.until(0.05, 120)
+        jumps = sorted(JUMPS, key=lambda _: dice.random())
+        rest_s = min(REST_S, crawl.size.calm_s / (2 * len(JUMPS)))
+        while crawl.sleep(rest_s):
+            for jump in (jumps[len(crawl.events) // 2 % len(jumps)], "+0"):
+                if not crawl.note(f"clock {jump}"):
+                    return {}
+                (crawl.folder / "clock").write_text(jump)
+                if not crawl.sleep(rest_s):
+                    return {}
+        return {}
