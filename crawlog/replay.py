@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -190,9 +188,10 @@ def _execute(admin: Admin, plan: Plan, report: Report) -> None:
     if plan.group.stage != "fetch":
         groups.move(admin, plan.group, plan.moves)
         return
-    if find_spec("crawlog.streams.rewind") is None:
-        raise Misconfigured("this crawlog cannot rewind a crawl yet; the plan above is what it would do")
-    rewind = import_module("crawlog.streams.rewind").rewind
+    if not plan.again:
+        return  # a rewind to the end would only begin an epoch
+    from .streams.rewind import rewind
+
     epoch = rewind(admin.settings, {move.partition: move.after for move in plan.moves})
     report(f"rewound: what is found from now on belongs to epoch {epoch}")
 
@@ -263,8 +262,6 @@ def _meaning(plan: Plan, order: Order) -> list[str]:
         lines = [f"{plan.group.name}{of}: {plan.group.topic} holds no record there, so nothing to replay"]
     elif not plan.again and not plan.skipped:
         lines = [f"{plan.group.name}{of}: it is there already, so nothing changes"]
-    if plan.group.stage == "fetch" and plan.again and not any(move.after for move in plan.moves):
-        lines.append("the seeds are among them; to crawl them again, `crawlog run … --fresh` is what you want")
     if plan.skipped:
         lines.append(f"{plan.group.name}: {plan.skipped:,} {things} {verb} skipped")
     if plan.gone:

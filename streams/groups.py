@@ -89,9 +89,12 @@ def _sinks(admin: Admin, topic: str) -> dict[str, Group]:
 
 
 def _id_of(data: Path, output: str) -> str:
-    """The sink that writes a file; the one of the newest epoch where there are several."""
+    """The sink that writes a file; the one since the newest epoch or rewind where there are several."""
     path = str(Path(output).absolute())
-    found = sorted((sink for sink in known_sinks(data) if sink.output == path), key=lambda sink: sink.epoch)
+    found = sorted(
+        (sink for sink in known_sinks(data) if sink.output == path),
+        key=lambda sink: max([sink.epoch, *(void.epoch for void in sink.voids)]),
+    )
     return found[-1].id if found else ""
 
 
