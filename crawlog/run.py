@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["down", "run", "status", "up"]
 
+REPARSE = "if the spider has changed: `crawlog replay --group parse --to-earliest --execute`, then this command again"
+
 LOOK_S = 0.1
 """Between two looks at workers and engine."""
 
@@ -198,6 +200,8 @@ class Run:
         self._recall()
         if self._has_nothing_to_do():
             self.summary.reason = "cancelled" if self._is_cancelled else "already_finished"
+            if self.order.spider:
+                self._shown.say(REPARSE)
             return
         dead_before = self.watch.dead_end()
         self.supervisor.go(("fetch", "parse"))

@@ -6,6 +6,7 @@ Redirects are no spider's business: they are links of the same depth.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -216,7 +217,7 @@ class _Given:
         if isinstance(output, Request):
             self.requests.append(output)
             return
-        item = _encode(output)
+        item = _written(output)
         if item[:1] != b"{":
             raise TypeError(f"a spider yields dicts (or dataclasses) and Requests, got {type(output).__name__}")
         self._size_bytes += len(item)
@@ -225,6 +226,13 @@ class _Given:
                 f"items of more than {self._bounds.size_bytes} bytes from one page; see kafka.max_record_bytes"
             )
         self.items.append(msgspec.Raw(item))
+
+
+def _written(output: object) -> bytes:
+    try:
+        return _encode(output)
+    except UnicodeEncodeError:  # a lone surrogate, as JSON and scripts have them, is no character
+        return json.dumps(msgspec.to_builtins(output), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _each(outputs: Iterable[object] | None) -> Iterable[object]:

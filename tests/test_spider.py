@@ -105,6 +105,11 @@ def test_parse_may_return_what_it_likes(output: Any, count: int) -> None:
     assert len(given(One(output)).items) == count
 
 
+def test_half_a_character_costs_no_item() -> None:
+    """JSON and scripts have lone surrogates; UTF-8 has none."""
+    assert items(given(One([{"a": "x\ud800y", "b": {"é"}}]))) == [{"a": "x?y", "b": ["é"]}]
+
+
 @pytest.mark.parametrize("output", ["text", ["text"], 3, [[1]], [object()], [{"a": object()}], [b"x"]])
 def test_what_is_neither_item_nor_request_is_an_error(output: Any) -> None:
     """Which names what it got."""
