@@ -26,7 +26,7 @@ from crawlog.streams.errors import GiveUp
 from crawlog.streams.frontier import Host, RobotsTask, Task
 from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
-from crawlog.streams.robots import RobotsRules
+from crawlog.streams.robots import MAX_TTL_S, RobotsRules
 from crawlog.streams.suspects import Suspects
 
 from . import frontier
@@ -161,6 +161,7 @@ class Fetcher:
         self.dones = Dones(stage, self._release)
         self.places: set[Task] = set()
         self._running: dict[asyncio.Task[None], Task | RobotsTask] = {}
+        self._rules_ttl_s = min(settings.robots.ttl_s, MAX_TTL_S)
         self._wake = asyncio.Event()
         self._freed = asyncio.Event()
         self._stopping = False
@@ -483,7 +484,7 @@ class Fetcher:
         """Give a host its rules: from the cache beside the state, else by asking."""
         cached = self._cached(host)
         if cached is not None:
-            self._use(host, cached, cached.fetched_at + self.settings.robots.ttl_s - time.time())
+            self._use(host, cached, cached.fetched_at + self._rules_ttl_s - time.time())
             self.frontier.unsent(host)
             return
         url = f"{host.key}/robots.txt"
@@ -525,7 +526,7 @@ class Fetcher:
         elif status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
             rules = _Robots(time.time(), status, answer.body if status < 300 else b"")
             host.partition.cache(b"robots " + host.key.encode(), msgspec.msgpack.encode(rules))
-            self._use(host, rules, self.settings.robots.ttl_s)
+            self._use(host, rules, self._rules_ttl_s)
             self.frontier.finished(host)
         else:
             self._robots_silent(host, answer)
@@ -557,7 +558,7 @@ class Fetcher:
         if stored is None:
             return None
         rules = _robots(stored)
-        return rules if 0 <= time.time() - rules.fetched_at < self.settings.robots.ttl_s else None
+        return rules if 0 <= time.time() - rules.fetched_at < self._rules_ttl_s else None
 
     def _use(self, host: Host, robots: _Robots, ttl_s: float) -> None:
         host.rules = RobotsRules.parse(robots.body)

@@ -401,6 +401,8 @@ class ParseStage:
             self._follow(job, meta, page)
         sent = job.sent(meta.epoch)
         depth, priorities = meta.depth + 1, parsed.priorities
+        if parsed.reached:
+            log.warning("limit_reached", url=meta.url, limit=parsed.reached, links=len(parsed.outlinks))
         outlinks = job.followed(meta, message.value or b"", parsed.outlinks)
         batches = self._founds.offer(meta.job, meta.epoch, sent, meta.url, depth, outlinks, job.refusal, priorities)
         self._await_founds(batches, page)

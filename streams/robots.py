@@ -12,6 +12,9 @@ from typing import NamedTuple, Self
 MAX_BYTES = 500 * 1024
 """RFC 9309 2.5: at least 500 KiB must be parsed; the rest is cut, not an error."""
 
+MAX_TTL_S = 86_400.0
+"""RFC 9309 2.4: rules should not be used longer, whatever the setting says."""
+
 MAX_LINE_BYTES = 2083 * 8
 """A longer line is cut: Google's own limit, eight times the longest URL of the old browsers."""
 

@@ -89,12 +89,14 @@ class Parsed(NamedTuple):
         outlinks: In the order of the page, each once.
         priorities: Of the outlinks that have one, by URL.
         sitemaps: URLs of sitemaps.
+        reached: The setting whose limit cut what the page would have given; empty where none did.
     """
 
     items: list[msgspec.Raw]
     outlinks: list[Outlink]
     priorities: Mapping[str, int] = {}
     sitemaps: Sequence[Outlink] = ()
+    reached: str = ""
 
 
 class Bounds(NamedTuple):
@@ -129,6 +131,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
     title: str | None = None
     outlinks: list[Outlink] = []
     followed = outlinks
+    hrefs: list[str] = []
     obeyed = NOTHING_SAID
     if body and is_html(meta):
         page = extract(
@@ -140,8 +143,8 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
             metas=spec.meta_robots,
             most=spec.max_links,
         )
-        title = page.title
-        outlinks = followed = links.resolve(page.base, page.hrefs)
+        title, hrefs = page.title, page.hrefs
+        outlinks = followed = links.resolve(page.base, hrefs)
         if page.nofollowed:
             followed = links.resolve(page.base, [href for href in page.hrefs if href not in page.nofollowed])
         if spec.meta_robots:
@@ -162,7 +165,11 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
         sha256=hashlib.sha256(body).hexdigest() if body else None,
     )
     takes_links = is_followed(meta) and not obeyed.nofollow
-    return Parsed([] if obeyed.noindex else [msgspec.Raw(_encode(row))], followed if takes_links else [])
+    return Parsed(
+        [] if obeyed.noindex else [msgspec.Raw(_encode(row))],
+        followed if takes_links else [],
+        reached="links.max_per_page" if len(hrefs) >= spec.max_links else "",
+    )
 
 
 def _together(some: list[Outlink], others: list[Outlink]) -> list[Outlink]:

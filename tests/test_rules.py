@@ -1,0 +1,63 @@
+"""What becomes of a host's URLs by how its robots.txt answers (RFC 9309 2.3.1)."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from crawlog.agents.http import Answer
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fetching import Web, running  # a helper beside the tests
+
+FORBIDS = b"User-agent: *\nDisallow: /"
+
+
+@dataclass
+class Host(Web):
+    """Answers each request for rules with the next status; a redirect leads to the next hop."""
+
+    statuses: tuple[int | None, ...] = ()
+    target: str = ""
+
+    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None) -> Answer:
+        """As told."""
+        answer = await super().get(url, any_type=any_type, max_bytes=max_bytes)
+        if "robots" in url:
+            hop = sum("robots" in asked for _, asked in self.asked) - 1
+            answer.http = self.statuses[min(hop, len(self.statuses) - 1)]
+            answer.body = FORBIDS if answer.http == 200 else b""
+            answer.error = "" if answer.http else "timeout"
+            answer.location = (self.target or f"/robots{hop}.txt") if answer.http == 301 else ""
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("statuses", "target", "verdict"),
+    [
+        ((200,), "", ("refused", "robots")),
+        *(((status,), "", ("fetched", "")) for status in (204, 400, 401, 403, 404, 410)),
+        *(((status,), "", ("failed", f"robots_unreachable: http_{status}")) for status in (429, 500, 503)),
+        ((None,), "", ("failed", "robots_unreachable: timeout")),
+        ((503, 200), "", ("refused", "robots")),
+        ((301,) * 5 + (200,), "", ("refused", "robots")),
+        ((301,) * 6 + (200,), "", ("fetched", "")),
+        ((301, 200), "http://[", ("fetched", "")),
+        ((301, 200), "https://other.example/robots-of-others", ("refused", "robots")),
+    ],
+)
+async def test_an_answer_to_robots_txt_has_its_meaning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    statuses: tuple[int | None, ...],
+    target: str,
+    verdict: tuple[str, str],
+) -> None:
+    """2xx counts, 4xx allows all, 429, 5xx and silence forbid all and are asked again; five redirects are followed."""
+    web = Host(statuses=statuses, target=target)
+    options = {"robots__obey": True, "robots__attempts": 2, "robots__retry_window_s": 0.1}
+    async with running(tmp_path, monkeypatch, web, **options) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert world.became()["http://a.com/x"][:2] == verdict
