@@ -180,7 +180,10 @@ def _tell(line: str) -> None:
 
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
+    from .streams.producer import Producer
+    from .streams.rewind import settled
     from .streams.settings import load
+    from .streams.topics import Topics
 
     out, sys.stdout = sys.stdout, sys.stderr
     settings = load()
@@ -188,6 +191,8 @@ def main() -> None:
         with Supervisor(settings, "up", names(settings, with_sink=False), _tell) as supervisor:
             supervisor.launch()
             supervisor.connect()
+            own = supervisor.settings
+            settled(own, Producer(own, "crawlog-up"), Topics(own.kafka.prefix))
             supervisor.go(("fetch", "parse"))
             supervisor.look(0)
             workers = len(names(settings, with_sink=False))

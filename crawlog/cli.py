@@ -128,6 +128,9 @@ def _settings(
 @contextmanager
 def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
     """The settings with a cluster that answers; the local engine is started when none runs, and stopped after."""
+    from .streams import logs
+
+    logs.configure("error")  # standard output is for answers
     if settings.kafka.bootstrap:
         yield settings
         return
@@ -157,7 +160,7 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 @click.option("--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines.")
 @click.option("--spider", metavar="FILE.py[:Class]", help="Your spider; without one every link in scope is followed.")
 @click.option("--job", metavar="NAME", help="Name of the job; without it a hash of seeds and spider.")
-@click.option("--fresh", is_flag=True, help="Crawl a finished job again.")
+@click.option("--fresh", is_flag=True, help="Begin the job again from its seeds, in a new epoch.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @_settings_options
 def run(

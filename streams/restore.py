@@ -7,8 +7,9 @@ delivers or skips. It blocks: run it in a thread, with no one else at those part
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
 import xxhash
@@ -17,9 +18,11 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from .errors import CrawlError, EngineError
 from .fold import Effects
 from .kafka import consumer_config, passes, watermarks
-from .rows import Skip
 from .settings import Settings
 from .store import Partition
+
+if TYPE_CHECKING:
+    from .rows import Skip
 
 log = structlog.get_logger()
 
@@ -56,15 +59,6 @@ class _AnotherLog(Exception):
     def __init__(self, partition: Partition, offset: int) -> None:
         super().__init__(f"the record at offset {offset} is not the one it folded")
         self.partition = partition
-
-
-class _Rewound(Exception):
-    """A record takes back what a state has folded."""
-
-    def __init__(self, partition: Partition, skip: Skip) -> None:
-        super().__init__()
-        self.partition = partition
-        self.skip = skip
 
 
 class Interrupted(CrawlError):
@@ -116,6 +110,7 @@ class Restorer:
             Interrupted: `interrupt` was set.
         """
         by_number = {partition.number: partition for partition in partitions}
+        folded = Counter(dict.fromkeys(by_number, 0))
         while True:
             consumer = Consumer(self._config)
             try:
@@ -125,11 +120,14 @@ class Restorer:
                 reading.read(after, interrupt or threading.Event(), {n: low for n, (low, _) in bounds.items()})
             except _AnotherLog as error:
                 error.partition.rebuild(str(error), high=error.partition.offset - 1)
-            except _Rewound as error:
-                log.info("rewound", partition=error.partition.number, start=error.skip.start, record=error.skip.end)
-                error.partition.rewind(error.skip)
             else:
-                return reading.folded
+                folded.update(reading.folded)
+                for number, skip in reading.rewound.items():
+                    log.info("rewound", partition=number, start=skip.start, record=skip.end)
+                    by_number[number].rewind(skip)
+                    folded[number] = 0
+                if not reading.rewound:
+                    return dict(folded)
             finally:
                 consumer.close()
 
@@ -157,6 +155,7 @@ class Restorer:
 class _Reading:
     """One pass over the log, from where each partition is to where it shall end.
 
+    A partition that meets a rewind has ended, for this pass.
     The record before a partition's offset is read again: its hash tells whether this is the log that was folded.
     """
 
@@ -169,6 +168,7 @@ class _Reading:
         self._ends = ends
         self._handle = handle
         self.folded = dict.fromkeys(partitions, 0)
+        self.rewound: dict[int, Skip] = {}
 
     def read(self, after: After, interrupt: threading.Event, lows: dict[int, int]) -> None:
         begin = {
@@ -195,8 +195,8 @@ class _Reading:
 
     def _ended(self, left: set[int]) -> set[int]:
         """Partitions read to their ends; by position, since the last offsets may hold no record."""
-        ended = set()
-        for tp in self._consumer.position([TopicPartition(self._topic, number) for number in left]):
+        ended = left & self.rewound.keys()
+        for tp in self._consumer.position([TopicPartition(self._topic, number) for number in left - ended]):
             partition, end = self._partitions[tp.partition], self._ends[tp.partition]
             if tp.offset >= end:
                 ended.add(tp.partition)
@@ -218,12 +218,16 @@ class _Reading:
             value = message.value() or b""
             if offset == partition.offset - 1 and xxhash.xxh3_64_intdigest(value) != partition.last_hash:
                 raise _AnotherLog(partition, offset)
-        elif offset < self._ends[number]:
+        elif offset < self._ends[number] and number not in self.rewound:
             partition.skip_to(offset)
-            effects = partition.take(message.value(), offset, message.timestamp()[1] / 1000)
-            if effects.rewind is not None:
-                raise _Rewound(partition, effects.rewind)
-            if effects.forward or effects.dead:
-                self._handle(partition, message, effects)
-            self.folded[number] += 1
+            self._fold(partition, message, offset)
         return number
+
+    def _fold(self, partition: Partition, message: Message, offset: int) -> None:
+        effects = partition.take(message.value(), offset, message.timestamp()[1] / 1000)
+        if effects.rewind is not None:
+            self.rewound[partition.number] = effects.rewind
+            return
+        if effects.forward or effects.dead:
+            self._handle(partition, message, effects)
+        self.folded[partition.number] += 1
