@@ -135,7 +135,7 @@ class _Collected:
         finally:
             await client.close()
         if self._elsewhere:
-            self._report(f"{self._elsewhere} URLs are not of {self.domain}: left out")
+            self._report(f"left out, as they are not of {self.domain}: {self._elsewhere}")
 
     async def _file(self, client: Client, url: str, *, is_first: bool) -> list[str]:
         """Write down what a file lists; returns the sitemaps that it names."""

@@ -145,6 +145,25 @@ def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) ->
 
 
 @pytest.mark.broker
+def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
+    log: tuple[Settings, Producer, Topics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records lie there twice, which changes nothing; the letters are closed in the end."""
+    settings, _, names = log
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(command, "_mark", killed)
+        command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
+    assert len(command.listed(settings, Choice(stage="parse"), 9, handled=False, as_json=True)) == 2
+    command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
+    assert bounds(settings, names.pages, [3])[3] == (0, 6)
+    assert command.listed(settings, Choice(stage="parse"), 9, handled=False, as_json=True) == []
+
+
+@pytest.mark.broker
 def test_a_letter_is_shown_with_all_it_has(log: tuple[Settings, Producer, Topics]) -> None:
     """For people and for programs; bytes that are no text too."""
     settings, _, _ = log

@@ -115,7 +115,7 @@ def test_a_sitemap_is_collected_as_seeds(site: Site, settings: Settings) -> None
     with collect(settings, f"{site.url}/old.xml", told.append) as spool:
         seeds = [json.loads(line) for line in spool]
     assert [seed["url"].removeprefix(site.url) for seed in seeds] == ["/5", "/4", "/3", "/2", "/1", "/6", "/secret/7"]
-    assert told == ["1 URLs are not of 127.0.0.1: left out"]
+    assert told == ["left out, as they are not of 127.0.0.1: 1"]
     assert site.asked.count("/index.xml") == 2  # by its old name and by its own
 
 
