@@ -166,6 +166,10 @@ def buried_alive(seen: Evidence) -> None:
     seen.dead.append(Record(0, 0, None, b"", headers))
 
 
+def not_buried_though_it_raises(seen: Evidence) -> None:
+    seen.spoilt = frozenset({first("page")})
+
+
 def without_reason(seen: Evidence) -> None:
     seen.dead.append(Record(0, 0, None, b"", {"topic": "crawl.pages", "partition": "1", "offset": "17"}))
 
@@ -214,7 +218,7 @@ DOCTORED: dict[str, tuple[Callable[[Evidence], None], ...]] = {
     "crowded": (two_at_a_time,),
     "robots": (forbidden, before_robots),
     "foreign": (not_owned,),
-    "dead": (not_buried, buried_alive, without_reason),
+    "dead": (not_buried, buried_alive, not_buried_though_it_raises, without_reason),
     "counters": (wrong_summary, wrong_report, wrong_status_command, wrong_row_count, unbalanced, without_summary),
     "states": (other_state, no_state),
     "silent": (without_item,),

@@ -22,6 +22,7 @@ from bench.faults.brokers import Bounce, Gone
 from bench.faults.clock import Clock
 from bench.faults.crawl import Size
 from bench.faults.disks import FullBroker, FullState
+from bench.faults.exceptions import Exceptions
 from bench.faults.mixed import Mixed
 from bench.faults.poison import Poisoned
 from bench.faults.processes import Kill, KillAll, LockedZombie, Zombie
@@ -44,7 +45,7 @@ FAULTS: dict[str, Fault] = {
     for fault in (
         Calm(), Kill(), KillAll(), Bounce(), Gone(), Storm(), Poisoned(), States(), Zombie(), LockedZombie(),
         FullState(), FullBroker(),
-        OffsetsLost(), OffsetsLatest(), Expired(), Recreated(), Clock(), Proxied(), Mixed(),
+        OffsetsLost(), OffsetsLatest(), Expired(), Recreated(), Clock(), Proxied(), Exceptions(), Mixed(),
     )
 }  # fmt: skip
 

@@ -145,6 +145,7 @@ class Crawl:
         self.poison: list[Poison] = []
         self.excused: set[str] = set()
         self.is_cut = False
+        self.spoilt: set[str] = set()
         self.recounts = True
         self.spider: Path | None = None
         self.workers: dict[str, Worker] = {}
@@ -419,7 +420,8 @@ class Crawl:
         return Evidence(
             graph=self.graph, job=JOB, delay_s=self.size.delay_s, requests=self.site.requests(), rows=rows,
             summary=self.summary(), status=status, states=states, ownership=owners.read(self._samples),
-            poison=self.poison,            is_cut=self.is_cut, excused=frozenset(self.excused),
+            poison=self.poison, is_cut=self.is_cut, excused=frozenset(self.excused),
+            spoilt=frozenset(self.spoilt), has_spider=self.spider is not None,
             urls=urls, items=items, dead=dead, progress=reports or progress,
         )  # fmt: skip
 

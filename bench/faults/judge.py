@@ -85,6 +85,8 @@ class Evidence:
         status: The job as `crawlog status --json` had it.
         is_cut: The log was cut or made anew on purpose: dones that are missing prove nothing.
         excused: URLs that poison brought; they are no page of the site.
+        spoilt: Pages that the spider always raises on: they must be in crawl.dead, by their offset and with a reason.
+        has_spider: Only answers give rows, failures do not.
     """
 
     graph: Graph
@@ -104,6 +106,8 @@ class Evidence:
     prefix: str = "crawl."
     is_cut: bool = False
     excused: frozenset[str] = frozenset()
+    spoilt: frozenset[str] = frozenset()
+    has_spider: bool = False
 
     @cached_property
     def by_host(self) -> dict[str, list[Request]]:
@@ -145,9 +149,22 @@ class Evidence:
         """How many rows of the file each URL has."""
         return Counter(str(row.get("url")) for row in self.rows)
 
+    @cached_property
+    def buried(self) -> dict[str, tuple[str, str, str]]:
+        """Where the pages in crawl.dead were, by their URL."""
+        found = {}
+        for letter in self.dead:
+            if letter.headers.get("error") and letter.headers.get("topic") == f"{self.prefix}pages":
+                meta = Record(0, 0, None, letter.headers.get("crawlog", "").encode(), {}).json or {}
+                found[str(meta.get("url"))] = _place(letter)
+        return found
+
     def is_recorded(self, url: str, entry: Entry) -> bool:
         """Whether a URL ended: with a final result, and with its row where it has one."""
-        has_row = entry.kind in ROWLESS or (url in self.row_urls and any(rows for _, rows in self.results.get(url, ())))
+        if url in self.spoilt:
+            return url in self.finals and url in self.buried
+        is_rowless = entry.kind in ROWLESS or (self.has_spider and entry.kind == "cut")
+        has_row = is_rowless or (url in self.row_urls and any(rows for _, rows in self.results.get(url, ())))
         return has_row and (url in self.finals or self.is_cut)
 
 
@@ -291,20 +308,24 @@ def foreign(seen: Evidence) -> Finding:
 
 def unburied(seen: Evidence) -> Finding:
     """Poison that is not in crawl.dead with its place and a reason, and dead letters of good records."""
-    letters = Counter(
-        (letter.headers.get("topic", ""), letter.headers.get("partition", ""), letter.headers.get("offset", ""))
-        for letter in seen.dead
-        if letter.headers.get("error")
-    )
+    letters = Counter(_place(letter) for letter in seen.dead if letter.headers.get("error"))
     known = {(one.topic, str(one.partition), str(one.offset)) for one in seen.poison}
+    known |= {place for url, place in seen.buried.items() if url in seen.spoilt}
     places = [
         f"{one.kind} at {one.topic}[{one.partition}] {one.offset}: not in {seen.prefix}dead"
         for one in seen.poison
         if one.is_dead and not letters[one.topic, str(one.partition), str(one.offset)]
     ]
+    places += [f"{url}: always raises, not in {seen.prefix}dead" for url in seen.spoilt - seen.buried.keys()]
     places += [f"{place}: a good record" for place in letters if place not in known]
     places += [f"{letter.offset}: no reason" for letter in seen.dead if not letter.headers.get("error")]
     return _finding(places)
+
+
+def _place(letter: Record) -> tuple[str, str, str]:
+    """Topic, partition and offset that a dead letter names."""
+    topic, partition, offset = (letter.headers.get(name, "") for name in ("topic", "partition", "offset"))
+    return topic, partition, offset
 
 
 def disagreeing(seen: Evidence) -> Finding:

@@ -26,6 +26,7 @@ class Mixed(Fault):
 
     def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:
         """The poison first, while all are alive who find it."""
+        crawl.recounts = False  # it takes as long as the faults
         first, *others = DEEDS
         dice.shuffle(others)
         silences = [0.0]

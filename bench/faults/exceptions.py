@@ -1,0 +1,45 @@
+"""Code of users that fails: a spider that raises whatever it likes on one page in a hundred."""
+
+import os
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+from bench.faults.crawl import Crawl
+from bench.faults.flaky_spider import CALLS, is_for_good
+from bench.faults.schedule import Fault
+
+SPIDER = Path(__file__).with_name("flaky_spider.py")
+MOST_TRIES = 3
+
+
+class Exceptions(Fault):
+    """Exceptions, memory errors and cancellations; the harness need not time them, they come by themselves."""
+
+    name = "exceptions"
+    says = "a spider that raises Exception, MemoryError or CancelledError on 2 % of the pages, half of them always"
+
+    def prepare(self, crawl: Crawl) -> None:
+        """The spider lies beside the crawl, and is told how large the site is."""
+        crawl.spider = crawl.folder / SPIDER.name
+        shutil.copy(SPIDER, crawl.spider)
+        os.environ["FLAKY_PAGES"] = str(crawl.size.pages)
+        pages = (url for url, entry in crawl.graph.expected.items() if entry.kind == "page")
+        crawl.spoilt = {url for url in pages if is_for_good(url, crawl.size.pages)}
+
+    def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:  # noqa: ARG002  # the spider's are fixed
+        """Waits for the end and counts the tries of each page."""
+        crawl.until(0.05, 120)
+        crawl.note("a spider that raises")
+        while crawl.sleep(1.0):
+            pass
+        calls = crawl.folder / CALLS.name
+        tries = Counter(calls.read_text().splitlines() if calls.exists() else ())
+        most = max((tries[url] for url in crawl.spoilt), default=0)
+        return {"spoilt for good": float(len(crawl.spoilt)), "tries at most": float(most),
+                "too many tries": float(sum(count > MOST_TRIES for count in tries.values()))}  # fmt: skip
+
+    def after(self, crawl: Crawl) -> None:  # noqa: ARG002  # the base's signature
+        """The environment is everybody's."""
+        os.environ.pop("FLAKY_PAGES", None)
