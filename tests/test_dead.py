@@ -154,9 +154,10 @@ def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(command, "_mark", killed)
-        command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
+        with pytest.raises(KeyboardInterrupt):
+            command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
     assert len(command.listed(settings, Choice(stage="parse"), 9, handled=False, as_json=True)) == 2
     command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
     assert bounds(settings, names.pages, [3])[3] == (0, 6)
