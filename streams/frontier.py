@@ -200,7 +200,7 @@ class Owned:
 
     def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - so here
         """A URL waits `row.wait_s` seconds, from now on, for its next attempt."""
-        due = self.frontier.now() + row.wait_s
+        due = self.frontier.now() + (0.0 if self.frontier.blocks(host) else row.wait_s)
         if self.waits_from is not None and _due(key, row.due_ms) >= self.waits_from:
             self.waits_upto = min(self.waits_upto, due)
             return
@@ -311,6 +311,12 @@ class Owned:
         for due_key, _ in merge(*scans, key=lambda entry: _place(entry[0])):
             if _place(due_key) >= start:
                 yield due_key
+
+    def hurry(self) -> None:
+        """Let nothing wait that is to be refused anyway."""
+        now, blocks = self.frontier.now(), self.frontier.blocks
+        self.waits = [(now if blocks(host) else due, key, ms, host, name) for due, key, ms, host, name in self.waits]
+        heapify(self.waits)
 
     def wakes_at(self) -> float:
         """When a waiting URL is due, or waiting rows are to be read."""
@@ -426,7 +432,7 @@ class Frontier:
         self._commands = Commands()
         self._jobs: dict[str, Orders] = {}
         self._slow_s = 0.0
-        self._pauses_hosts = False
+        self._pauses_hosts = self._blocks = False
 
     # ------------------------------------------------------------------ ownership
 
@@ -470,9 +476,12 @@ class Frontier:
         self._commands = commands
         self._jobs = {}
         self._slow_s = commands.of_stage("fetch").slow_s
+        self._blocks = any(command.action == "block" for command in commands.in_force)
         self._pauses_hosts = any(command.host and command.action == "pause" for command in commands.in_force)
         self._later.clear()
         for owned in self.owned.values():
+            if self._blocks:
+                owned.hurry()
             for host in owned.hosts.values():
                 self.order(host)
                 if host.where == _LATER:
@@ -488,6 +497,10 @@ class Frontier:
             host.orders = host.orders._replace(slow_s=slow_s)
         if host.orders.slow_s != before.slow_s:
             host.slowed_until = self.now() + host.orders.slow_s if host.orders.slow_s else 0.0
+
+    def blocks(self, host: str) -> bool:
+        """Whether a command blocks a host, by its key."""
+        return self._blocks and self._commands.of_host(host).blocked
 
     def of_job(self, name: str) -> Orders:
         """What commands want of a job."""

@@ -99,11 +99,13 @@ class Web:
     Attributes:
         latency_s: How long an answer takes, by URL; `any` for all others.
         addresses: Of host names; each its own where none is named.
+        status: What is answered, by URL; 200 for all others.
         before: Called with each URL before it is answered.
     """
 
     latency_s: dict[str, float] = field(default_factory=lambda: {"any": 0.0})
     addresses: dict[str, str] = field(default_factory=dict)
+    status: dict[str, int] = field(default_factory=dict)
     robots: bytes | None = None
     before: Callable[[str], None] = lambda _url: None
     asked: list[tuple[float, str]] = field(default_factory=list)
@@ -122,7 +124,7 @@ class Web:
         finally:
             self.under_way.discard(url)
         self.ended.append(url)
-        answer = Answer(200)
+        answer = Answer(self.status.get(url, 200))
         answer.content_type, answer.kept, answer.body = "text/html", True, b"<title>x</title>"
         if url.endswith("/robots.txt"):
             answer.http, answer.body = (404, b"") if self.robots is None else (200, self.robots)

@@ -259,6 +259,17 @@ async def test_what_is_blocked_is_refused_at_once(tmp_path: Path, monkeypatch: p
         assert len(world.web.asked) == 1
 
 
+async def test_what_waits_for_another_try_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, though its time is an hour from now; also what was under way when the command came."""
+    web = Web({"any": 0.0, "http://c.com/": 0.2}, status={A: 503, "http://c.com/": 500})
+    async with running(tmp_path, monkeypatch, web, fetch__retry_delay_s=3600.0) as world:
+        world.find(A, "http://c.com/")
+        await world.until(lambda: web.ended == [A] and "http://c.com/" in web.under_way)
+        give(world, "block", host=".com")
+        await world.until(lambda: {how[0] for how in world.became().values()} == {"refused"})
+        assert [web.times(A), web.times("http://c.com/")] == [1, 1]
+
+
 async def test_a_blocked_host_is_not_even_asked_for_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does another one wait for it."""
     async with running(tmp_path, monkeypatch, robots__obey=True) as world:
