@@ -4,6 +4,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -440,6 +441,22 @@ class Log:
 DEATHS = {"rewind.sending": 5, "job.sending": 3, "rewind.founds.sending": 2}
 
 
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, point: str, count: int) -> Iterator[None]:
+    """What is done within dies at a point, the how-manieth time it comes there."""
+    left = Counter({point: count})
+
+    def die(name: str) -> None:
+        left[name] -= 1
+        if left[name] == 0:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash, "point", die)
+        with pytest.raises(Killed):
+            yield
+
+
 @pytest.mark.broker
 def test_a_rewind_goes_on_where_it_was_killed(
     cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -447,23 +464,23 @@ def test_a_rewind_goes_on_where_it_was_killed(
     """Whoever comes next carries it out, another rewind or a run: nothing is lost, and it is one epoch."""
     log = Log(cluster, tmp_path)
     for epoch, (point, count) in enumerate(DEATHS.items(), 1):
-        left = Counter({point: count})
-
-        def die(name: str, left: Counter[str] = left) -> None:
-            left[name] -= 1
-            if left[name] == 0:
-                raise Killed
-
-        with monkeypatch.context() as patch:
-            patch.setattr(crash, "point", die)
-            with pytest.raises(Killed):
-                rewinds.rewind(log.settings, log.to)
+        with dying(monkeypatch, point, count):
+            rewinds.rewind(log.settings, log.to)
         if epoch % 2:
             assert rewinds.rewind(log.settings, log.to) == epoch
         else:
             rewinds.settled(log.settings, log.producer, log.topics)
         assert rewinds.unfinished(jobs.known(log.settings, log.topics)) == []
         log.check(epoch)
+
+    spec = u.JobSpec(rev=9, scope=u.ScopeSpec(kind="any"))
+    with dying(monkeypatch, "rewind.sending", 4):
+        rewinds.rewind_job(log.settings, log.producer, log.topics, "j", spec, epoch=7)
+    said_now = rewinds.settled(log.settings, log.producer, log.topics)
+    assert (said_now[b"job/j"], rewinds.counting(said_now, "j")) == (JobCopy("j", spec, 7), (7, ()))
+    for state in log.states():
+        [known] = state.fold.jobs.values()
+        assert (known.epoch, known.spec, known.running, known.counts.queued) == (7, spec, True, 0)
 
 
 @pytest.mark.broker
