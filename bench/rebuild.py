@@ -126,7 +126,8 @@ def rebuild(settings: Settings, title: str, total: int, distinct: int, *, confir
     cpu, wall = time.process_time() - cpu, time.monotonic() - wall
     assert folded == {0: records}
     counts = partition.fold.jobs["bench"].counts
-    assert counts.queued + counts.fetched == distinct, counts
+    missed = distinct - counts.queued - counts.fetched
+    assert 0 <= missed <= (0 if confirm else distinct // 100_000), counts  # the filter alone errs at its rate
     partition.close()
     return Result(title, records, entries, size / 1e6, cpu, wall)
 

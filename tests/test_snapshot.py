@@ -161,6 +161,15 @@ def test_a_wrong_state_begins_below_where_it_was_found_wrong(owner: Owner) -> No
     assert offsets == [20, 10, 0]
 
 
+def test_a_rewind_begins_at_a_snapshot_before_its_start(owner: Owner) -> None:
+    """Not at one that has folded what is taken back; of what is skipped, the new state knows."""
+    for offset in (10, 30):
+        owner.make(offset)
+    skip = r.Skip(15, 40, 1)
+    owner.state.rewind(skip)
+    assert (owner.state.offset, owner.state.fold.skipped) == (10, (skip,))
+
+
 def manifest(offset: int, at: float = 0.0, *, fold: str = "", skipped: tuple[r.Skip, ...] = ()) -> Manifest:
     """One without files."""
     return Manifest(r.Meta(r.FORMAT, fold or fold_version(), 0, offset, "c", "t", 0, skipped), at, ())

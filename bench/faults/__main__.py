@@ -25,6 +25,7 @@ from bench.faults.disks import FullBroker, FullState
 from bench.faults.exceptions import Exceptions
 from bench.faults.mixed import Mixed
 from bench.faults.poison import Poisoned
+from bench.faults.power import PowerCut
 from bench.faults.processes import Kill, KillAll, LockedZombie, Zombie
 from bench.faults.proxy import Proxied
 from bench.faults.schedule import Calm, Fault, Outcome
@@ -44,7 +45,7 @@ FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
         Calm(), Kill(), KillAll(), Bounce(), Gone(), Storm(), Poisoned(), States(), Zombie(), LockedZombie(),
-        FullState(), FullBroker(),
+        FullState(), FullBroker(), PowerCut(),
         OffsetsLost(), OffsetsLatest(), Expired(), Recreated(), Clock(), Proxied(), Exceptions(), Mixed(),
     )
 }  # fmt: skip
