@@ -40,7 +40,8 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
         parent: URL of the page it was found on; empty for seeds.
         hops: Redirects in a row that led here.
         joins: This redirect target was reached from a seed, so its host joins the scope.
-        again: Queued although it is known: its page was lost in a power cut.
+        again: Queued although it is known: its page was lost in a power cut. The status that its done had, which no
+            longer counts.
     """
 
     url: str
@@ -50,7 +51,7 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
     parent: str = ""
     hops: int = 0
     joins: bool = False
-    again: bool = False
+    again: Status | None = None
 
 
 class Result(msgspec.Struct, omit_defaults=True, frozen=True):

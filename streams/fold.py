@@ -442,7 +442,7 @@ class Fold:
         domain = r.hashed(place.domain)
         known = self.seen.knows(job.number, job.since, domain, mark, spec.confirm)
         if known is not None:
-            if found.again:
+            if found.again is not None:
                 self._queue_again(job, found, placed, sequence)
                 return
             if known and self._found_nearer(job, found, url, place, mark, known, sequence):
@@ -565,6 +565,8 @@ class Fold:
     def _queue_again(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
         """Queue a URL whose page was lost after its done was written: its old row is gone with that done."""
         url, place, mark = placed
+        assert found.again is not None
+        self._count_final(job, found.again, -1)
         if job.spec.max_depth is not None:
             self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
         self._queue(job, found, url, place, sequence)
@@ -637,7 +639,7 @@ class Fold:
         elif result.depth > row.depth:
             self._again(job, place, row, result.row)
         else:
-            self._count_final(job, result)
+            self._count_final(job, result.status, 1)
             self._count_queued(job, host, place, -1)
 
     def _wait(self, job: Job, place: Place, host: int, row: r.QueueRow, result: u.Result) -> None:
@@ -674,16 +676,16 @@ class Fold:
         self.rows.put(key, r.pack(r.HostRow(at, wait_s, failures)))
 
     @staticmethod
-    def _count_final(job: Job, result: u.Result) -> None:
+    def _count_final(job: Job, status: u.Status, change: int) -> None:
         counts = job.counts
-        if result.status == "redirected":
-            counts.redirected += 1
-        elif result.status == "failed":
-            counts.failed += 1
-        elif result.status == "refused":
-            counts.refused += 1
+        if status == "redirected":
+            counts.redirected += change
+        elif status == "failed":
+            counts.failed += change
+        elif status == "refused":
+            counts.refused += change
         else:
-            counts.fetched += 1
+            counts.fetched += change
 
 
 _default_canonical = Canonicaliser(u.CanonicalRules()).canonical

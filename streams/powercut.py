@@ -66,7 +66,7 @@ def recover(settings: "Settings", report: Callable[[str], None]) -> None:
     lost = 0
     for number, job, epoch, result in gone(settings, admin, names):
         found = msgspec.structs.replace(
-            _found(settings, names, number, result), url=result.url, depth=result.depth, again=True
+            _found(settings, names, number, result), url=result.url, depth=result.depth, again=result.status
         )
         producer.send(names.urls, u.encode(u.UrlsRecord(job=job, epoch=epoch, urls=[found])), partition=number)
         lost += 1

@@ -1,4 +1,4 @@
-"""A power cut: everything is killed, the ends of crawl.pages and crawl.items are lost, and the machine has booted anew."""
+"""A power cut: everything is killed, the ends of crawl.pages and crawl.items are lost, the machine has booted anew."""
 
 import json
 import random
