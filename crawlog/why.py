@@ -95,6 +95,7 @@ class Inquiry:
         self._at = at
         self._only = only
         self._report = report
+        self._parsed: dict[tuple[str, int], int] | None = None
 
     def ask(self, url: str) -> Story:
         """The story of a URL, redirects both ways included."""
@@ -195,8 +196,9 @@ class Inquiry:
 
     def _is_parsed(self, partition: int, offset: int) -> bool:
         """Whether parse has done this page; asked of its group, so it is about now."""
-        committed = Admin(self._settings).committed(group("parse"), self._names.pages)
-        return offset < committed.get((self._names.pages, partition), 0)
+        if self._parsed is None:
+            self._parsed = Admin(self._settings).committed(group("parse"), self._names.pages)
+        return offset < self._parsed.get((self._names.pages, partition), 0)
 
     def _page(self, record: "Message", partition: int, offset: int) -> Event:
         body = record.value() or b""
