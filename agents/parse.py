@@ -555,6 +555,7 @@ class Worker:
         names = topics.Topics(settings.kafka.prefix)
         done = self._app.positions.done
         guard = guard_of(settings, self._app.worker_name)
+        self._app.watchdog.on_blocked = guard.notes.blame
         self._stage = ParseStage(names, Places(count), self._producer, self._items, done, time.time, guard)
         for producer in (self._producer, self._items):
             self._app.add_future(producer.run(asyncio.Event()))
@@ -635,7 +636,7 @@ class Worker:
 def guard_of(settings: Settings, worker: str) -> Guard:
     """A worker's guard, on the watch; to be called in the main thread, where its pages are parsed."""
     _limit_memory(settings.parse.max_memory_mb << 20)
-    notes = Suspects(settings.run.data / "suspects" / worker, KILLS_LIMIT)
+    notes = Suspects(settings.run.data / "suspects" / worker, KILLS_LIMIT, shared=True)
     clock = Clock(settings.parse.timeout_s, notes.blame)
     notes.catch(signal.SIGVTALRM)
     clock.start()

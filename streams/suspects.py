@@ -55,6 +55,10 @@ class Deaths(NamedTuple):
         crashes, kills = self.crashes + crash, self.kills + (not crash)
         return Deaths(min(crashes, 255), min(kills, 255), alone)
 
+    def and_those(self, others: "Deaths") -> "Deaths":
+        """With those of other workers."""
+        return Deaths(self.crashes + others.crashes, self.kills + others.kills, self.alone or others.alone)
+
 
 def judge(deaths: Deaths, kills_limit: int | None) -> Verdict:
     """How a key is to be handled; it is given up only if it was alone when its worker died last.
@@ -78,10 +82,14 @@ class Suspects:
         kills_limit: See `judge`. A number only where few keys are held at a time and briefly: else a storm of kills
             would condemn what is merely slow.
         slots: Keys held at a time; more are not noted.
+        shared: Whether what stands in the files beside this one counts too: a key that kills its worker moves on to
+            the next one with its partition, and back.
     """
 
-    def __init__(self, path: Path, kills_limit: int | None = None, slots: int = 1024) -> None:
+    def __init__(self, path: Path, kills_limit: int | None = None, slots: int = 1024, *, shared: bool = False) -> None:
         self._path = path
+        self._shared = shared
+        self._others: dict[int, Deaths] = {}
         self._limit = kills_limit
         self._slots = slots
         self._held: dict[str, int] = {}
@@ -107,20 +115,26 @@ class Suspects:
         if slot is not None:
             self._free.append(slot)
             self._write(slot, 0)
+        if self._others:
+            self._others.pop(_hash(key), None)
         if self._rows and self._rows.pop(_hash(key), None) is not None:
             self._write_rows()
 
     def verdict(self, key: str) -> Verdict:
         """Whether a key may be handled beside others, by itself, or never again."""
-        if not self._rows:
+        if not self._rows and not self._others:
             return "normal"
-        deaths = self._rows.get(_hash(key))
-        return "normal" if deaths is None else judge(deaths, self._limit)
+        hashed = _hash(key)
+        deaths, others = self._rows.get(hashed), self._others.get(hashed)
+        if deaths is None or others is None:
+            deaths = deaths or others
+            return "normal" if deaths is None else judge(deaths, self._limit)
+        return judge(deaths.and_those(others), self._limit)
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing is held against anyone."""
-        return not self._rows
+        return not self._rows and not self._others
 
     def blame(self, why: str) -> None:
         """This process is about to end through a fault of what it holds."""
@@ -144,6 +158,8 @@ class Suspects:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             self._learn(self._path.read_bytes())
+        if self._shared:
+            self._ask_others()
         new = self._path.with_suffix(".new")
         blank = bytes(_HEADER.size + self._slots * (_SLOT.size + _ROW.size))
         new.write_bytes(_HEADER.pack(_MAGIC, self._slots, _boot(), _oom_kills()) + blank[_HEADER.size :])
@@ -155,14 +171,13 @@ class Suspects:
 
     def _learn(self, stored: bytes) -> None:
         """What the last bearer of the name left; a file of another boot or in disorder says nothing."""
-        if len(stored) < _HEADER.size:
+        rows = _rows_in(stored)
+        if rows is None:
             return
-        magic, slots, boot, oom_kills = _HEADER.unpack_from(stored)
+        self._rows = rows
+        _, slots, _, oom_kills = _HEADER.unpack_from(stored)
         rows_at = _HEADER.size + slots * _SLOT.size
         end = rows_at + slots * _ROW.size
-        if magic != _MAGIC or boot != _boot() or len(stored) < end:
-            return
-        self._rows = {key: Deaths(*deaths) for key, *deaths in _ROW.iter_unpack(stored[rows_at:end]) if key}
         held = [key for (key,) in _SLOT.iter_unpack(stored[_HEADER.size : rows_at]) if key]
         if not held:
             return
@@ -175,6 +190,14 @@ class Suspects:
         self._trim()
         if crash:
             log.error("crashed_before", held=len(held), **_fault(text))
+
+    def _ask_others(self) -> None:
+        for beside in self._path.parent.iterdir():
+            if beside in (self._path, self._path.with_suffix(".new")):
+                continue
+            with contextlib.suppress(OSError):
+                for key, deaths in (_rows_in(beside.read_bytes()) or {}).items():
+                    self._others[key] = self._others.get(key, Deaths()).and_those(deaths)
 
     def _trim(self) -> None:
         """Keep those with most deaths, as many as the file has rows."""
@@ -208,6 +231,18 @@ class Suspects:
             if file >= 0:
                 os.close(file)
         self._file = self._text = -1
+
+
+def _rows_in(stored: bytes) -> dict[int, Deaths] | None:
+    """What a file says of keys that workers died of; None for one of another boot or in disorder."""
+    if len(stored) < _HEADER.size:
+        return None
+    magic, slots, boot, _ = _HEADER.unpack_from(stored)
+    rows_at = _HEADER.size + slots * _SLOT.size
+    end = rows_at + slots * _ROW.size
+    if magic != _MAGIC or boot != _boot() or len(stored) < end:
+        return None
+    return {key: Deaths(*deaths) for key, *deaths in _ROW.iter_unpack(stored[rows_at:end]) if key}
 
 
 def _fault(text: str) -> dict[str, str]:

@@ -160,3 +160,18 @@ def test_a_note_costs_microseconds(opened: Suspects) -> None:
         opened.touch(key)
         opened.release(key)
     assert (time.process_time() - began) / 10_000 < 50e-6
+
+
+def test_what_kills_one_worker_after_the_other_is_found_sooner(path: Path) -> None:
+    """Where workers share: three deaths in all, whoever died; a worker that does not share sees its own alone."""
+    die(path, "bad")
+    die(path.with_name("fetch-1"), "bad")
+    die(path.with_name("fetch-1"), "bad")
+    Suspects(path.with_name("fetch-1")).touch("other")
+    apart = Suspects(path)
+    assert apart.verdict("bad") == "normal"
+    shared = Suspects(path, shared=True)
+    assert [shared.verdict(key) for key in ("bad", "good")] == ["give_up", "normal"]
+    shared.release("bad")
+    assert shared.verdict("bad") == "normal"
+    assert shared.is_calm
