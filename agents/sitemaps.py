@@ -53,8 +53,10 @@ class Sitemaps:
     async def told(self, task: "Task") -> None:
         """Returns once parse will hear of the sitemaps of this URL's host, where its job wants them."""
         rules, spec = task.host.rules, task.job.spec
+        if not spec.sitemaps or rules is None or not rules.sitemaps:
+            return
         key = (task.job.name, task.epoch, task.host.key)
-        if not spec.sitemaps or rules is None or not rules.sitemaps or key in self._told:
+        if key in self._told:
             return
         url = serialise(f"{task.host.key}/robots.txt")
         meta = pg.PageMeta(
