@@ -4,6 +4,7 @@ Own code instead of a library: libraries differ from Google in byte order marks,
 percent-encoding, and an answer must cost microseconds because every dispatch asks.
 """
 
+import codecs
 import math
 import re
 from functools import lru_cache
@@ -26,7 +27,8 @@ _LINE = re.compile(rb"^[ \t\x0b\x0c\x00]*+((?:al|di|us|si|cr)[^\n]*)", re.MULTIL
 """A line whose key may be one of ours; a million others are passed over as fast as memory is read."""
 
 _TOKEN = re.compile(r"[A-Za-z_-]*")
-_ESCAPES = re.compile(rb"%[0-9a-fA-F]{2}|[\x80-\xff]")
+_WHOLE_TOKEN = re.compile(r"[\w-]*")
+_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 _MARKS = (b"\xef\xbb\xbf", b"\xef\xbb", b"\xef")
 _DISALLOW = ("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw")
 _USER_AGENT = ("user-agent", "useragent", "user agent")
@@ -48,10 +50,11 @@ _Wild = tuple[int, _Pieces, Rule]
 class _Group:
     """User agents and the rules they share."""
 
-    __slots__ = ("agents", "closed", "delays_s", "is_for_all", "rules")
+    __slots__ = ("agents", "closed", "delays_s", "is_for_all", "rules", "whole")
 
     def __init__(self) -> None:
         self.agents: set[str] = set()
+        self.whole: set[str] = set()
         self.is_for_all = False
         self.closed = False
         self.rules: list[Rule] = []
@@ -167,7 +170,12 @@ class RobotsRules:
 
     def _compiled(self, token: str) -> _Matcher:
         name = product_token(token)
-        groups = [group for group in self._groups if name and name in group.agents]
+        whole = _whole_token(token)
+        if whole != name:
+            groups = [group for group in self._groups if whole in group.whole]
+            groups = groups or [group for group in self._groups if name and name in group.whole]
+        else:
+            groups = [group for group in self._groups if name and name in group.agents]
         if not groups:
             groups = [group for group in self._groups if group.is_for_all]
         rules = [rule for group in groups for rule in group.rules]
@@ -181,9 +189,17 @@ def product_token(user_agent: str) -> str:
     return found[0].lower() if found else ""
 
 
+def _whole_token(user_agent: str) -> str:
+    """The same with digits and letters of all languages, which the standard does not know: `MJ12bot` is no `mj`."""
+    found = _WHOLE_TOKEN.match(user_agent.strip())
+    return found[0].lower() if found else ""
+
+
 def _lines(body: bytes) -> list[tuple[str, str]]:
     """Key (lower case) and value of each line that has both, and a key that means something."""
     body = body[:MAX_BYTES]
+    if body[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # Google reads nothing then; the site meant something
+        body = body.decode("utf-16", "replace").encode() if b"\0" in body[:64] else body[2:]
     mark = next((mark for mark in _MARKS if body.startswith(mark)), b"")
     found = _LINE.findall(body[len(mark) :].replace(b"\r", b"\n"))
     pairs = (_pair(line[:MAX_LINE_BYTES]) for line in found)
@@ -207,6 +223,7 @@ def _add_agent(group: _Group, value: str) -> None:
         group.is_for_all = True
     else:
         group.agents.add(product_token(value))
+        group.whole.add(_whole_token(value))
 
 
 def _add_line(group: _Group, key: str, value: str) -> None:
@@ -240,11 +257,21 @@ def _seconds(value: str) -> float | None:
 
 
 def _escaped(value: str) -> str:
-    """A pattern in the spelling that URLs have: bytes over 0x7F escaped, escapes in upper case."""
+    """A pattern in the spelling that `_path` gives URLs: what is always escaped there is escaped, in upper case."""
+    if "$" in value[:-1]:
+        value = value[:-1].replace("$", "%24") + value[-1:]
+    if _ALWAYS_ESCAPED.search(value):
+        value = _ALWAYS_ESCAPED.sub(lambda m: f"%{ord(m[0]):02X}", value)
     if value.isascii() and "%" not in value:
         return value
-    raw = value.encode("utf-8", "surrogateescape")
-    return _ESCAPES.sub(lambda m: m[0].upper() if m[0][0] == 0x25 else b"%%%02X" % m[0][0], raw).decode("ascii")
+    raw = _BEYOND_ASCII.sub(lambda m: b"%%%02X" % m[0][0], value.encode("utf-8", "surrogateescape"))
+    return _ESCAPE.sub(_unreserved, raw.decode("ascii"))
+
+
+def _unreserved(escape: re.Match[str]) -> str:
+    """An escape in upper case, or the letter that needed none (RFC 9309 2.2.2: `%62%61%7A` is `baz`)."""
+    char = chr(int(escape[0][1:], 16))
+    return char if char.isascii() and (char.isalnum() or char in "-._~") else escape[0].upper()
 
 
 def _path(url: str) -> str:
@@ -257,8 +284,16 @@ def _path(url: str) -> str:
     if found is None:
         return "/"
     path = rest[found.start() :]
+    if "%" in path:
+        path = _ESCAPE.sub(_unreserved, path)
+    if "$" in path or "*" in path:  # RFC 9309 2.2.3: a pattern has these as %24 and %2A
+        path = path.replace("$", "%24").replace("*", "%2A")
     return path if path[0] == "/" else "/" + path
 
+
+_ESCAPE = re.compile(r"%[0-9a-f]{2}", re.IGNORECASE)
+_ALWAYS_ESCAPED = re.compile(r'[<>" ]')
+"""Characters that no URL has as they are, neither in its path nor in its query."""
 
 _PATH_START = re.compile(r"[/?;]")
 

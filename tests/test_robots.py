@@ -4,11 +4,13 @@ import base64
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlog.streams.canonical import serialise
 from crawlog.streams.robots import MAX_PIECES, RobotsRules
 
 
@@ -33,6 +35,43 @@ def test_real_files_get_googles_verdicts(testdata: Path) -> None:
     assert wrong <= 0.005 * asked
 
 
+OTHERWISE = {
+    "test_unicode_url_and_useragent": "the product token is at the beginning of the user agent (RFC 9309 2.2.1)",
+    "test_grouping_unknown_keys": "unknown lines end no group, as Google reads it",
+    "test_generosity": "a key of two words needs its colon; a star within a token is no wildcard",
+    "test_special_symbols_dual_behaviour": "a dollar at the end is the end, and nothing else",
+    "test_with_absolute_urls": "a pattern begins with a slash or a star",
+    "test_user_agent_precedence": "a token is matched whole, not by its beginning (RFC 9309 2.2.1)",
+    "test_no_leading_user_agent": "rules before the first user agent belong to nobody",
+    "test_skip_malformed_line": "a rule of two words is read without its colon, as Google reads it",
+}
+"""Cases of other projects in which the standard, or Google, decides otherwise."""
+
+
+def raw_of(case: dict[str, Any]) -> bytes:
+    """The file of a case, as text or as bytes."""
+    text: str | None = case.get("robots_txt")
+    return base64.b64decode(case["robots_txt_base64"]) if text is None else text.encode()
+
+
+def test_other_projects_cases_are_decided_alike(testdata: Path) -> None:
+    """Protego's and reppy's, but for those above; what is asked as a path is asked of a host."""
+    protego = json.loads((testdata / "robots-protego" / "unit_cases.json").read_text(encoding="utf-8"))
+    reppy = json.loads((testdata / "robots-reppy" / "cases.json").read_text(encoding="utf-8"))
+    asked = [
+        (c["test"], c["robots_txt"].encode(), *c["args"], c["expected"]) for c in protego if c["func"] == "can_fetch"
+    ]
+    asked += [(c["test"], raw_of(c), c["url"], c["user_agent"], c["expected"]) for c in reppy if c["kind"] == "allowed"]
+    wrong = {
+        test.replace(".", "::").split("::")[-1].partition("[")[0]
+        for test, text, url, agent, expected in asked
+        if not url.startswith("ftp:")
+        and RobotsRules.parse(text).allowed(serialise(url, "http://h.test/"), agent)[0] != expected
+    }
+    assert len(asked) > 400
+    assert wrong <= OTHERWISE.keys()
+
+
 def test_no_bytes_make_it_raise(testdata: Path) -> None:
     """What a fuzzer found interesting elsewhere."""
     for path in sorted((testdata / "robots-fuzz-seeds" / "corpus").iterdir()):
@@ -55,6 +94,7 @@ def test_any_bytes_are_a_file(body: bytes) -> None:
         ("", "/x", True),
         ("User-agent: *\nDisallow: /", "/robots.txt", True),
         ("\ufeffUser-agent: *\nDisallow: /", "/x", False),
+        ("User-agent: *\nDisallow: /x".encode("utf-16"), "/x", False),
         ("User-agent: *\rDisallow: /", "/x", False),
         ("user-agent : *\r\nDISALLOW : /x # why", "/x", False),
         ("Useragent: *\nDisalow: /x", "/x", False),
@@ -72,6 +112,12 @@ def test_any_bytes_are_a_file(body: bytes) -> None:
         ("User-agent: *\nDisallow: /a$b", "/a$bc", False),
         ("User-agent: *\nDisallow: /x$", "/x", False),
         ("User-agent: *\nDisallow: *x*$", "/axb", False),
+        ("User-agent: *\nDisallow: /%62%61z", "/ba%7a", False),
+        ("User-agent: *\nDisallow: /a<b c", "/a%3Cb%20c", False),
+        ("User-agent: *\nDisallow: /a%3cb", "/a%3cb", False),
+        ("User-agent: *\nDisallow: /a%2Ab%24", "/a*b$", False),
+        ("User-agent: *\nDisallow: /a%2Ab", "/axb", True),
+        ("User-agent: mj12bot\nDisallow: /", "/x", True),
         ("User-agent: *\nDisallow: /é", "/%C3%A9", False),
         ("User-agent: *\nDisallow: /%c3%a9", "/%C3%A9", False),
         ("User-agent: *\nDisallow: /\nAllow: /index.html", "/", True),
@@ -91,9 +137,17 @@ def test_any_bytes_are_a_file(body: bytes) -> None:
         ("<html><body>User-agent: *</body></html>", "/x", True),
     ],
 )
-def test_a_file_is_read_as_google_reads_it(text: str, path: str, verdict: bool) -> None:
+def test_a_file_is_read_as_google_reads_it(text: str | bytes, path: str, verdict: bool) -> None:
     """Marks, line ends, typos, groups, wildcards, escapes, and who wins."""
     assert allowed(text, path) is verdict
+
+
+def test_a_token_with_digits_is_another_token() -> None:
+    """The standard knows letters only; real crawlers have digits."""
+    rules = RobotsRules.parse(b"User-agent: mj12bot\nDisallow: /\n\nUser-agent: mj\nDisallow: /mj")
+    assert rules.allowed("http://h.test/x", "MJ12bot")[0] is False
+    assert rules.allowed("http://h.test/mj", "MJ6bot")[0] is False
+    assert rules.allowed("http://h.test/x", "MJ6bot")[0] is True
 
 
 def test_the_deciding_line_is_named() -> None:
