@@ -74,9 +74,12 @@ class _Queue:
 
     The window holds keys; a URL is read from its row when its turn comes, so that a change meanwhile counts.
     Invariant: while `more`, every row below `upto` that is not dispatched is in the window; else every row is.
+
+    Attributes:
+        turn: Of its host's, the one for which the host is in the job's ring.
     """
 
-    __slots__ = ("job", "more", "overdue", "upto", "window")
+    __slots__ = ("job", "more", "overdue", "turn", "upto", "window")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -84,6 +87,7 @@ class _Queue:
         self.overdue: deque[tuple[bytes, r.QueueRow]] = deque()
         self.more = False
         self.upto = b""
+        self.turn = -1
 
     def __bool__(self) -> bool:
         return bool(self.window or self.overdue or self.more)
@@ -519,7 +523,7 @@ class Frontier:
         return sum(owned.fold.queued_of(job.number, host.hash) for host in paused if job.number in host.queues)
 
     def _runs(self, job: Job) -> bool:
-        return job.running and not self.of_job(job.name).paused
+        return job.running and self.only in ("", job.name) and not self.of_job(job.name).paused
 
     # ------------------------------------------------------------------ dispatch
 
@@ -606,6 +610,8 @@ class Frontier:
 
     def arrange(self, host: Host) -> None:
         """Put a host where it belongs: nowhere, among the later ones, or among those that may be asked now."""
+        if host.where == _READY:
+            self._join(host)  # 1 ready for one job, which may not go on → 2 another job finds something on it
         if host.where in (_LATER, _READY):
             return
         busy = host.in_flight >= self.rests.per_host
@@ -624,8 +630,13 @@ class Frontier:
     def _ready(self, host: Host) -> None:
         host.where = _READY
         host.turn += 1
+        self._join(host)
+
+    def _join(self, host: Host) -> None:
+        """Have a ready host in the ring of every job that has something for it."""
         for queue in host.queues.values():
-            if queue and self._runs(queue.job):
+            if queue.turn != host.turn and queue and self._runs(queue.job):
+                queue.turn = host.turn
                 name = queue.job.name
                 ring = self._rings.get(name)
                 if ring is None:

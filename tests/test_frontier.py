@@ -708,6 +708,19 @@ def test_two_jobs_share_a_hosts_delay() -> None:
     assert [url[-2] for url in world.drain()] in (list("jjkjkk"), list("jkjkjk"))
 
 
+@pytest.mark.parametrize("held", ["other", "limit"])
+def test_a_job_that_may_not_go_on_keeps_no_host_from_another(held: str) -> None:
+    """The host was ready for it when the other job found something there."""
+    world = World()
+    world.job("held", max_pages=0 if held == "limit" else None)
+    world.frontier.only = "j" if held == "other" else ""
+    world.find("http://a.com/held", job="held")
+    assert world.next() is None
+    world.job()
+    world.find("http://a.com/1", "http://a.com/2")
+    assert [url[-1] for url in world.drain()] == ["1", "2"]
+
+
 # ---------------------------------------------------------------------- size
 
 
