@@ -75,7 +75,7 @@ def main() -> int:
             tell(outcomes[-1])
     print(report(outcomes))
     if size == LONG:
-        publish(outcomes, " ".join(["python -m bench.faults", *sys.argv[1:]]))
+        publish(" ".join(["python -m bench.faults", *sys.argv[1:]]))
     return int(any(not outcome.is_good for outcome in outcomes))
 
 
@@ -110,15 +110,15 @@ def _size(asked: argparse.Namespace) -> Size:
 
 def known(name: str, seed: int, size: Size) -> Outcome | None:
     """The outcome of a run that was made already, of this commit and size."""
-    if not OUTCOMES.exists():
-        return None
-    for line in OUTCOMES.read_text().splitlines():
-        kept = json.loads(line)
-        if kept.pop("commit") == commit() and kept.pop("size") == _as_text(size):
-            outcome = Outcome(**kept)
-            if (outcome.fault, outcome.seed) == (name, seed):
-                return outcome
-    return None
+    of = {(outcome.fault, outcome.seed): outcome for made_by, outcome in kept(size) if made_by == commit()}
+    return of.get((name, seed))
+
+
+def kept(size: Size) -> list[tuple[str, Outcome]]:
+    """(commit, outcome) of every run of a size, in the order they were made."""
+    lines = OUTCOMES.read_text().splitlines() if OUTCOMES.exists() else []
+    runs = [one for one in map(json.loads, lines) if one.pop("size") == _as_text(size)]
+    return [(one.pop("commit"), Outcome(**one)) for one in runs]
 
 
 def note(name: str, seed: int, size: Size) -> Outcome:
@@ -190,10 +190,14 @@ def _throughput(ran: dict[str, list[Outcome]]) -> list[str]:
     return [f"- storm: {100 * share:.0f} % of the calm run's pages a second"]
 
 
-def publish(outcomes: list[Outcome], command: str) -> None:
-    """Writes the section of RESULTS.md."""
+def publish(command: str) -> None:
+    """Writes the section of RESULTS.md from the newest outcome of each fault and seed, whichever command made it."""
+    runs = [(made_by, outcome) for made_by, outcome in kept(LONG) if outcome.fault in FAULTS]
+    newest = {(outcome.fault, outcome.seed): (made_by, outcome) for made_by, outcome in runs}
+    outcomes = [newest[at][1] for at in sorted(newest, key=lambda at: (list(FAULTS).index(at[0]), at[1]))]
     facts = {
         "run": f"`{command}`; seeds {min(o.seed for o in outcomes)}–{max(o.seed for o in outcomes)}, worst of them",
+        "commits": ", ".join(sorted({made_by for made_by, _ in newest.values()})),
         "site": f"{LONG.hosts} hosts x {LONG.pages} paths, {LONG.latency_s[0]}–{LONG.latency_s[1]} s latency, "
         f"{LONG.delay_s} s delay, {LONG.fetch} fetch workers",
         "columns": "requests, results or places that broke a promise; raw: records in crawl.items beyond one a key",
