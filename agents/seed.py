@@ -23,7 +23,7 @@ from ..streams.canonical import Canonicaliser, serialise
 from ..streams.domain import Places
 from ..streams.errors import Misconfigured
 from ..streams.jobs import known, resolve_spec, write_job, write_joins
-from ..streams.kafka import bounds, read
+from ..streams.kafka import bounds, read_all
 from ..streams.scope import scope_name
 from ..streams.seeds import SeedBatch, SeedBatches
 from ..streams.topics import partitions
@@ -263,12 +263,12 @@ def kept_seeds(settings: "Settings", topics: "Topics", job: str) -> Iterator[Pat
     """
     known_urls: set[bytes] = set()
     with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
-        for partition, (start, end) in bounds(settings, topics.urls, list(range(partitions(settings)))).items():
-            for message in read(settings, topics.urls, partition, start, end):
-                for found in _seeds_of(message.value(), job):
-                    if found.url.encode() not in known_urls:
-                        known_urls.add(found.url.encode())
-                        file.write(msgspec.json.encode(Seed(found.url, found.depth, found.priority)) + b"\n")
+        every = bounds(settings, topics.urls, list(range(partitions(settings))))
+        for message in read_all(settings, topics.urls, every):
+            for found in _seeds_of(message.value(), job):
+                if found.url.encode() not in known_urls:
+                    known_urls.add(found.url.encode())
+                    file.write(msgspec.json.encode(Seed(found.url, found.depth, found.priority)) + b"\n")
         if not known_urls:
             raise Misconfigured(f"the log holds no seeds of job {job}; give the URLs that it starts with.")
         file.flush()

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crawlog.agents.seed import kept_seeds
 from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound
@@ -492,6 +493,9 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     assert rewinds.counting(known, "j")[0] == 0
     assert {void.partition: void.page for void in rewinds.counting(known, "j")[1]} == {HERE: 1, THERE: 0}
     log.check(epoch=1)
+    with kept_seeds(log.settings, log.topics, "j") as seeds:
+        given = [msgspec.json.decode(line)["url"] for line in seeds.read_text().splitlines()]
+    assert sorted(given) == sorted([site(HERE), site(THERE) + "z"])
     [note] = [entry for entry in known.values() if isinstance(entry, Rewound)]
     lost = msgspec.structs.replace(note, epoch=2, upto={HERE: note.upto[HERE] + 1})  # of which only the note is left
     jobs.write_control(log.producer, log.topics, [lost])
