@@ -64,8 +64,10 @@ MAX_TRIES = 3
 CRASH_LOOP = "crash_loop: its worker died of it again and again, at last while it was parsed alone"
 
 KILLS_LIMIT = 4
-"""Deaths that look as if they came from outside, after which the page that was being parsed each time is given up: a page
-is parsed within a millisecond, so a storm of kills does not meet the same one so often. Fewer than a supervisor bears."""
+"""Deaths that look as if they came from outside, after which the page that was being parsed each time is given up.
+
+A page is parsed within a millisecond, so a storm of kills does not meet the same one so often. Fewer than a supervisor
+takes for a broken worker."""
 
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before what they list, whose priorities are -10 to 10."""
