@@ -9,7 +9,7 @@ import importlib
 import sys
 
 ALL = ("speed", "seen", "frontier", "seeds", "rebuild", "replay", "faults")
-ANY = (*ALL, "crashes", "parse", "realsite", "politeness", "site")
+ANY = (*ALL, "web", "crashes", "parse", "realsite", "politeness", "site")
 
 
 def main() -> int:

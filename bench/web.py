@@ -1,0 +1,158 @@
+"""The web's rules: scores on the corpora, with what fails, and what one question costs.
+
+    python -m bench.web                prints; needs the folder of test corpora (CRAWLOG_TESTDATA)
+
+Costs are CPU microseconds, the best of several rounds; a page's are those of 100 kB on average.
+"""
+
+import base64
+import gzip
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import webencodings
+
+from crawlog.schemas.urls import CanonicalRules
+from crawlog.streams.canonical import Canonicaliser, InvalidUrl, serialise
+from crawlog.streams.charset import decide
+from crawlog.streams.domain import Places
+from crawlog.streams.links import Links, extract
+from crawlog.streams.robots import RobotsRules
+from crawlog.streams.sniff import computed
+from crawlog.streams.twins import simhash
+
+Verdict = tuple[str, bool]
+"""A case by name, and whether it came out right."""
+
+
+def corpora() -> Path:
+    """The folder of the corpora; ends where there is none."""
+    beside = Path(__file__).parent.parent.parent / "shared" / "testdata"
+    folder = Path(os.environ.get("CRAWLOG_TESTDATA", beside))
+    if not folder.is_dir():
+        sys.exit(f"no test corpora in {folder}: set CRAWLOG_TESTDATA")
+    return folder
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def urls(folder: Path) -> Iterator[Verdict]:
+    """The web platform's cases: http(s) exactly, everything else refused."""
+    for name in ("urltestdata.json", "ada_long_urltestdata.json", "urltestdata-javascript-only.json"):
+        for case in _json(folder / "url-wpt" / name):
+            if isinstance(case, str):
+                continue
+            href = None if case.get("failure") else case["href"]
+            wanted = href.split("#")[0] if href and href.startswith(("http:", "https:")) else None
+            yield case["input"], _serialised(case["input"], case.get("base")) == wanted
+
+
+def _serialised(url: str, base: str | None) -> str | None:
+    try:
+        return serialise(url, base)
+    except InvalidUrl:
+        return None
+
+
+def real_robots(folder: Path) -> Iterator[Verdict]:
+    """Google's verdicts on real files."""
+    with gzip.open(folder / "robots-real" / "robots_real.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            site = json.loads(line)
+            raw = site["robots_txt"].encode() if "robots_txt" in site else base64.b64decode(site["robots_txt_base64"])
+            rules = RobotsRules.parse(raw)
+            for agent, url, google, *_ in site["cases"]:
+                yield f"{agent} {url}", rules.allowed(url, agent)[0] == google
+
+
+def protego(folder: Path) -> Iterator[Verdict]:
+    """Cases of another library; where the standard or Google decides otherwise, the tests say why."""
+    for case in _json(folder / "robots-protego" / "unit_cases.json"):
+        if case["func"] == "can_fetch" and not case["args"][0].startswith("ftp:"):
+            url, agent = case["args"]
+            rules = RobotsRules.parse(case["robots_txt"].encode())
+            verdict = rules.allowed(serialise(url, "http://h.test/"), agent)[0]
+            yield case["test"].rpartition("::")[2], verdict == case["expected"]
+
+
+def encodings(folder: Path) -> Iterator[Verdict]:
+    """html5lib's cases without scripts."""
+    for case in _json(folder / "html-encoding-html5lib" / "encoding_cases.json"):
+        wanted = webencodings.lookup(case["encoding"])
+        if not case["scripted"] and wanted is not None:
+            yield case["data_base64"][:60], decide(base64.b64decode(case["data_base64"]), "") == wanted.name
+
+
+def pages(folder: Path) -> Iterator[Verdict]:
+    """The links of real pages, the exact set."""
+    links = Links(Canonicaliser(CanonicalRules(drop_params=())), Places(1))
+    for case in _json(folder / "pages" / "links_oracle.json"):
+        body = gzip.decompress((folder / "pages" / case["file"]).read_bytes())
+        page = extract(body, "", case["page_url"], ("a", "area"))
+        yield case["file"], {link.url for link in links.resolve(page.base, page.hrefs)} == set(case["links"])
+
+
+SCORES: dict[str, Callable[[Path], Iterator[Verdict]]] = {
+    "WHATWG URLs": urls,
+    "robots.txt, real files": real_robots,
+    "robots.txt, protego's cases": protego,
+    "encodings, html5lib's cases": encodings,
+    "links of real pages": pages,
+}
+
+
+def costs(folder: Path) -> Iterator[tuple[str, float]]:
+    """What one question costs, by name."""
+    canonical = Canonicaliser(CanonicalRules()).canonical
+    yield "canonical URL", _best(canonical, [f"http://h.test/a/b{n}?x=1&y=2" for n in range(5000)])
+    listed = b"User-agent: *\n" + b"".join(
+        b"Disallow: /folder%d/*.php$\nAllow: /open%d/\n" % (n, n) for n in range(100)
+    )
+    rules = RobotsRules.parse(listed)
+    asked = [f"http://h.test/folder{n}/page.html" for n in range(5000)]
+    yield "robots.txt verdict, 200 rules", _best(lambda url: rules.allowed(url, "crawlog"), asked)
+    hostile = RobotsRules.parse(b"User-agent: *\n" + b"".join(b"Allow:/*%da*b\n" % n for n in range(60_000)))
+    asked = [f"http://h.test/{'a' * 2000}{n}" for n in range(5)]
+    yield "robots.txt verdict, hostile", _best(lambda url: hostile.allowed(url, "crawlog"), asked)
+    names = [case["file"] for case in _json(folder / "pages" / "links_oracle.json")[:60]]
+    bodies = [gzip.decompress((folder / "pages" / name).read_bytes()) for name in names]
+    yield "type of a page", _best(lambda body: computed("text/html", body[:512]), bodies)
+    yield "title and links of a page", _best(lambda body: extract(body, "", "http://h.test/", ("a", "area")), bodies)
+    yield "sketch of a page", _best(simhash, bodies)
+
+
+def _best(ask: Callable[[Any], Any], questions: list[Any]) -> float:
+    """CPU microseconds a question."""
+    spent = []
+    for _ in range(5):
+        began = time.process_time()
+        for question in questions:
+            ask(question)
+        spent.append(time.process_time() - began)
+    return min(spent) / len(questions) * 1e6
+
+
+def main() -> int:
+    """Prints both tables."""
+    folder = corpora()
+    for name, cases in SCORES.items():
+        verdicts = list(cases(folder))
+        wrong = [case for case, is_right in verdicts if not is_right]
+        share = 100 * (1 - len(wrong) / len(verdicts))
+        print(f"{name:<42} {len(verdicts) - len(wrong):>7,} of {len(verdicts):,}  {share:.2f} %")
+        for case in dict.fromkeys(wrong):
+            print(f"    {case[:110]}")
+    for name, cost_us in costs(folder):
+        print(f"{name:<42} {cost_us:>9,.1f} µs")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
