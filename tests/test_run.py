@@ -281,10 +281,10 @@ def control(data: Path, *words: str) -> str:
 
 
 def test_a_crawl_obeys_commands_over_any_death(site: Site, data: Path) -> None:
-    """Paused it asks nothing more, though its workers are killed; stopped its run ends; resumed it goes on."""
+    """Paused it asks nothing more, though its workers are killed; resumed it goes on; stopped its run ends."""
     job = ("--job", "slow")
-    crawl = run(site, data, *job, delay_s=0.2)
-    until(lambda: len(site.pages()) >= 3, "the first pages")
+    crawl = run(site, data, *job, delay_s=1.0)  # slower than any command
+    until(lambda: len(site.pages()) >= 2, "the first pages")
     control(data, "pause", *job)
     time.sleep(2.0)
     asked = site.asked.total()
@@ -294,13 +294,11 @@ def test_a_crawl_obeys_commands_over_any_death(site: Site, data: Path) -> None:
     assert site.asked.total() == asked
     assert crawl.poll() is None
     assert control(data, "list") == "pause job slow\n"
+    control(data, "resume", *job)
+    until(lambda: site.asked.total() > asked, "more pages")
     control(data, "stop", *job)
     code, summary, _ = ended(crawl)
     assert (code, summary["reason"]) == (0, "stopped")
-    control(data, "resume", *job)
-    code, summary, _ = ended(run(site, data, *job))
-    assert (code, summary["reason"], summary["fetched"]) == (0, "finished", PAGES)
-    assert sorted(rows(data)) == sorted(EVERY_PAGE)
 
 
 @contextmanager
