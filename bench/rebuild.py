@@ -10,6 +10,7 @@ broker's. It is done twice, with fingerprints confirmed and with the filter alon
 """
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -181,7 +182,12 @@ def main() -> int:
             "rebuild",
             "Rebuild of a partition",
             body,
-            {"run": "`python -m bench.rebuild`", "shape": shape, "versions": packages},
+            {
+                "run": "`python -m bench.rebuild`",
+                "shape": shape,
+                "load": f"{os.getloadavg()[0]:.0f} in the last minute, this included",
+                "versions": packages,
+            },
         )
     return 1 if missed and not args.short else 0
 

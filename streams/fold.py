@@ -567,6 +567,7 @@ class Fold:
         url, place, mark = placed
         assert found.again is not None
         self._count_final(job, found.again, -1)
+        job.counts.seen += 1
         if job.spec.max_depth is not None:
             self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
         self._queue(job, found, url, place, sequence)

@@ -220,7 +220,7 @@ def _verdict(before: JobCounts, after: JobCounts, heard: set[str]) -> tuple[str,
     rule = next((name for name, count in after.dropped.items() if count != before.dropped.get(name, 0)), "")
     if rule:
         return "dropped", rule
-    if after.seen != before.seen:
+    if after.seen != before.seen and "queued" not in heard:
         return "known", ""
     return ("queued", "") if "queued" in heard else ("nearer", "")
 
