@@ -103,7 +103,10 @@ def _add(total: JobCounts, one: JobCounts) -> None:
 
 
 class Snapshot(NamedTuple):
-    """What a job looked like, partition by partition: its folded records, and whether nothing is to do."""
+    """What a job looked like, partition by partition: its folded records, and whether nothing is to do.
+
+    A job's record goes to every partition: one that does not know the job has lost it, and is not idle.
+    """
 
     folded: tuple[int, ...]
     is_idle: bool
@@ -168,6 +171,6 @@ class Finish:
 
     def _look(self, picture: Picture) -> Snapshot:
         reports = [picture.newest.get(("fetch", partition)) for partition in range(len(self.seeded))]
-        counts = [report.jobs.get(self.job) or JobCounts() for report in reports if report is not None]
+        counts = [report.jobs[self.job] for report in reports if report is not None and self.job in report.jobs]
         is_idle = len(counts) == len(reports) and not any(one.queued or one.in_flight for one in counts)
         return Snapshot(tuple(one.folded for one in counts), is_idle)

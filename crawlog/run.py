@@ -271,6 +271,9 @@ class Run:
         if known is not None and self._is_changed:
             write = rewind_job if self._is_anew else write_job
             known = write(self.settings, self._producer, self.topics, job, known.spec, known.epoch)
+        elif known is not None and 0 in self.watch.ends("fetch"):  # its record goes to every partition
+            self._shown.say(f"{self.topics.urls} was made anew and has lost the job: it begins again")
+            known = write_job(self.settings, self._producer, self.topics, job, known.spec, known.epoch)
         with ExitStack() as kept:
             if source is None and self._is_anew:
                 source = Source([str(kept.enter_context(kept_seeds(self.settings, self.topics, job)))])

@@ -128,6 +128,12 @@ def test_a_worker_whose_clock_was_set_back_is_heard() -> None:
     assert seen.counts("j").fetched == 9
 
 
+def test_a_partition_that_lost_the_job_is_not_idle() -> None:
+    """Its seeds would be parked for good, and the run would say that it is finished."""
+    lost = Progress("w", "fetch", 1, 1.0, offset=1)
+    assert not Finish("j", (1, 1), with_sink=False)._look(picture(fetch(0, 1, at=1.0, folded=1), lost)).is_idle
+
+
 def test_counts_are_added_over_partitions() -> None:
     """Rules by name, too."""
     one = Progress("w", "fetch", 0, 1.0, jobs={"j": JobCounts(fetched=1, dropped={"scope": 2})})
