@@ -30,9 +30,6 @@ DRAINED_BYTES = 64 * 1024
 """A body that nobody wants is read up to here to keep its connection, and cut off beyond."""
 
 KEEPALIVE_S = 30.0
-DNS_TTL_S = 300.0
-"""How long the addresses of a name are used."""
-
 _DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
 """Codings that aiohttp undoes, where one stands alone."""
 
@@ -95,9 +92,11 @@ class _GuardedResolver(AbstractResolver):
 
     Args:
         cached: Names remembered; the one asked for longest ago goes first.
+        ttl_s: How long a name's addresses are used.
     """
 
-    def __init__(self, allow_private: bool, cached: int) -> None:
+    def __init__(self, allow_private: bool, cached: int, ttl_s: float) -> None:
+        self._ttl_s = ttl_s
         self._resolver = AsyncResolver()
         self._allow_private = allow_private
         self._cached = cached
@@ -121,7 +120,7 @@ class _GuardedResolver(AbstractResolver):
                 asking = self._asking[key] = asyncio.ensure_future(self._ask(host, family))
                 asking.add_done_callback(lambda _: self._asking.pop(key, None))
             found = await asyncio.shield(asking)
-            self._known[key] = (time.monotonic() + DNS_TTL_S, found)
+            self._known[key] = (time.monotonic() + self._ttl_s, found)
             while len(self._known) > self._cached:
                 self._known.popitem(last=False)
         else:
@@ -176,7 +175,7 @@ class Client:
         self._allow_private = settings.network.allow_private
         self._max_body_bytes = fetch.max_body_bytes
         self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
-        self._resolver = _GuardedResolver(self._allow_private, fetch.dns_cache_hosts)
+        self._resolver = _GuardedResolver(self._allow_private, fetch.dns_cache_hosts, fetch.dns_ttl_s)
         connector = _Connector(
             may_ask,
             self._allow_private,
@@ -240,7 +239,7 @@ class Client:
             return _private(refusal)
         answer = Answer(None)
         try:
-            async with self._session.get(URL(url, encoded=True), allow_redirects=False) as response:
+            async with self._session.get(sent_as(url), allow_redirects=False) as response:
                 answer.http = response.status
                 headers = response.headers
                 answer.content_type = headers.get("Content-Type", "")
@@ -325,6 +324,14 @@ class Client:
                 return
         answer.kept = is_known or self._is_wanted(answer, body[:SNIFFED_BYTES])
         answer.body = body if answer.kept else b""
+
+
+def sent_as(url: str) -> URL:
+    """A canonical URL as the client wants it, to be sent byte for byte."""
+    wanted = URL(url, encoded=True)
+    if url.endswith("?"):  # an empty query would be left out, and the page asked for would be another one
+        wanted._cache["raw_path_qs"] = url[url.index("/", 8) :]  # noqa: SLF001  # no other way to say so
+    return wanted
 
 
 def _cut(values: Iterable[str]) -> tuple[str, ...]:

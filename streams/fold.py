@@ -479,7 +479,8 @@ class Fold:
         is_host_new = self._is_new_host(job, place)
         if is_host_new and (".:" in place.host or self._has_hosts(job, place)):
             return "trap_hosts"
-        rule = self.traps.suspicion(job.number, rules, found, url, place)
+        # What a sitemap lists is finite, and meant to be asked for.
+        rule = self.traps.suspicion(job.number, rules, found, url, place) if found.source != "sitemap" else None
         if rule is not None and not self.traps.may_stray(
             job.number, rules, rule, url, place, self._queued_in(job, place)
         ):

@@ -135,6 +135,8 @@ class Fetch(Section):
     """Bodies of these types are stored and parsed; others give a row from their headers."""
     user_agent: str = ""
     """The User-Agent header; empty for `crawlog/VERSION`."""
+    dns_ttl_s: Positive = 300.0
+    """How long the addresses of a name are used, seconds; the answer's own time is not asked."""
     dns_cache_hosts: Count = 10_000
     """Host names whose addresses are remembered."""
 

@@ -161,6 +161,14 @@ async def test_what_is_no_gzip_is_a_bad_body() -> None:
     assert (answer.http, answer.error, answer.body, answer.kept) == (200, "bad_body", b"", False)
 
 
+async def test_a_url_is_sent_as_it_was_queued() -> None:
+    """To the byte."""
+    async with talk(says(response(b"x"))) as (client, web, url):
+        for path in ("/page?", "/a//b;c?x=%7b[1]&&", "/%e9'"):
+            assert (await client.get(url.removesuffix("/page") + path)).http == 200
+            assert web.requests[-1].startswith(b"GET %s HTTP/1.1\r\n" % path.encode())
+
+
 async def test_silence_has_a_limit_of_its_own() -> None:
     """Before the first byte, and within a body."""
     assert (await got(says(b"", b"", rest_s=0.5), first_byte_timeout_s=0.1)).error == "first_byte_timeout"

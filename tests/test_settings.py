@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -274,6 +275,7 @@ def _settings(draw: st.DrawFn) -> Settings:
     return load(chosen, environ={})
 
 
+@hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 @given(_settings())
 def test_a_child_process_loads_the_same_settings(settings: Settings) -> None:
     """`load` of `to_environ` is the identity, for every value that a setting can have."""
