@@ -12,26 +12,31 @@ from bench.faults.schedule import Fault
 
 SPIDER = Path(__file__).with_name("flaky_spider.py")
 MOST_TRIES = 3
+MOST, FEW = 50, 8
+"""One page in so many is spoilt: 2 % of a large site, more of a small one, which would have none."""
 
 
 class Exceptions(Fault):
     """Exceptions, memory errors and cancellations; the harness need not time them, they come by themselves."""
 
     name = "exceptions"
-    says = "a spider that raises Exception, MemoryError or CancelledError on 2 % of the pages, half of them always"
+    says = "a spider that raises Exception, MemoryError or CancelledError on 2 % of the pages, on some of them always"
 
     def prepare(self, crawl: Crawl) -> None:
         """The spider lies beside the crawl, and is told how large the site is."""
         crawl.spider = crawl.folder / SPIDER.name
         shutil.copy(SPIDER, crawl.spider)
-        os.environ["FLAKY_PAGES"] = str(crawl.size.pages)
-        pages = (url for url, entry in crawl.graph.expected.items() if entry.kind == "page")
-        crawl.spoilt = {url for url in pages if is_for_good(url, crawl.size.pages)}
+        pages = crawl.size.pages
+        share = MOST if crawl.size.hosts * pages >= 20 * MOST else FEW
+        os.environ |= {"FLAKY_PAGES": str(pages), "FLAKY_SHARE": str(share)}
+        found = (url for url, entry in crawl.graph.expected.items() if entry.kind == "page")
+        crawl.spoilt = {url for url in found if is_for_good(url, pages, share)}
 
     def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:  # noqa: ARG002  # the spider's are fixed
         """Waits for the end and counts the tries of each page."""
         crawl.until(0.05, 120)
-        crawl.note("a spider that raises")
+        if crawl.spoilt:
+            crawl.note("a spider that raises")
         while crawl.sleep(1.0):
             pass
         calls = crawl.folder / CALLS.name
@@ -42,4 +47,5 @@ class Exceptions(Fault):
 
     def after(self, crawl: Crawl) -> None:  # noqa: ARG002  # the base's signature
         """The environment is everybody's."""
-        os.environ.pop("FLAKY_PAGES", None)
+        for name in ("FLAKY_PAGES", "FLAKY_SHARE"):
+            os.environ.pop(name, None)

@@ -13,19 +13,17 @@ from crawlog import Response, Spider
 
 ERRORS: tuple[type[BaseException], ...] = (RuntimeError, MemoryError, asyncio.CancelledError)
 CALLS = Path(__file__).with_name("calls.txt")
-SHARE = 50
-"""One URL in so many is spoilt; of these, half for good if nothing hangs on them."""
 
 
-def fate(url: str) -> int | None:
-    """Which error a URL meets; None for most."""
+def fate(url: str, share: int) -> int | None:
+    """Which error a URL meets; None but for one URL in `share`."""
     number = int(hashlib.sha256(url.encode()).hexdigest()[:8], 16)
-    return None if number % SHARE else number // SHARE
+    return None if number % share else number // share
 
 
-def is_for_good(url: str, pages: int) -> bool:
+def is_for_good(url: str, pages: int, share: int) -> bool:
     """Whether each try fails: only where no other page is found through this one alone."""
-    number = fate(url)
+    number = fate(url, share)
     last = url.partition("?")[0].removesuffix(".html").rpartition("-")[2]
     return number is not None and number % 2 == 0 and last.isdigit() and int(last) > pages // 2
 
@@ -37,16 +35,16 @@ class Flaky(Spider):
     handle_httpstatus_list = (404, 500)
 
     def __init__(self) -> None:
-        self._pages = int(os.environ["FLAKY_PAGES"])
+        self._pages, self._share = int(os.environ["FLAKY_PAGES"]), int(os.environ["FLAKY_SHARE"])
         self._met: set[str] = set()
 
     def parse(self, response: Response) -> Iterator[object]:
         """Raises, or gives the row."""
-        number = fate(response.url)
+        number = fate(response.url, self._share)
         if number is not None and response.status == 200:
             with CALLS.open("a") as calls:
                 calls.write(f"{response.url}\n")
-            if is_for_good(response.url, self._pages) or response.url not in self._met:
+            if is_for_good(response.url, self._pages, self._share) or response.url not in self._met:
                 self._met.add(response.url)
                 raise ERRORS[number // 2 % len(ERRORS)](f"spoilt {response.url}")
         title = response.css_first("title")
