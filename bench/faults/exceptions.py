@@ -4,7 +4,9 @@ import os
 import random
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from bench.faults.crawl import Crawl
 from bench.faults.flaky_spider import CALLS, is_for_good
@@ -21,6 +23,8 @@ class Exceptions(Fault):
 
     name = "exceptions"
     says = "a spider that raises Exception, MemoryError or CancelledError on 2 % of the pages, on some of them always"
+
+    limits: ClassVar[Mapping[str, float]] = {"too many tries": 0.0}
 
     def prepare(self, crawl: Crawl) -> None:
         """The spider lies beside the crawl, and is told how large the site is."""

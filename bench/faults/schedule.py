@@ -19,9 +19,6 @@ LIMIT = 3.0
 
 GRACE_S = 180.0
 
-BUDGETS: dict[str, int] = dict.fromkeys(judge.CHECKS, 0)
-"""Findings that a run may have, by check; a fault that must repeat requests says how many percent."""
-
 
 class Fault:
     """One way to hurt a crawl.
@@ -33,6 +30,7 @@ class Fault:
         machines: Whether each worker has its own folder.
         settings: By dotted name.
         again_percent: Requests that may be repeated, in percent of the pages.
+        limits: Figures of its own that break a promise above this.
         sizes: Changes of the size, e.g. another number of workers.
     """
 
@@ -42,6 +40,7 @@ class Fault:
     machines: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, object]] = {}
     again_percent: ClassVar[float] = 0.0
+    limits: ClassVar[Mapping[str, float]] = {}
     sizes: ClassVar[Mapping[str, Any]] = {}
 
     def lacks(self) -> str:
@@ -148,6 +147,8 @@ def _judged(fault: Fault, seed: int, crawl: Crawl, figures: dict[str, float], to
     ]
     if percent > fault.again_percent:
         problems.append(f"repeated {percent:.2f} %, at most {fault.again_percent} %: {findings['repeated'].examples}")
+    problems += [f"{title}: {figures[title]:g}, at most {most:g}" for title, most in fault.limits.items()
+                 if figures.get(title, 0.0) > most]  # fmt: skip
     pending = sum(event.is_pending for event in crawl.events)
     if fault.name != Calm.name and not pending:
         problems.append("no fault hit while there was work to do")
