@@ -13,6 +13,7 @@ import argparse
 import json
 import signal
 import sys
+import traceback
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -124,7 +125,13 @@ def kept(size: Size) -> list[tuple[str, Outcome]]:
 def note(name: str, seed: int, size: Size) -> Outcome:
     """Makes a run and keeps its outcome."""
     print(f"── {name}, seed {seed}: {FAULTS[name].says}", file=sys.stderr, flush=True)
-    outcome = schedule.run(FAULTS[name], seed, size, FOLDER / f"{name}-{seed}")
+    try:
+        outcome = schedule.run(FAULTS[name], seed, size, FOLDER / f"{name}-{seed}")
+    except Exception as error:  # noqa: BLE001  # a night of faults goes on with the next one
+        traceback.print_exc()
+        counts = dict.fromkeys(judge.CHECKS, -1)
+        problem = f"the harness failed: {type(error).__name__}: {error}".splitlines()[0]
+        outcome = Outcome(name, seed, size.hosts, size.pages, 0.0, 0, 0, 0, 0.0, 0, counts, {}, [problem])
     FOLDER.mkdir(parents=True, exist_ok=True)
     with OUTCOMES.open("a") as file:
         file.write(json.dumps({"commit": commit(), "size": _as_text(size), **asdict(outcome)}) + "\n")
@@ -164,7 +171,7 @@ def report(outcomes: Iterable[Outcome]) -> str:
     figures = [
         f"- {name}: " + ", ".join(f"{title} {max(one.figures[title] for one in group):g}" for title in group[0].figures)
         for name, group in ran.items()
-        if group and group[0].figures
+        if group and all(one.figures.keys() == group[0].figures.keys() for one in group) and group[0].figures
     ]
     figures += _throughput(ran)
     notes = [f"- {name}: skipped, {group[0].skipped}" for name, group in groups.items() if group[0].skipped]

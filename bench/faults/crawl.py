@@ -40,6 +40,9 @@ ENGINE_CODE = 3
 """`crawlog run` cannot reach its log."""
 
 LOOK_S = 0.05
+GONE_S = 10.0
+"""How long a process may take to vanish after SIGKILL."""
+
 TELL_S = 10.0
 STATUS_S = 40.0
 
@@ -363,9 +366,11 @@ class Crawl:
         """Kill -9 of everything of crawlog's, at once; in `apart` the broker too."""
         for worker in self.workers.values():
             worker.send(signal.SIGKILL)
+        left = self._left()  # the broker among them, a child of the conductor's
         self.kill_conductor()
-        for pid in self._left():
-            kill(pid)
+        for process in left:
+            kill(process.pid)
+        psutil.wait_procs(left, GONE_S)  # SIGKILL takes a moment, and a dying broker would be adopted
         for worker in self.workers.values():
             if worker.process is not None:
                 worker.process.wait()
@@ -388,13 +393,13 @@ class Crawl:
         self._run.wait()
         self._run = None
 
-    def _left(self) -> list[int]:
+    def _left(self) -> list[psutil.Process]:
         """Processes that name this folder, but for the site: the broker, which has a session of its own."""
         found = []
         for process in psutil.process_iter(["pid", "cmdline"]):
             words = process.info["cmdline"] or []
             if any(f"{self.folder}/" in word for word in words) and "bench.faults.site" not in words:
-                found.append(process.info["pid"])
+                found.append(process)
         return found
 
     def states(self) -> list[Path]:
