@@ -306,7 +306,7 @@ class Fetcher:
             self.frontier.unsent(host)
             return
         try:
-            answer = await self._noted(url, partial(self._ask, url, host, any_type=task.row.sitemap))
+            answer = await self._noted(url, partial(self._ask, url, host, task.job.name, any_type=task.row.sitemap))
         except BaseException as error:
             self.frontier.finished(host)
             self.frontier.back(task)
@@ -354,18 +354,18 @@ class Fetcher:
             if turn is not None:
                 turn()
 
-    async def _ask(self, url: str, host: Host, *, any_type: bool) -> Answer | None:
+    async def _ask(self, url: str, host: Host, job: str, *, any_type: bool) -> Answer | None:
         """The answer; None when as many requests as `politeness.per_ip` allows are under way to the host's address."""
         assert self.client is not None
         most = self.settings.politeness.per_ip
         if not most:
-            return await self.client.get(url, any_type=any_type)
+            return await self.client.get(url, any_type=any_type, job=job)
         address = await self.client.address(host.key)
         if self._at_address[address] >= most:
             return None
         self._at_address[address] += 1
         try:
-            return await self.client.get(url, any_type=any_type)
+            return await self.client.get(url, any_type=any_type, job=job)
         finally:
             self._at_address[address] -= 1
             if not self._at_address[address]:

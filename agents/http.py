@@ -21,8 +21,11 @@ from yarl import URL
 
 from crawlog.streams.codings import BadCoding, TooLarge, layers, undone
 from crawlog.streams.egress import address_refusal, literal_refusal
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import Settings
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
+
+from .outfit import BARE, Outfit, ProxyFailed, Worn
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -93,12 +96,14 @@ class _GuardedResolver(AbstractResolver):
     Args:
         cached: Names remembered; the one asked for longest ago goes first.
         ttl_s: How long a name's addresses are used.
+        own: Names of the operator's proxies, wherever they are.
     """
 
-    def __init__(self, allow_private: bool, cached: int, ttl_s: float) -> None:
+    def __init__(self, allow_private: bool, cached: int, ttl_s: float, own: frozenset[str] = frozenset()) -> None:
         self._ttl_s = ttl_s
         self._resolver = AsyncResolver()
         self._allow_private = allow_private
+        self._own = own
         self._cached = cached
         self._known: OrderedDict[tuple[str, int], tuple[float, list[ResolveResult]]] = OrderedDict()
         self._asking: dict[tuple[str, int], asyncio.Future[list[ResolveResult]]] = {}
@@ -129,6 +134,8 @@ class _GuardedResolver(AbstractResolver):
 
     async def _ask(self, host: str, family: socket.AddressFamily) -> list[ResolveResult]:
         found = await self._resolver.resolve(host, 0, family)
+        if host in self._own:
+            return found
         allowed = [one for one in found if address_refusal(one["host"], self._allow_private) is None]
         if found and not allowed:
             raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], self._allow_private)}")
@@ -147,13 +154,13 @@ class _Connector(aiohttp.TCPConnector):
         self._may_ask = may_ask
         self._allow_private = allow_private
 
-    async def connect(self, *args: Any, **kwargs: Any) -> Any:
+    async def connect(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> Any:
         """A connection that may be used now."""
-        connection = await super().connect(*args, **kwargs)
+        connection = await super().connect(req, *args, **kwargs)
         if not self._may_ask():
             connection.close()
             raise LeaseLost
-        if not self._allow_private and connection.transport is not None:
+        if not self._allow_private and connection.transport is not None and req.proxy is None:
             peer = connection.transport.get_extra_info("peername")
             refusal = _peer_refusal(peer[0]) if peer else None
             if refusal is not None:
@@ -175,7 +182,10 @@ class Client:
         self._allow_private = settings.network.allow_private
         self._max_body_bytes = fetch.max_body_bytes
         self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
-        self._resolver = _GuardedResolver(self._allow_private, fetch.dns_cache_hosts, fetch.dns_ttl_s)
+        self._outfit = Outfit(fetch)
+        self._resolver = _GuardedResolver(
+            self._allow_private, fetch.dns_cache_hosts, fetch.dns_ttl_s, self._outfit.proxy_names
+        )
         connector = _Connector(
             may_ask,
             self._allow_private,
@@ -183,7 +193,7 @@ class Client:
             resolver=self._resolver,
             use_dns_cache=False,  # the resolver remembers
             keepalive_timeout=KEEPALIVE_S,
-            ssl=ssl.create_default_context(),
+            ssl=_tls(settings),
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -197,6 +207,7 @@ class Client:
                 "User-Agent": user_agent,
                 "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
                 "Accept-Encoding": "gzip, deflate, br, zstd",
+                **self._outfit.headers,
             },
             max_line_size=fetch.max_header_bytes,
             max_field_size=fetch.max_header_bytes,
@@ -219,27 +230,29 @@ class Client:
             return name
         return found[0]["host"] if found else name
 
-    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None) -> Answer:
+    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None, job: str = "") -> Answer:
         """Ask for a URL; every failure is an answer.
 
         Args:
             any_type: Keep the body whatever its type (robots.txt).
             max_bytes: Keep so many bytes and drop the rest; None for `fetch.max_body_bytes`, above which none is kept.
+            job: Whose cookies are sent; without one there are none.
 
         Raises: LeaseLost: nothing was sent.
         """
         started = time.monotonic()
-        answer = await self._get(url, any_type, max_bytes)
+        answer = await self._get(url, any_type, max_bytes, self._outfit.of(url, job) if self._outfit.is_any else BARE)
         answer.took_s = time.monotonic() - started
         return answer
 
-    async def _get(self, url: str, any_type: bool, max_bytes: int | None) -> Answer:
+    async def _get(self, url: str, any_type: bool, max_bytes: int | None, outfit: Worn) -> Answer:
         refusal = _host_refusal(url[: url.find("/", 8)], self._allow_private)
         if refusal is not None:
             return _private(refusal)
         answer = Answer(None)
         try:
-            async with self._session.get(sent_as(url), allow_redirects=False) as response:
+            async with self._session.get(sent_as(url), allow_redirects=False, **outfit.options) as response:
+                outfit.answered(response)
                 answer.http = response.status
                 headers = response.headers
                 answer.content_type = headers.get("Content-Type", "")
@@ -250,25 +263,18 @@ class Client:
                     answer.location = headers.get("Location", "")
                 if response.connection is not None and response.connection.protocol is not None:
                     response.connection.protocol.read_timeout = self._chunk_timeout_s
-                await self._body(response, answer, any_type, max_bytes)
+                await self._body(response, answer, any_type, max_bytes, outfit)
         except (LeaseLost, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001  # a server can make aiohttp raise nearly anything
-            refused = error if isinstance(error, Refused) else error.__cause__
-            if isinstance(refused, Refused):
-                return _private(str(refused))
-            answer.error = reason_of(error)
-            if isinstance(error, aiohttp.SocketTimeoutError):
-                answer.error = "first_byte_timeout" if answer.http is None else "chunk_timeout"
-            answer.kept = False
-            answer.body = b""
+            return _failure(error, answer, outfit)
         return answer
 
     async def _body(
-        self, response: aiohttp.ClientResponse, answer: Answer, any_type: bool, max_bytes: int | None
+        self, response: aiohttp.ClientResponse, answer: Answer, any_type: bool, max_bytes: int | None, outfit: Worn
     ) -> None:
         if any_type or self._accepts(answer.content_type):
-            await self._read(response, answer, max_bytes, any_type)
+            await self._read(response, answer, max_bytes, any_type, outfit)
         elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
             await response.read()
         else:
@@ -287,11 +293,11 @@ class Client:
         return kind in self._accepted or not answer.sniffed
 
     async def _read(
-        self, response: aiohttp.ClientResponse, answer: Answer, max_bytes: int | None, any_type: bool
+        self, response: aiohttp.ClientResponse, answer: Answer, max_bytes: int | None, any_type: bool, outfit: Worn
     ) -> None:
         limit = self._max_body_bytes if max_bytes is None else max_bytes
         length = response.content_length
-        if length is not None and length <= limit and "Content-Encoding" not in response.headers:
+        if length is not None and length <= limit and "Content-Encoding" not in response.headers and not outfit.paced:
             self._keep(answer, await response.read(), [], is_known=any_type)
             return
         codings = layers(response.headers.get("Content-Encoding", ""), _DECODED)
@@ -301,6 +307,8 @@ class Client:
         while chunk := await response.content.readany():
             chunks.append(chunk)
             size += len(chunk)
+            if outfit.paced:
+                await outfit.pace(len(chunk))
             if not is_known and not codings and size >= SNIFFED_BYTES:
                 is_known = True
                 if not self._is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES]):
@@ -334,6 +342,21 @@ def sent_as(url: str) -> URL:
     return wanted
 
 
+def _tls(settings: Settings) -> ssl.SSLContext:
+    network = settings.network
+    try:
+        context = ssl.create_default_context()
+        if network.ca_file is not None:
+            context.load_verify_locations(network.ca_file)
+    except OSError as error:
+        raise Misconfigured(f"network.ca_file={network.ca_file} cannot be read: {error}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if network.min_tls == "1.3" else ssl.TLSVersion.TLSv1_2
+    if not network.verify_tls:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def _cut(values: Iterable[str]) -> tuple[str, ...]:
     """The first values of a header, as many as may be kept with a page."""
     kept: list[str] = []
@@ -354,6 +377,21 @@ def _host_refusal(origin: str, allow_private: bool) -> str | None:
 @lru_cache(4096)
 def _peer_refusal(address: str) -> str | None:
     return address_refusal(address, allow_private=False)
+
+
+def _failure(error: Exception, answer: Answer, outfit: Worn) -> Answer:
+    """What is left of an answer."""
+    refused = error if isinstance(error, Refused) else error.__cause__
+    if isinstance(refused, Refused):
+        return _private(str(refused))
+    if outfit.failed_by(error):
+        return Answer(None, str(error) if isinstance(error, ProxyFailed) else "proxy")
+    answer.error = reason_of(error)
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        answer.error = "first_byte_timeout" if answer.http is None else "chunk_timeout"
+    answer.kept = False
+    answer.body = b""
+    return answer
 
 
 def _private(refusal: str) -> Answer:

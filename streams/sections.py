@@ -9,7 +9,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from .outbound import read_header, read_login, read_proxy
 
 T = TypeVar("T")
 
@@ -139,6 +141,19 @@ class Fetch(Section):
     """How long the addresses of a name are used, seconds; the answer's own time is not asked."""
     dns_cache_hosts: Count = 10_000
     """Host names whose addresses are remembered."""
+    headers: tuple[str, ...] = ()
+    """Further request headers, `Name: value`, sent to every host; `From: you@example.org` names a contact."""
+    logins: Annotated[tuple[str, ...], Field(repr=False)] = ()
+    """Basic logins, `https://USER:PASSWORD@HOST[:PORT]`; each is sent to that scheme, host and port only."""
+    cookies: bool = False
+    """Whether cookies are kept and sent: by job and registrable domain, in memory, lost when the worker ends."""
+    proxies: Annotated[tuple[str, ...], Field(repr=False)] = ()
+    """HTTP proxies, `http[s]://[USER:PASSWORD@]HOST[:PORT]`; a host keeps its proxy while that works, and no request
+    leaves without one. A proxy resolves names itself: the guard then judges URLs, not the addresses behind them."""
+    max_bytes_per_s: Annotated[int, Field(ge=0)] = 0
+    """Bodies read by one worker, bytes a second as they arrive; 0 for no limit."""
+    max_host_bytes_per_s: Annotated[int, Field(ge=0)] = 0
+    """The same from one host."""
 
     @field_validator("user_agent")
     @classmethod
@@ -148,12 +163,27 @@ class Fetch(Section):
             raise ValueError("a header is one line of Latin-1 without control characters")
         return value
 
+    @field_validator("headers", "logins", "proxies")
+    @classmethod
+    def each_is_well_formed(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        """What is wrong with a login or a proxy is said without repeating it."""
+        read = {"headers": read_header, "logins": read_login, "proxies": read_proxy}[info.field_name or ""]
+        for text in value:
+            read(text)
+        return value
+
 
 class Network(Section):
     """Which addresses may be reached."""
 
     allow_private: bool = False
     """Whether private, loopback and link-local addresses may be fetched. Metadata addresses never are."""
+    verify_tls: bool = True
+    """Whether a server must show a certificate for its name that a known authority signed."""
+    ca_file: Path | None = None
+    """Further certificate authorities, a PEM file."""
+    min_tls: Literal["1.2", "1.3"] = "1.2"
+    """Oldest version of TLS that is spoken."""
 
 
 class Robots(Section):

@@ -113,7 +113,14 @@ class Web:
     under_way: set[str] = field(default_factory=set)
     most: int = 0
 
-    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None) -> Answer:  # noqa: ARG002  # the client's
+    async def get(  # the client's
+        self,
+        url: str,
+        *,
+        any_type: bool = False,  # noqa: ARG002
+        max_bytes: int | None = None,  # noqa: ARG002
+        job: str = "",  # noqa: ARG002
+    ) -> Answer:
         """An HTML page, or the robots.txt."""
         self.asked.append((time.monotonic(), url))
         self.under_way.add(url)

@@ -21,9 +21,9 @@ class Host(Web):
     statuses: tuple[int | None, ...] = ()
     target: str = ""
 
-    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None) -> Answer:
+    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None, job: str = "") -> Answer:
         """As told."""
-        answer = await super().get(url, any_type=any_type, max_bytes=max_bytes)
+        answer = await super().get(url, any_type=any_type, max_bytes=max_bytes, job=job)
         if "robots" in url:
             hop = sum("robots" in asked for _, asked in self.asked) - 1
             answer.http = self.statuses[min(hop, len(self.statuses) - 1)]

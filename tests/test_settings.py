@@ -253,6 +253,14 @@ PLAIN = {
 """Keys whose text has a form, as an expression that gives some of it."""
 
 
+FORMS = {
+    "fetch.headers": r"X-[a-z]{1,9}: [!-~]([ -~]{0,9}[!-~])?",
+    "fetch.logins": r"https://[a-z]{1,9}:[a-z]{0,9}@[a-z]{1,9}(:[1-9]{4})?",
+    "fetch.proxies": r"https?://([a-z]{1,9}:[a-z]{0,9}@)?[a-z]{1,9}(:[1-9]{4})?",
+}
+"""The same for lists."""
+
+
 @st.composite
 def _settings(draw: st.DrawFn) -> Settings:
     """Any valid settings; the expressions of scope are quoted text."""
@@ -267,8 +275,10 @@ def _settings(draw: st.DrawFn) -> Settings:
         value = st.from_regex(PLAIN[key], fullmatch=True) if key in PLAIN else _any_value(base, bounds)
         if "anyOf" in schema:
             value = value | st.none()
-        if draw(st.booleans()):
+        if key not in FORMS and draw(st.booleans()):
             chosen[key] = draw(value)
+    for key, form in FORMS.items():
+        chosen[key] = tuple(draw(st.lists(st.from_regex(form, fullmatch=True), max_size=2)))
     for key in ("scope.include", "scope.exclude"):
         chosen[key] = tuple(draw(st.lists(st.sampled_from(["^http://a/[0-9]{1,2}$", "a,b", "[x]", " "]), max_size=2)))
     chosen["kafka.max_record_bytes"] = 1 << 50

@@ -1,0 +1,180 @@
+"""What a request carries, and by which way it leaves: headers, logins, cookies, proxies, bandwidth.
+
+Three rules keep what is secret where it belongs. A login is sent to the one origin it was given for (scheme, host and
+port: RFC 6454), so to no other after a redirect. Cookies are kept by job and registrable domain, so none set for a
+public suffix reaches another domain. A proxy's password goes to that proxy only. None of them is in a record or a log.
+"""
+
+import base64
+import re
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import xxhash
+
+OWN_HEADERS = frozenset(
+    {"host", "user-agent", "authorization", "proxy-authorization", "cookie", "content-length", "transfer-encoding",
+     "connection", "accept-encoding"}
+)  # fmt: skip
+"""Headers that are ours to send, or that have a setting of their own."""
+
+FAILURES = 3
+"""Failures in a row after which a proxy rests."""
+
+REST_S = 30.0
+MOST_REST_S = 600.0
+"""How long it rests at first, doubled each time, and at most, seconds."""
+
+_header = re.compile(
+    r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e\xa0-\xff](?:[\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?"
+)
+
+
+def read_header(text: str) -> tuple[str, str]:
+    """Name and value of `Name: value` (RFC 9110 5).
+
+    Raises: ValueError: it is none, or one that is not for a setting.
+    """
+    found = _header.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no header; write it as `Name: value`")
+    if found[1].lower() in OWN_HEADERS:
+        raise ValueError(
+            f"{found[1]} cannot be set here; see fetch.user_agent, fetch.logins, fetch.cookies, fetch.proxies"
+        )
+    return found[1], found[2] or ""
+
+
+class Login(NamedTuple):
+    """A user of one origin."""
+
+    origin: str
+    header: str
+
+
+def origin_of(url: str) -> str:
+    """`scheme://host:port` of an http(s) URL, in lower case, the port always written."""
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower()
+    port = parts.port or (443 if scheme == "https" else 80)
+    name = (parts.hostname or "").lower()
+    return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def read_login(url: str) -> Login:
+    """The login in `https://USER:PASSWORD@HOST[:PORT]`; parts may be percent-encoded.
+
+    Raises: ValueError: there is none; the message does not repeat it.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        origin = origin_of(url.strip())
+    except ValueError:
+        raise ValueError("a login is https://USER:PASSWORD@HOST[:PORT]") from None
+    if parts.scheme not in ("http", "https") or not parts.username or not parts.hostname or parts.path not in ("", "/"):
+        raise ValueError("a login is https://USER:PASSWORD@HOST[:PORT]; what is reserved in it is percent-encoded")
+    return Login(origin, basic(unquote(parts.username), unquote(parts.password or "")))
+
+
+def basic(user: str, password: str) -> str:
+    """The value of an Authorization header (RFC 7617)."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+class Proxy(NamedTuple):
+    """A proxy: its address, and the user there, if any."""
+
+    url: str
+    user: str = ""
+    password: str = ""
+
+
+def read_proxy(url: str) -> Proxy:
+    """The proxy in `http[s]://[USER:PASSWORD@]HOST[:PORT]`.
+
+    Raises: ValueError: it is none; the message does not repeat it.
+    """
+    shape = "a proxy is http://[USER:PASSWORD@]HOST[:PORT], or https://…"
+    try:
+        parts = urlsplit(url.strip())
+        origin = origin_of(url.strip())
+    except ValueError:
+        raise ValueError(shape) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+        raise ValueError(shape)
+    return Proxy(origin, unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+class Proxies:
+    """A pool of proxies: a host keeps its proxy while that works, and moves to its next one when it does not.
+
+    A proxy that failed `FAILURES` times in a row rests. Where all rest, the one that has rested most is tried: never is
+    a request sent without a proxy.
+    """
+
+    def __init__(self, pool: Iterable[Proxy]) -> None:
+        self._pool = tuple(dict.fromkeys(pool))
+        self._failures = dict.fromkeys(self._pool, 0)
+        self._rests_until = dict.fromkeys(self._pool, 0.0)
+
+    def __bool__(self) -> bool:
+        return bool(self._pool)
+
+    def pick(self, host: str, now: float) -> Proxy:
+        """The proxy of a host, by rendezvous hashing over those that do not rest."""
+        awake = [proxy for proxy in self._pool if self._rests_until[proxy] <= now]
+        if not awake:
+            return min(self._pool, key=self._rests_until.__getitem__)
+        return max(awake, key=lambda proxy: xxhash.xxh3_64_intdigest(f"{host} {proxy.url}".encode()))
+
+    def worked(self, proxy: Proxy) -> None:
+        """It passed an answer on."""
+        self._failures[proxy] = 0
+
+    def failed(self, proxy: Proxy, now: float) -> bool:
+        """It could not be reached, or refused to serve; whether it rests from now on."""
+        self._failures[proxy] += 1
+        times = self._failures[proxy] - FAILURES
+        if times < 0:
+            return False
+        self._rests_until[proxy] = now + min(REST_S * 2 ** min(times, 10), MOST_REST_S)
+        return True
+
+
+class Bandwidth:
+    """A token bucket of one second: how long who has read must wait.
+
+    Args:
+        bytes_per_s: What may be read in a second.
+    """
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self._pace = bytes_per_s
+        self._free_at = 0.0
+
+    def wait_s(self, size_bytes: int, now: float) -> float:
+        """Seconds to wait after reading so much."""
+        self._free_at = max(self._free_at, now - 1.0) + size_bytes / self._pace
+        return max(self._free_at - now, 0.0)
+
+
+class Bandwidths:
+    """A bucket for each host that is being read from, the latest `most` of them."""
+
+    def __init__(self, bytes_per_s: int, most: int = 10_000) -> None:
+        self._pace = bytes_per_s
+        self._most = most
+        self._of: OrderedDict[str, Bandwidth] = OrderedDict()
+
+    def of(self, host: str) -> Bandwidth:
+        """The bucket of a host."""
+        bucket = self._of.get(host)
+        if bucket is None:
+            bucket = self._of[host] = Bandwidth(self._pace)
+            if len(self._of) > self._most:
+                self._of.popitem(last=False)
+        else:
+            self._of.move_to_end(host)
+        return bucket
