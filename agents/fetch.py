@@ -320,7 +320,11 @@ class Fetcher:
             self._release(task)
             return
         crash.point("fetch.answered")
-        self._answered(task, answer)
+        try:
+            self._answered(task, answer)
+        except Exception as error:  # its place would be held for ever, and the crawl never end
+            log.exception("answer_broken", url=url)
+            self._failed(task, f"answer_broken: {type(error).__name__}")
 
     def _needs_no_request(self, task: Task) -> bool:
         """Whether its done is known, and on its way, without asking the web."""
@@ -524,7 +528,7 @@ class Fetcher:
             self._unreachable(host, answer.error)
             self.frontier.unsent(host)
         elif status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
-            rules = _Robots(time.time(), status, answer.body if status < 300 else b"")
+            rules = _Robots(time.time(), status, _whole_lines(answer.body) if status < 300 else b"")
             host.partition.cache(b"robots " + host.key.encode(), msgspec.msgpack.encode(rules))
             self._use(host, rules, self._rules_ttl_s)
             self.frontier.finished(host)
@@ -568,6 +572,13 @@ class Fetcher:
         wish = host.rules.crawl_delay_s(self.settings.robots.token)
         politeness = self.settings.politeness
         host.delay_s = crawl_delay_s(politeness.delay_s, wish, politeness.max_delay_s)
+
+
+def _whole_lines(robots: bytes) -> bytes:
+    """A robots.txt without the line that its limit cut through: half a path forbids more than the whole one."""
+    if len(robots) < ROBOTS_BYTES:
+        return robots
+    return robots[: max(robots.rfind(b"\n"), robots.rfind(b"\r")) + 1]
 
 
 def attach(app: CrawlApp) -> None:

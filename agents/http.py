@@ -255,12 +255,12 @@ class Client:
                 outfit.answered(response)
                 answer.http = response.status
                 headers = response.headers
-                answer.content_type = headers.get("Content-Type", "")
+                answer.content_type = _text(headers.get("Content-Type", ""))
                 answer.retry_after = headers.get("Retry-After")
                 answer.link = _cut(headers.getall("Link", ()))
                 answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))
                 if response.status in REDIRECTS:
-                    answer.location = headers.get("Location", "")
+                    answer.location = _escaped(headers.get("Location", ""))
                 if response.connection is not None and response.connection.protocol is not None:
                     response.connection.protocol.read_timeout = self._chunk_timeout_s
                 await self._body(response, answer, any_type, max_bytes, outfit)
@@ -365,8 +365,20 @@ def _cut(values: Iterable[str]) -> tuple[str, ...]:
         room -= len(value)
         if room < 0:
             break
-        kept.append(value.encode("utf-8", "replace").decode())  # what is no UTF-8 came as lone surrogates
+        kept.append(_text(value))
     return tuple(kept)
+
+
+def _text(value: str) -> str:
+    """A header's value as characters: bytes that are no UTF-8 come as lone surrogates, which no record can hold."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def _escaped(location: str) -> str:
+    """A Location with those bytes percent-encoded, as browsers send them on."""
+    if location.isascii():
+        return location
+    return "".join(f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in location)
 
 
 @lru_cache(4096)

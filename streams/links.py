@@ -6,6 +6,7 @@ pages repeat their links: a remembered link costs a look-up, a new one a URL par
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -42,6 +43,20 @@ _HARMLESS = 10_000_000
 
 _SMALL = 32 * 1024
 """A page of fewer bytes cannot nest deeply enough to matter: 0.15 s at worst."""
+
+MAX_ATTRIBUTES = 4096
+"""Attributes of one tag. The parser compares each with all before it: half a million would take minutes."""
+
+_NOT_LARGE = 128 * 1024
+"""A page of fewer bytes has no room for attributes that matter: 1.2 s at worst."""
+
+_LONG_TAG = 16 * 1024
+_ANY_TAG = re.compile(rb"<[A-Za-z](?>[^>=]+|=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|))*+")
+"""Up to its end, which no quoted value hides; linear, 80 MB a second."""
+
+_ATTRIBUTE = re.compile(
+    rb"[\t\n\f\r /]+(?>[^\t\n\f\r />=]+)(?:[\t\n\f\r ]*=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|[^\t\n\f\r >]*))?"
+)
 
 _TEMPLATE_END = b"</template"
 _RARE = re.compile(rb"<(?:/template|[bB][aA][sS][eE])")
@@ -173,8 +188,8 @@ def parsed(body: bytes, content_type: str) -> tuple[LexborHTMLParser, bool]:
     if encoding != "utf-8" and not (encoding == charset.FALLBACK and body.isascii()):
         body = charset.text_in(body, encoding).encode()
     if _RARE.search(body) is None:
-        return LexborHTMLParser(flattened(body)), False  # it replaces what is not UTF-8 itself
-    return LexborHTMLParser(flattened(opened(body))), True
+        return LexborHTMLParser(flattened(thinned(body))), False  # it replaces what is not UTF-8 itself
+    return LexborHTMLParser(flattened(thinned(opened(body)))), True
 
 
 def opened(html: bytes) -> bytes:
@@ -184,6 +199,20 @@ def opened(html: bytes) -> bytes:
         if _TEMPLATE_END in html
         else html
     )
+
+
+def thinned(html: bytes) -> bytes:
+    """A page without the attributes of a tag beyond `MAX_ATTRIBUTES`; nearly every page as it is."""
+    if len(html) <= _NOT_LARGE:
+        return html
+    kept, done = bytearray(), 0
+    for tag in _ANY_TAG.finditer(html):  # `sub` would hold a million pieces
+        if tag.end() - tag.start() > _LONG_TAG:
+            last = next(islice(_ATTRIBUTE.finditer(tag[0]), MAX_ATTRIBUTES - 1, None), None)
+            if last is not None:
+                kept += html[done : tag.start() + last.end()]
+                done = tag.end()
+    return bytes(kept + html[done:]) if done else html
 
 
 def flattened(html: bytes) -> bytes:
@@ -197,19 +226,15 @@ def flattened(html: bytes) -> bytes:
     starts = html.count(b"<") - ends
     if starts - ends <= MAX_NESTING or starts * (starts - ends) <= _HARMLESS:
         return html
-    depth = 0
-
-    def kept(tag: re.Match[bytes]) -> bytes:
-        nonlocal depth
+    kept, done, depth = bytearray(), 0, 0
+    for tag in _TAG.finditer(html):  # `sub` would hold a million pieces
         if tag[2].lower() in _NOT_NESTING:
-            return tag[0]
-        if not tag[1]:
-            depth += 1
-            return tag[0] if depth <= MAX_NESTING else b""
-        depth = max(0, depth - 1)
-        return tag[0] if depth < MAX_NESTING else b""
-
-    return _TAG.sub(kept, html)
+            continue
+        depth = max(0, depth - 1) if tag[1] else depth + 1
+        if depth >= MAX_NESTING + (not tag[1]):
+            kept += html[done : tag.start()]
+            done = tag.end()
+    return bytes(kept + html[done:])
 
 
 def _target(node: LexborNode) -> str:

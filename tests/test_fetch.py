@@ -5,11 +5,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from crawlog.agents.fetch import again_is_worth
+from crawlog.agents.fetch import _whole_lines, again_is_worth
 from crawlog.agents.http import Answer
+from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.suspects import Deaths, _hash
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -28,6 +30,38 @@ async def test_a_url_becomes_a_page_and_then_a_done(tmp_path: Path, monkeypatch:
         await world.all_done("http://a.com/x")
         assert [(meta.url, body) for meta, body in world.log.pages] == [("http://a.com/x", b"<title>x</title>")]
         assert [(done.status, done.page) for done in world.log.dones] == [("fetched", (0, 0))]
+
+
+async def test_an_answer_that_cannot_be_recorded_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And holds no place for ever: the crawl would never end."""
+    async with running(tmp_path, monkeypatch) as world:
+        get = world.web.get
+
+        async def broken(url: str, **more: Any) -> Answer:
+            answer = await get(url, **more)
+            answer.content_type = "text/\udce9"
+            return answer
+
+        monkeypatch.setattr(world.web, "get", broken)
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert [(done.status, done.reason) for done in world.log.dones] == [
+            ("failed", "answer_broken: UnicodeEncodeError")
+        ]
+        assert not world.fetcher.places
+
+
+@pytest.mark.parametrize(
+    ("robots", "kept"),
+    [
+        (b"Disallow: /private\n" * 40_000, b"Disallow: /private\n" * 26_947),
+        (b"Disallow: /short\nDisallow: /long", b"Disallow: /short\nDisallow: /long"),
+        (b"x" * 600_000, b""),
+    ],
+)
+def test_the_line_that_the_limit_of_robots_txt_cuts_does_not_count(robots: bytes, kept: bytes) -> None:
+    """`Disallow: /` would close the host."""
+    assert _whole_lines(robots[:ROBOTS_BYTES]) == kept
 
 
 @pytest.mark.parametrize("per_ip", [1, 2])
@@ -134,6 +168,7 @@ async def test_a_drain_gives_back_what_takes_too_long(tmp_path: Path, monkeypatc
 DYING = """
 import asyncio, ctypes, os, sys
 from pathlib import Path
+from typing import Any
 import pytest
 from fetching import Web, running
 

@@ -252,6 +252,13 @@ async def test_the_whole_request_has_a_limit(parts: list[bytes]) -> None:
     assert answer.took_s > 0.25
 
 
+async def test_bytes_that_are_no_utf8_can_be_recorded() -> None:
+    """A Location is percent-encoded byte by byte, as browsers send it on; a type only has to be characters."""
+    parts = b"HTTP/1.1 302 Found\r\nLocation: /\xe9\xc3\xa9\r\nContent-Type: text/\xe9\r\nContent-Length: 0\r\n\r\n"
+    answer = await got(says(parts))
+    assert (answer.location, answer.content_type) == ("/%E9é", "text/?")
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_told_and_not_followed(status: int) -> None:
     """Each hop is a URL of its own, for the frontier."""

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.domain import Places
-from crawlog.streams.links import Links, extract
+from crawlog.streams.links import Links, extract, thinned
 
 URL = "http://site.test/dir/page.html?q=1"
 
@@ -181,6 +182,21 @@ def test_a_remembered_link_is_the_same_link(asked: list[tuple[str, str]]) -> Non
     for base, href in asked:
         wanted = links().resolve(base, [href])
         assert long.resolve(base, [href]) == long.resolve(base, [href]) == short.resolve(base, [href]) == wanted
+
+
+def test_a_tag_of_half_a_million_attributes_is_no_stall() -> None:
+    """The parser would take minutes; what stands before and behind counts, quoted ends of tags do not."""
+    flood = " ".join(f'a{number}=">"' for number in range(500_000))
+    began = time.process_time()
+    assert found(f"<a href=/1>x</a><p {flood}><a href=/2>y</a>") == ["http://site.test/1", "http://site.test/2"]
+    assert time.process_time() - began < 5.0
+
+
+def test_a_long_attribute_stays_whole() -> None:
+    """Only what is beyond the number of attributes goes."""
+    page = "<img src='data:" + "x" * 200_000 + "' alt='a = b > c'><a class='" + "c " * 99 + "' href=/1>x</a>"
+    assert found(page) == ["http://site.test/1"]
+    assert thinned(page.encode()) == page.encode()
 
 
 def test_links_of_elements_nested_too_deeply_are_found() -> None:
