@@ -566,7 +566,10 @@ TLS = (
     Behaviour("plain HTTP at the port of TLS", "failed robots_unreachable: tls", says(PAGE), tls="none", early=True),
     Behaviour(
         "half a TLS record",
-        "|".join(f"failed robots_unreachable: {why}" for why in ("tls", "disconnected", "connection_reset", "connect")),
+        "|".join(
+            f"failed robots_unreachable: {why}"
+            for why in ("tls", "disconnected", "connection_reset", "connect", "connect_timeout")
+        ),
         says(b"\x16\x03\x03\x40\x00\x02\x00\x00", Deed.HALF),
         tls="none",
         early=True,
