@@ -131,6 +131,8 @@ def _status_text(found: dict[str, Any], held: Holder | None, commands: Iterable[
     lines += [f"worker   {name} (pid {pid})" for name, pid in (held.workers if held else {}).items()]
     for job in found["jobs"]:
         counts = ", ".join(f"{job[name]} {name}" for name in SHOWN if name in job and (job[name] or name != "paused"))
+        if job.get("reported", 0) < job.get("partitions", 0):
+            counts += f" (only {job['reported']} of {job['partitions']} partitions have reported)"
         lines.append(f"job      {job['name']}: {job['state']}{', ' + counts if counts else ''}")
     lines += [f"command  {command}" for command in commands]
     return "\n".join(lines) + "\n"
@@ -151,6 +153,7 @@ def _jobs(settings: "Settings", *, has_workers: bool) -> list[dict[str, Any]]:
         if picture.newest:
             counts = picture.counts(name)
             job |= {field: getattr(counts, field) for field in SHOWN}
+            job |= {"reported": len(list(picture.of("fetch"))), "partitions": settings.kafka.partitions}
         jobs.append(job)
     return jobs
 

@@ -133,7 +133,12 @@ def _adopt(data: Path, folder: Path, timeout_s: float) -> Engine | None:
     if process is None:
         return None
     identity = _identity(data, folder)
-    broker.Readiness(folder, identity, process, timeout_s).wait()
+    try:
+        broker.Readiness(folder, identity, process, timeout_s).wait()
+    except EngineError:
+        if broker.is_alive(process):
+            raise
+        return None  # it was killed a moment ago, and was still ending
     return Engine(data, identity, process)
 
 
