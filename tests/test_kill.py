@@ -1,6 +1,6 @@
-"""Whatever is killed: every page is one result, and few are asked for twice. The judge is the site's access log.
+"""Nothing killed, everything killed, workers told to stop. The judge is the site's access log.
 
-The short ones; a soak of hours does the same with more of everything.
+Each kind of worker, the broker and a zombie are killed in tests/test_faults.py, each write is in test_crash.py.
 """
 
 import os
@@ -57,38 +57,10 @@ def test_nothing_is_killed(crawl: Cluster) -> None:
     assert min(rests(crawl)) > 0.95 * DELAY_S
 
 
-def test_the_fetch_worker_is_killed(crawl: Cluster) -> None:
-    """Twice; the hosts' rest outlives it."""
-    killed = 0
-    for share in (0.2, 0.6):
-        crawl.until(share)
-        killed += crawl.kill("fetch")
-    judge(crawl, killed)
-    assert killed == 2
-    assert min(rests(crawl)) > 0.95 * DELAY_S
-
-
-@pytest.mark.parametrize("victim", ["parse", "sink"])
-def test_another_worker_is_killed(crawl: Cluster, victim: str) -> None:
-    """Twice; what it had not finished is read again, and nothing is fetched again."""
-    for share in (0.2, 0.6):
-        crawl.until(share)
-        assert crawl.kill(victim) == 1
-    judge(crawl, killed_fetchers=0)
-
-
-def test_the_broker_is_killed(crawl: Cluster) -> None:
-    """Workers wait for it; the supervisor starts it again."""
-    crawl.until(0.3)
-    crawl.kill_broker()
-    judge(crawl, killed_fetchers=0)
-    assert min(rests(crawl)) > 0.95 * DELAY_S
-
-
 def test_a_planned_stop_repeats_nothing(tmp_path: Path) -> None:
     """One of two fetch workers is told to stop, later the other: what they ask for ends first, then others go on."""
     settings = {"fetch.concurrency": CONCURRENCY, "politeness.delay_s": DELAY_S}
-    with Cluster(tmp_path, hosts=20, pages=30, flags={"latency": "200ms"}, settings=settings) as cluster:
+    with Cluster(tmp_path, hosts=20, pages=20, flags={"latency": "200ms"}, settings=settings) as cluster:
         cluster.start("--workers", "fetch=2")
         for share, number in ((0.2, 0), (0.5, 1)):
             cluster.until(share)
@@ -97,10 +69,9 @@ def test_a_planned_stop_repeats_nothing(tmp_path: Path) -> None:
         assert min(rests(cluster)) > 0.95 * DELAY_S
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
-def test_everything_is_killed(crawl: Cluster, share: float) -> None:
+def test_everything_is_killed(crawl: Cluster) -> None:
     """Supervisor, workers and broker at once; the same command goes on."""
-    crawl.until(share)
+    crawl.until(0.3)
     killed = crawl.kill_all()
     crawl.start()
     judge(crawl, max(killed, 1))

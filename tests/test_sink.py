@@ -225,6 +225,12 @@ class FakePositions:
         self.said.append((partition, offset))
 
 
+@pytest.fixture(autouse=True)
+def nobody_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of these tests hears that crawl.control says nothing; those that are processes read it."""
+    monkeypatch.setattr("crawlog.agents.sink.follow", lambda _app, orders: orders.caught_up())
+
+
 class FakeApp:
     """What a worker needs of its app."""
 

@@ -27,7 +27,7 @@ DELAY_S = 0.2
 def crawl(tmp_path: Path) -> Iterator[Cluster]:
     """A site of 2,000 pages on 20 hosts, each of which is asked five times a second at most; nothing has begun."""
     settings = {"politeness.delay_s": DELAY_S, "fetch.concurrency": 16}
-    with Cluster(tmp_path, hosts=20, pages=100, settings=settings) as cluster:
+    with Cluster(tmp_path, hosts=20, pages=50, settings=settings) as cluster:
         yield cluster
 
 
