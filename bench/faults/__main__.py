@@ -75,8 +75,8 @@ def main() -> int:
             outcomes.append(known(name, seed, size) or note(name, seed, size))
             tell(outcomes[-1])
     print(report(outcomes))
-    if size == LONG:
-        publish(" ".join(["python -m bench.faults", *sys.argv[1:]]))
+    if not asked.short:
+        publish(size, " ".join(["python -m bench.faults", *sys.argv[1:]]))
     return int(any(not outcome.is_good for outcome in outcomes))
 
 
@@ -197,16 +197,16 @@ def _throughput(ran: dict[str, list[Outcome]]) -> list[str]:
     return [f"- storm: {100 * share:.0f} % of the calm run's pages a second"]
 
 
-def publish(command: str) -> None:
+def publish(size: Size, command: str) -> None:
     """Writes the section of RESULTS.md from the newest outcome of each fault and seed, whichever command made it."""
-    runs = [(made_by, outcome) for made_by, outcome in kept(LONG) if outcome.fault in FAULTS]
+    runs = [(made_by, outcome) for made_by, outcome in kept(size) if outcome.fault in FAULTS]
     newest = {(outcome.fault, outcome.seed): (made_by, outcome) for made_by, outcome in runs}
     outcomes = [newest[at][1] for at in sorted(newest, key=lambda at: (list(FAULTS).index(at[0]), at[1]))]
     facts = {
         "run": f"`{command}`; seeds {min(o.seed for o in outcomes)}–{max(o.seed for o in outcomes)}, worst of them",
         "commits": ", ".join(sorted({made_by for made_by, _ in newest.values()})),
-        "site": f"{LONG.hosts} hosts x {LONG.pages} paths, {LONG.latency_s[0]}–{LONG.latency_s[1]} s latency, "
-        f"{LONG.delay_s} s delay, {LONG.fetch} fetch workers",
+        "site": f"{size.hosts} hosts x {size.pages} paths, {size.latency_s[0]}–{size.latency_s[1]} s latency, "
+        f"{size.delay_s} s delay, {size.fetch} fetch workers",
         "columns": "requests, results or places that broke a promise; raw: records in crawl.items beyond one a key",
         **versions(("crawlog", "faust-streaming", "aiokafka", "confluent-kafka", "rocksdict")),
     }
