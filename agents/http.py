@@ -213,6 +213,7 @@ class Client:
             max_field_size=fetch.max_header_bytes,
             max_headers=fetch.max_headers,
         )
+        self._session._retry_connection = False  # noqa: SLF001  # it would ask again at once, and politeness not know
         self._chunk_timeout_s = fetch.chunk_timeout_s
 
     async def close(self) -> None:

@@ -124,6 +124,24 @@ async def test_a_body_up_to_the_limit_is_kept_whole(size: int, kept: bool, is_ch
     assert answer.error == ("" if kept else "too_large")
 
 
+async def test_a_connection_cut_off_is_not_asked_again_at_once() -> None:
+    """The client's own second try on a fresh connection would come before the host has rested."""
+    answered: list[bool] = []
+
+    async def speak(out: asyncio.StreamWriter) -> None:
+        answered.append(True)
+        if len(answered) > 1:
+            out.transport.abort()
+        else:
+            out.write(response(b"<p>"))
+
+    async with talk(speak) as (client, web, url):
+        answers = [await client.get(url) for _ in range(2)]
+    assert [answer.http for answer in answers] == [200, None]
+    assert answers[1].error in ("disconnected", "connection_reset")
+    assert (len(web.requests), web.connections) == (2, 1)
+
+
 async def test_an_endless_body_is_cut_off_at_the_limit() -> None:
     """At the limit, not at the timeout; and the connection is not used again."""
     endless = chunked(*[b"x" * 4000] * 100)
