@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from aiokafka.protocol.group import HeartbeatRequest
 from confluent_kafka import Consumer, TopicPartition
@@ -285,11 +286,18 @@ def test_a_name_is_not_given_the_topics_of_its_dead_bearer(ready: Settings, star
 
 @pytest.mark.broker
 def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Probe]) -> None:
-    """`faust -A module:app worker` finds the app by attribute, its agents by name, and stops as cleanly."""
+    """`faust -A module:app worker` finds the app by attribute, its agents by name, and stops as cleanly.
+
+    GHSA-76g3-c3x4-crvx, GHSA-v6wp-4m6f-gcjg, CVE-2024-23334, CVE-2025-69226, CVE-2022-30034: it listens nowhere, though
+    Faust would serve pages.
+    """
     places = publish(ready, 2)
     faust = (sys.executable, "-m", "faust", "-A", "probe:app", "worker", "-l", "info")
     probe = start(command=faust)
     wait_for(lambda: set(probe.offsets()) == places)
+    sockets = psutil.Process(probe.process.pid).net_connections("inet")
+    assert sockets  # to the broker
+    assert [one.laddr for one in sockets if one.status == psutil.CONN_LISTEN] == []
     assert probe.stop() < QUICK_S
     assert "stopped group=crawlog-sink" in probe.errors.read_text()
 

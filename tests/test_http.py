@@ -143,7 +143,7 @@ async def test_a_connection_cut_off_is_not_asked_again_at_once() -> None:
 
 
 async def test_an_endless_body_is_cut_off_at_the_limit() -> None:
-    """At the limit, not at the timeout; and the connection is not used again."""
+    """GHSA-h7wm-ph43-c39p: at the limit, not at the timeout; and the connection is not used again."""
     endless = chunked(*[b"x" * 4000] * 100)
     async with talk(says(*endless, rest_s=0.01)) as (client, web, url):
         began = time.monotonic()
@@ -155,7 +155,10 @@ async def test_an_endless_body_is_cut_off_at_the_limit() -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 async def test_a_decompression_bomb_stays_small(coding: str) -> None:
-    """100 MB in 100 kB: what is unpacked counts, and is given up long before it is all there."""
+    """100 MB in 100 kB: what is unpacked counts, and is given up long before it is all there.
+
+    GHSA-7j7m-v7m3-jqm7, GHSA-6mq8-rvhq-8wgg.
+    """
     bomb = squeezed(bytes(100 << 20), coding)
     tracemalloc.start()
     try:

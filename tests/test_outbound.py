@@ -1,16 +1,13 @@
 """What a request carries and by which way it leaves: a secret reaches the one place it was given for."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from crawlog.agents.http import Client
 from crawlog.streams.outbound import (
     FAILURES,
     REST_S,
@@ -23,56 +20,10 @@ from crawlog.streams.outbound import (
     read_login,
 )
 from crawlog.streams.sections import Fetch
-from crawlog.streams.settings import Settings, Sources, origins, resolve
+from crawlog.streams.settings import Sources, origins, resolve
 
-
-class Site:
-    """A server that answers every request alike and keeps what it got."""
-
-    def __init__(self, headers: str = "", status: str = "200 OK", body: bytes = b"<p>here") -> None:
-        self.answer = (
-            f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
-        self.requests: list[str] = []
-        self.origin = ""
-
-    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """One connection."""
-        try:
-            while True:
-                self.requests.append((await from_client.readuntil(b"\r\n\r\n")).decode())
-                to_client.write(self.answer)
-        except (asyncio.IncompleteReadError, OSError):
-            to_client.close()
-
-    def got(self, header: str) -> list[str]:
-        """Values of a header in all requests."""
-        lines = [line for request in self.requests for line in request.split("\r\n")]
-        return [line.partition(": ")[2] for line in lines if line.lower().startswith(header.lower() + ":")]
-
-
-@asynccontextmanager
-async def sites(*each: Site, **fetch: Any) -> AsyncIterator[Client]:
-    """Servers, and a client that may reach them."""
-    servers = [await asyncio.start_server(site.serve, "127.0.0.1", 0) for site in each]
-    for site, server in zip(each, servers, strict=True):
-        site.origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    base = Settings()
-    chosen = {key: value(each) if callable(value) else value for key, value in fetch.items()}
-    settings = base.model_copy(
-        update={
-            "fetch": base.fetch.model_copy(update=chosen),
-            "network": base.network.model_copy(update={"allow_private": True}),
-        }
-    )
-    client = Client(settings, "tester", lambda: True)
-    try:
-        yield client
-    finally:
-        await client.close()
-        for server in servers:
-            server.close()
+sys.path.insert(0, str(Path(__file__).parent))
+from sites import Site, sites
 
 
 async def test_a_login_is_sent_to_its_origin_and_to_no_other_port_or_robots_txt_elsewhere() -> None:
@@ -88,12 +39,13 @@ async def test_a_login_is_sent_to_its_origin_and_to_no_other_port_or_robots_txt_
 
 async def test_a_cookie_goes_back_to_its_domain_within_its_job_only() -> None:
     """GHSA-cjvr-mfj7-j4j8: another host sees none; robots.txt, which is no job's, goes without."""
-    site = Site("Set-Cookie: id=7; Path=/\r\n")
-    async with sites(site, cookies=True) as client:
+    site, other = Site("Set-Cookie: id=7; Path=/\r\n"), Site(address="127.0.0.2")
+    async with sites(site, other, cookies=True) as client:
         for job in ("a", "a", "b", ""):
             await client.get(site.origin + "/", job=job)
-        await client.get(site.origin.replace("127.0.0.1", "127.0.0.2") + "/", job="a")
+        await client.get(other.origin + "/", job="a")
     assert site.got("Cookie") == ["id=7"]
+    assert (len(other.requests), other.got("Cookie")) == (1, [])
 
 
 async def test_without_the_setting_no_cookie_is_kept() -> None:
@@ -223,7 +175,10 @@ def test_where_all_rest_the_one_that_wakes_first_is_used() -> None:
     ],
 )
 def test_a_header_is_one_line_and_none_that_has_a_setting(text: str, expected: tuple[str, str] | None) -> None:
-    """A header that could end another one's host or login is refused."""
+    """A header that could end another one's host or login is refused.
+
+    CVE-2026-47265, GHSA-hg6j-4rv6-33pg: no header set here can be a cookie or a login that would outlive a redirect.
+    """
     if expected is None:
         with pytest.raises(ValueError, match=r"header|cannot be set here"):
             read_header(text)

@@ -298,9 +298,12 @@ def test_a_redirect_gives_no_row_and_one_found() -> None:
     assert stage.founds() == [urls.FoundUrl("http://a.test/y", 2, 0, "redirect", PAGE, 2)]
 
 
-@pytest.mark.parametrize("location", ["http://[/", "ftp://a.test/", "http://other.test/"])
+@pytest.mark.parametrize(
+    "location",
+    ["http://[/", "ftp://a.test/", "http://other.test/", "file:///etc/passwd", "data:text/html,<a href=/x>x"],
+)
 def test_a_redirect_to_nowhere_is_the_end(location: str) -> None:
-    """No URL, no http, or out of scope."""
+    """GHSA-23j4-mw76-5v7h: no URL, no http, or out of scope."""
     stage = Stage()
     stage.take(b"", http=302, location=location)
     stage.stage.flush()

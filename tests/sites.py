@@ -1,0 +1,61 @@
+"""Servers that answer every request alike and keep what they got, and the client that asks them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from crawlog.agents.http import Client
+from crawlog.streams.settings import Settings
+
+
+class Site:
+    """A server that answers every request alike and keeps what it got."""
+
+    def __init__(
+        self, headers: str = "", status: str = "200 OK", body: bytes = b"<p>here", address: str = "127.0.0.1"
+    ) -> None:
+        self.address = address
+        self.answer = (
+            f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        self.requests: list[str] = []
+        self.origin = ""
+
+    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One connection."""
+        try:
+            while True:
+                self.requests.append((await from_client.readuntil(b"\r\n\r\n")).decode())
+                to_client.write(self.answer)
+        except (asyncio.IncompleteReadError, OSError):
+            to_client.close()
+
+    def got(self, header: str) -> list[str]:
+        """Values of a header in all requests."""
+        lines = [line for request in self.requests for line in request.split("\r\n")]
+        return [line.partition(": ")[2] for line in lines if line.lower().startswith(header.lower() + ":")]
+
+
+@asynccontextmanager
+async def sites(*each: Site, **fetch: Any) -> AsyncIterator[Client]:
+    """Servers, and a client that may reach them."""
+    servers = [await asyncio.start_server(site.serve, site.address, 0) for site in each]
+    for site, server in zip(each, servers, strict=True):
+        site.origin = f"http://{site.address}:{server.sockets[0].getsockname()[1]}"
+    base = Settings()
+    chosen = {key: value(each) if callable(value) else value for key, value in fetch.items()}
+    settings = base.model_copy(
+        update={
+            "fetch": base.fetch.model_copy(update=chosen),
+            "network": base.network.model_copy(update={"allow_private": True}),
+        }
+    )
+    client = Client(settings, "tester", lambda: True)
+    try:
+        yield client
+    finally:
+        await client.close()
+        for server in servers:
+            server.close()
