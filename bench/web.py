@@ -8,7 +8,6 @@ Costs are CPU microseconds, the best of several rounds; a page's are those of 10
 import base64
 import gzip
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,17 +25,17 @@ from crawlog.streams.robots import RobotsRules
 from crawlog.streams.sniff import computed
 from crawlog.streams.twins import simhash
 
+from .corpora import FOLDER, MISSING
+
 Verdict = tuple[str, bool]
 """A case by name, and whether it came out right."""
 
 
 def corpora() -> Path:
     """The folder of the corpora; ends where there is none."""
-    beside = Path(__file__).parent.parent.parent / "shared" / "testdata"
-    folder = Path(os.environ.get("CRAWLOG_TESTDATA", beside))
-    if not folder.is_dir():
-        sys.exit(f"no test corpora in {folder}: set CRAWLOG_TESTDATA")
-    return folder
+    if not FOLDER.is_dir():
+        sys.exit(MISSING)
+    return FOLDER
 
 
 def _json(path: Path) -> Any:

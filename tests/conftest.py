@@ -1,11 +1,11 @@
 """What tests share: one broker a session, and a prefix of topics to themselves."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bench.corpora import FOLDER, MISSING
 from crawlog.streams import engine as local
 from crawlog.streams.engine import Engine
 from crawlog.streams.settings import Settings
@@ -30,8 +30,6 @@ def cluster(engine: Engine, request: pytest.FixtureRequest) -> Settings:
 @pytest.fixture(scope="session")
 def testdata() -> Path:
     """The folder of test corpora, which are not part of the project; skips where there is none."""
-    beside = Path(__file__).parent.parent.parent / "shared" / "testdata"
-    folder = Path(os.environ.get("CRAWLOG_TESTDATA", beside))
-    if not folder.is_dir():
-        pytest.skip(f"no test corpora in {folder}: set CRAWLOG_TESTDATA")
-    return folder
+    if not FOLDER.is_dir():
+        pytest.skip(MISSING)
+    return FOLDER

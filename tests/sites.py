@@ -1,7 +1,9 @@
-"""Servers that answer every request alike and keep what they got, and the client that asks them."""
+"""Sites on loopback: one in the test's own loop that keeps what it got, one in a thread for crawls in processes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import http.server
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -59,3 +61,40 @@ async def sites(*each: Site, **fetch: Any) -> AsyncIterator[Client]:
         await client.close()
         for server in servers:
             server.close()
+
+
+Answer = tuple[int, str, bytes]
+"""Status; content type, or the location of a redirect; body."""
+
+
+class Threaded:
+    """A server in a thread.
+
+    Args:
+        answer: To the path of a GET.
+    """
+
+    def __init__(self, answer: Callable[[str], Answer]) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            """Answers as it is told."""
+
+            def do_GET(self) -> None:
+                """One answer."""
+                status, about, body = answer(self.path)
+                self.send_response(status)
+                self.send_header("Location" if 300 <= status < 400 else "Content-Type", about)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+                """Says nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()

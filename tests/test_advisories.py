@@ -5,14 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from sites import Site, sites
 
 from crawlog.agents.outfit import Outfit
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.outbound import basic
 from crawlog.streams.settings import Settings
-
-sys.path.insert(0, str(Path(__file__).parent))
-from sites import Site, sites
 
 TESTS = Path(__file__).parent
 ADVISORY = re.compile(r"GHSA(?:-[0-9a-z]{4}){3}|CVE-\d{4}-\d+")

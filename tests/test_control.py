@@ -1,13 +1,13 @@
 """Commands of the operator: what they say, whom they mean, and that a crawl obeys them."""
 
 import asyncio
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from fetching import Web, World, running
 
 from crawlog import control as cli
 from crawlog.agents.control import Obedience
@@ -18,9 +18,6 @@ from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.errors import Misconfigured
-
-sys.path.insert(0, str(Path(__file__).parent))
-from fetching import Web, World, running  # a helper beside the tests
 
 A, B = "http://a.com/", "http://b.com/"
 

@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cluster import ROOT, Cluster, needs_site
 
 from crawlog.streams.crash import POINTS, VARIABLE
-
-sys.path.insert(0, str(Path(__file__).parent))
-from cluster import ROOT, Cluster, needs_site  # a helper beside the tests
 
 IN_WORKERS = [
     name for name in POINTS if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink")

@@ -1,15 +1,14 @@
 """The local engine: started, found again, recovered; and what it says when it cannot."""
 
-import http.server
 import os
 import shutil
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sites import Answer, Threaded
 
 from crawlog.streams import engine, jars, java
 from crawlog.streams.errors import EngineError
@@ -24,25 +23,6 @@ def settings(**values: object) -> Settings:
 
 def quiet(line: str) -> None:
     """A report that nobody reads."""
-
-
-class Repository(http.server.SimpleHTTPRequestHandler):
-    """A Maven repository on loopback that counts requests and breaks the first `broken` jars it sends."""
-
-    broken = 0
-    requests = 0
-
-    def do_GET(self) -> None:
-        """Sends a tiny jar that is what its path says."""
-        type(self).requests += 1
-        body = b"broken" if type(self).requests <= type(self).broken else jar_body(self.path.rpartition("/")[2])
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
-        """Says nothing."""
 
 
 def jar_body(name: str) -> bytes:
@@ -66,19 +46,35 @@ def lock(monkeypatch: pytest.MonkeyPatch) -> tuple[jars.Jar, ...]:
     return lines
 
 
+class Repository:
+    """A Maven repository that breaks the first `broken` jars it sends."""
+
+    def __init__(self) -> None:
+        self.broken = 0
+        self.requests = 0
+        self._server = Threaded(self._answer)
+
+    def _answer(self, path: str) -> Answer:
+        """A tiny jar that is what its path says."""
+        self.requests += 1
+        return 200, "application/java-archive", b"broken" if self.requests <= self.broken else jar_body(Path(path).name)
+
+    def serve(self, broken: int) -> str:
+        """Its address."""
+        self.broken = broken
+        return self._server.origin
+
+    def close(self) -> None:
+        """End it."""
+        self._server.close()
+
+
 @pytest.fixture
 def repository() -> Iterator[Callable[[int], str]]:
     """Starts a repository that breaks its first N answers."""
-    handler = type("Handler", (Repository,), {"requests": 0})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-
-        def serve(broken: int) -> str:
-            handler.broken = broken  # type: ignore[attr-defined]
-            return f"http://127.0.0.1:{server.server_port}"
-
-        yield serve
-        server.shutdown()
+    made = Repository()
+    yield made.serve
+    made.close()
 
 
 def test_the_lock_names_every_jar_with_its_hash() -> None:

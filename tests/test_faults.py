@@ -2,14 +2,12 @@
 """The judge is judged: evidence of a perfect crawl passes, and each way to doctor it is found. Then one real run."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.faults import judge
 from bench.faults.crawl import Size
 from bench.faults.graph import Graph, Target

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fetching import Web, running
 
 from crawlog.agents.fetch import _whole_lines, again_is_worth
 from crawlog.agents.http import Answer
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.suspects import Deaths, _hash
-
-sys.path.insert(0, str(Path(__file__).parent))
-from fetching import Web, running  # a helper beside the tests
 
 
 def hosts(number: int, path: str = "x") -> list[str]:

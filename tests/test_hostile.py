@@ -1,19 +1,15 @@
 """Every behaviour of `bench.hostile_site` gets the outcome that it must, and none blocks the client."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster import needs_site
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench import hostile, hostile_site
 from crawlog.agents.http import _GuardedResolver
-
-sys.path.insert(0, str(Path(__file__).parent))
-from cluster import needs_site
 
 ADVISORIES = {
     "GHSA-7j7m-v7m3-jqm7": ("a gzip bomb",),

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from cluster import bench, needs_site
 from confluent_kafka import Message
 
 from crawlog.schemas import dead
 from crawlog.streams import engine
 from crawlog.streams.kafka import bounds, read
 from crawlog.streams.settings import Settings, load
-
-sys.path.insert(0, str(Path(__file__).parent))
-from cluster import bench, needs_site  # a helper beside the tests
 
 pytestmark = [
     pytest.mark.broker,

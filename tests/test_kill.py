@@ -5,15 +5,12 @@ Each kind of worker, the broker and a zombie are killed in tests/test_faults.py,
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from cluster import Cluster, needs_site  # a helper beside the tests
+from cluster import Cluster, needs_site
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]
 

@@ -1,12 +1,10 @@
 """What a request carries and by which way it leaves: a secret reaches the one place it was given for."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from sites import Site, sites
 
 from crawlog.streams.outbound import (
     FAILURES,
@@ -21,9 +19,6 @@ from crawlog.streams.outbound import (
 )
 from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Sources, origins, resolve
-
-sys.path.insert(0, str(Path(__file__).parent))
-from sites import Site, sites
 
 
 async def test_a_login_is_sent_to_its_origin_and_to_no_other_port_or_robots_txt_elsewhere() -> None:

@@ -1,7 +1,6 @@
 """`crawlog replay` on a real broker: stored pages parsed again, nothing asked of the site, FILE made anew."""
 
 import json
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
+from test_run import PAGES, Site, crawlog, ended  # the same site and command line
 
 from crawlog.replay import Order, replay
 from crawlog.schemas import items
@@ -16,9 +16,6 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, commits, kafka_config, read
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import Topics, ensure
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_run import PAGES, Site, crawlog, ended  # the same site and command line
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -1,7 +1,6 @@
 """Rewinds: a state is the fold of the effective log, whatever was folded when a rewind was met."""
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_fold import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
 
 from crawlog.agents.seed import kept_seeds
 from crawlog.schemas import control
@@ -31,9 +31,6 @@ from crawlog.streams.restore import Restorer
 from crawlog.streams.settings import Settings
 from crawlog.streams.sinks import Sink, Void
 from crawlog.streams.store import Memory, Partition
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_fold import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
 
 UNHURRIED = settings(deadline=None)
 

@@ -1,15 +1,12 @@
 """What becomes of a host's URLs by how its robots.txt answers (RFC 9309 2.3.1)."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fetching import Web, running
 
 from crawlog.agents.http import Answer
-
-sys.path.insert(0, str(Path(__file__).parent))
-from fetching import Web, running  # a helper beside the tests
 
 FORBIDS = b"User-agent: *\nDisallow: /"
 

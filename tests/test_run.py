@@ -1,12 +1,10 @@
 """`crawlog run`, `up` and `down` as a user calls them, on the real engine, against a site on loopback."""
 
-import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from sites import Answer, Threaded
 
 from crawlog.schemas import urls as u
 from crawlog.streams import engine
@@ -37,29 +36,15 @@ class Site:
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.hidden: set[str] = set()
-        site = self
+        self._server = Threaded(self._answer)
+        self.url = f"{self._server.origin}/1"
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            """Answers with one of the pages."""
-
-            def do_GET(self) -> None:
-                """A page, or 404."""
-                site.asked[self.path] += 1
-                number = self.path.strip("/")
-                found = number.isdigit() and 1 <= int(number) <= PAGES
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", "text/html")
-                body = page(int(number), site.hidden) if found else b""
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
-                """Says nothing."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+    def _answer(self, path: str) -> Answer:
+        self.asked[path] += 1
+        number = path.strip("/")
+        if number.isdigit() and 1 <= int(number) <= PAGES:
+            return 200, "text/html", page(int(number), self.hidden)
+        return 404, "text/html", b""
 
     def pages(self) -> Counter[str]:
         """Requests of pages, without robots.txt."""
@@ -67,8 +52,7 @@ class Site:
 
     def close(self) -> None:
         """Ends the server."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
 
 def page(number: int, hidden: Container[str] = ()) -> bytes:

@@ -1,17 +1,16 @@
 """Sitemaps in a crawl and as seeds, against a site on loopback that nobody links to."""
 
 import gzip
-import http.server
 import io
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sites import Answer, Threaded
 
 from crawlog.agents.seed import Source
 from crawlog.agents.sitemaps import collect
@@ -30,29 +29,8 @@ class Site:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        site = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            """Answers from `site.files`."""
-
-            def do_GET(self) -> None:
-                """A file with its type, or 404."""
-                site.asked.append(self.path)
-                kind, body = site.files.get(self.path, ("", b""))
-                self.send_response(302 if kind == "redirect" else 200 if kind else 404)
-                if kind == "redirect":
-                    self.send_header("Location", body.decode())
-                self.send_header("Content-Type", kind or "text/html")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
-                """Says nothing."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server = Threaded(self._answer)
+        self.url = self._server.origin
         listed = "".join(f"<url><loc>/{n}</loc><lastmod>20{n:02}</lastmod></url>" for n in range(1, 6))
         elsewhere = "<url><loc>http://elsewhere.example/</loc><priority>1</priority></url>"
         feed = "<rss><item><link>/6</link></item><item><link>/secret/7</link></item></rss>"
@@ -60,17 +38,22 @@ class Site:
         self.files = {
             "/": ("text/html", b"<title>home</title>"),
             "/robots.txt": ("text/plain", b"User-agent: *\nDisallow: /secret\nSitemap: /old.xml\nSitemap: /gone.xml"),
-            "/old.xml": ("redirect", b"/index.xml"),
             "/index.xml": ("application/xml", f"<sitemapindex>{index}</sitemapindex>".encode()),
             "/pages.xml.gz": ("application/x-gzip", gzip.compress(f"<urlset>{listed}{elsewhere}".encode())),
             "/feed": ("application/rss+xml", feed.encode()),
             **{f"/{n}": ("text/html", f"<title>{n}</title>".encode()) for n in range(1, 7)},
         }
 
+    def _answer(self, path: str) -> Answer:
+        self.asked.append(path)
+        if path == "/old.xml":
+            return 302, "/index.xml", b""
+        kind, body = self.files.get(path, ("text/html", b""))
+        return 200 if path in self.files else 404, kind, body
+
     def close(self) -> None:
         """Ends the server."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
 
 @pytest.fixture

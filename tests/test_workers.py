@@ -10,13 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cluster import Cluster, needs_site
 
 from crawlog.streams import engine
 from crawlog.streams.settings import load, to_environ
 from crawlog.streams.verify import Verdict, verify
-
-sys.path.insert(0, str(Path(__file__).parent))
-from cluster import Cluster, needs_site  # a helper beside the tests
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]
 
