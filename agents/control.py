@@ -116,7 +116,7 @@ class ControlTail:
             return
         error = record.error()
         is_control = record.topic() == self._topics.control
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own codes
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
             log.warning("control_unread", error=error.str())
             self._stop.wait(POLL_S)
             return

@@ -108,15 +108,24 @@ class Message(Protocol):
     """What parse needs of a record of crawl.pages."""
 
     @property
-    def partition(self) -> int: ...  # noqa: D102
+    def partition(self) -> int:
+        """Of crawl.pages."""
+
     @property
-    def offset(self) -> int: ...  # noqa: D102
+    def offset(self) -> int:
+        """Within it."""
+
     @property
-    def key(self) -> bytes | None: ...  # noqa: D102
+    def key(self) -> bytes | None:
+        """The domain."""
+
     @property
-    def value(self) -> bytes | None: ...  # noqa: D102
+    def value(self) -> bytes | None:
+        """The body."""
+
     @property
-    def headers(self) -> Any: ...  # noqa: D102
+    def headers(self) -> Any:
+        """With the metadata."""
 
 
 class Job:

@@ -26,7 +26,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import brotli  # type: ignore[import-untyped]
+import brotli
 import zstandard
 
 HOSTS = 8

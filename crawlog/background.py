@@ -178,7 +178,7 @@ def _picture(settings: "Settings") -> Picture:
 
 
 def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  # this is the command line
 
 
 def main() -> None:

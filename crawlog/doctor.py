@@ -195,7 +195,7 @@ def _broker_configs(admin: object, broker: int) -> dict[str, str]:
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # not re-exported
 
     resource_ = ConfigResource(ResourceType.BROKER, str(broker))
-    asked = admin.describe_configs([resource_], request_timeout=ANSWER_S)  # type: ignore[attr-defined]
+    asked = admin.describe_configs([resource_], request_timeout=ANSWER_S)  # type: ignore[attr-defined]  # nor in its stub
     return {name: entry.value for name, entry in asked[resource_].result().items()}
 
 

@@ -60,7 +60,7 @@ class Lines:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._next = 0.0
+        self.next_at = 0.0
 
     def say(self, line: str) -> None:
         """Shows one line."""
@@ -87,7 +87,7 @@ class Screen:
 
         self._console = Console(stderr=True)
         self._live: Live | None = Live(console=self._console, auto_refresh=False, transient=True)
-        self._next = 0.0
+        self.next_at = 0.0
 
     def say(self, line: str) -> None:
         """Shows one line above the table."""
@@ -111,10 +111,10 @@ class Screen:
 
 
 def _is_due(timed: Lines | Screen, now: float, every_s: float) -> bool:
-    if now < timed._next:  # noqa: SLF001  # both are of this module
+    if now < timed.next_at:
         return False
-    first = timed._next == 0.0 and every_s == LINE_EVERY_S  # noqa: SLF001
-    timed._next = now + every_s  # noqa: SLF001
+    first = timed.next_at == 0.0 and every_s == LINE_EVERY_S
+    timed.next_at = now + every_s
     return not first
 
 

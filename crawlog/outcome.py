@@ -45,7 +45,7 @@ OF_THE_USER = frozenset(
 def complain(message: str) -> None:
     """Writes a message for the user to standard error; a closed one is no reason to fail."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"crawlog: {message}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"crawlog: {message}", file=sys.stderr, flush=True)  # noqa: T201  # this is the command line
 
 
 def exit_code(command: Callable[[], int], *, verbose: Callable[[], bool]) -> int:

@@ -44,7 +44,7 @@ class Watch:
 
     def _begin(self, error: KafkaError | None) -> None:
         """Read from the end on; where the position was lost, such as after a topic was made anew, again."""
-        if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001  # librdkafka's own codes
+        if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:
             return
         end = self._admin.ends((self._progress,), 1)[self._progress][0]
         self._consumer.assign([TopicPartition(self._progress, 0, end)])

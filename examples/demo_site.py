@@ -162,7 +162,7 @@ class Handler(BaseHTTPRequestHandler):
         lines += [f"Content-Length: {len(body)}", "Server: demo", "", ""]
         self.wfile.write("\r\n".join(lines).encode("latin-1") + (b"" if self.command == "HEAD" else body))
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_GET  # noqa: N815  # the base class's name
 
     def log_message(self, *_: object) -> None:
         """Says nothing."""

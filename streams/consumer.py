@@ -91,7 +91,7 @@ class Consumer(driver.Consumer):
         """Write what `positions.done` said."""
         return await self.crawl.positions.flush()
 
-    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002  # so too
         """The same: nothing is forced past what was said."""
         return await self.crawl.positions.flush()
 

@@ -146,7 +146,7 @@ def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[i
         while waiting and time.monotonic() < deadline:
             for record in take(consumer, 1.0):
                 error, number = record.error(), record.partition()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     if not passes(error):
                         raise EngineError(f"{settings.kafka.bootstrap} does not give {topic}-{number}: {error}")
                 elif number is not None and number in waiting:

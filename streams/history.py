@@ -116,18 +116,18 @@ class _Told:
         self.rows: dict[bytes, r.QueueRow] = {}
         self.forgot: list[int] = []
 
-    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002
+    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002  # as `Listener` has it
         self.heard.add("queued")
         self.rows[key] = row
 
-    def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002
+    def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002  # as `Listener` has it
         self.heard.add("removed")
 
-    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002
+    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002  # as `Listener` has it
         self.heard.add("waiting")
         self.rows[key] = row
 
-    def outdated(self, key: bytes, epoch: int) -> None:  # noqa: ARG002
+    def outdated(self, key: bytes, epoch: int) -> None:  # noqa: ARG002  # as `Listener` has it
         self.heard.add("outdated")
 
     def job_changed(self, job: int) -> None:
@@ -378,15 +378,14 @@ class History:
         for name, last in self._last.items():
             job = self._fold.jobs.get(name)
             row = self._fold.standing(job) if job is not None else None
+            state = last
             if row is not None:
                 kind, queued = row
                 status = "waiting" if kind == b"w" else "queued"
                 due_at = queued.due_ms / 1000
-                last = msgspec.structs.replace(  # noqa: PLW2901
-                    last, status=status, attempt=queued.attempt, due_at=due_at
-                )
+                state = msgspec.structs.replace(last, status=status, attempt=queued.attempt, due_at=due_at)
             if not self._only or name == self._only:
-                states.append(last)
+                states.append(state)
         return states
 
     def holds(self) -> list[str]:

@@ -123,12 +123,12 @@ PASSING = frozenset(
         KafkaError.REPLICA_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001  # public: librdkafka's own codes are named so
-        KafkaError._PARTITION_EOF,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._PARTITION_EOF,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
     }
 )
 """Errors of a broker that starts, moves or is away for a moment."""
@@ -261,7 +261,7 @@ def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Me
 
 def _at_end(error: KafkaError | None) -> bool:
     """Whether the log ends here; it may be shorter than was asked for."""
-    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def _unanswered(settings: "Settings", topic: str, error: KafkaException) -> EngineError:

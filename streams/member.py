@@ -85,7 +85,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     @property
     def ready(self) -> bool:
         """Whether aiokafka was started, and so can leave the group."""
-        return self._consumer is not None and self._consumer._coordinator is not None  # noqa: SLF001
+        return self._consumer is not None and self._consumer._coordinator is not None
 
     def client(self) -> AIOKafkaConsumer:
         """The aiokafka consumer."""
@@ -102,10 +102,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     async def on_start(self) -> None:
         """In the thread: start aiokafka and watch what it sends to the group's coordinator."""
         await super().on_start()
-        coordinator: Any = self.client()._coordinator  # noqa: SLF001  # aiokafka has no hook for heartbeats
+        coordinator: Any = self.client()._coordinator  # aiokafka has no hook for heartbeats
         if not self.app.client_only:
-            coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)  # noqa: SLF001
-            coordinator._on_join_complete = self._not_inherited(coordinator._on_join_complete)  # noqa: SLF001
+            coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)
+            coordinator._on_join_complete = self._not_inherited(coordinator._on_join_complete)
 
     def _create_worker_consumer(self, transport: "driver.Transport") -> AIOKafkaConsumer:
         conf = self.app.conf
@@ -137,7 +137,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def _fetch_records(self, consumer: AIOKafkaConsumer, *args: Any, **kwargs: Any) -> Any:
         """In the thread: raise what ended the group's coordination; nobody else asks, and it would wait for ever."""
-        consumer._coordinator.check_errors()  # noqa: SLF001
+        consumer._coordinator.check_errors()
         return await super()._fetch_records(consumer, *args, **kwargs)
 
     async def write_commit(self, offsets: dict[TopicPartition, int]) -> bool:
@@ -161,7 +161,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """In the thread: what group and log hold of these partitions."""
         consumer = self.client()
         committed, first, end = await asyncio.gather(
-            consumer._coordinator.fetch_committed_offsets(list(tps)),  # noqa: SLF001  # one request for all partitions
+            consumer._coordinator.fetch_committed_offsets(list(tps)),  # one request for all partitions
             consumer.beginning_offsets(list(tps)),
             consumer.end_offsets(list(tps)),
         )
@@ -179,8 +179,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
         aiokafka sends no LeaveGroup for a static member; without its instance id it is one like any other.
         """
-        coordinator: Any = self.client()._coordinator  # noqa: SLF001
-        coordinator._group_instance_id = None  # noqa: SLF001
+        coordinator: Any = self.client()._coordinator
+        coordinator._group_instance_id = None
         self.crawl.lease.drop()
         await coordinator.close()
 
@@ -197,26 +197,26 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                 await joined(generation, member_id, protocol, assignment)
                 return
             log.warning("assignment_inherited", group=self.app.conf.id, topics=",".join(sorted(topics)))
-            coordinator: Any = self.client()._coordinator  # noqa: SLF001
-            name, coordinator._group_instance_id = coordinator._group_instance_id, None  # noqa: SLF001
+            coordinator: Any = self.client()._coordinator
+            name, coordinator._group_instance_id = coordinator._group_instance_id, None
             try:
-                await coordinator._maybe_leave_group()  # noqa: SLF001
+                await coordinator._maybe_leave_group()
             finally:
-                coordinator._group_instance_id = name  # noqa: SLF001
+                coordinator._group_instance_id = name
 
         return on_join_complete
 
     @property
     def failure(self) -> str | None:
         """What ended the group's coordination, without which no partition ever comes; None while it goes on."""
-        task = self.client()._coordinator._coordination_task if self.ready else None  # noqa: SLF001
+        task = self.client()._coordinator._coordination_task if self.ready else None
         error = task.exception() if task is not None and task.done() and not task.cancelled() else None
         return repr(error) if error is not None else None
 
     async def write_leave(self) -> None:
         """In the thread: only the good-bye, where `leave` is stuck behind a rebalance."""
-        coordinator: Any = self.client()._coordinator  # noqa: SLF001
-        await coordinator._maybe_leave_group()  # noqa: SLF001
+        coordinator: Any = self.client()._coordinator
+        await coordinator._maybe_leave_group()
 
     def close(self) -> None:
         """Faust would close aiokafka from the wrong loop here; the thread closes it when it stops."""

@@ -195,7 +195,7 @@ class Producer:
     def _error(self, error: KafkaError) -> None:
         if error.fatal():
             self._on_fatal(str(error))
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  # public: librdkafka's own codes are named so
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable(error)
         else:
             log.debug("kafka_error", error=error.str())

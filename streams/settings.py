@@ -118,9 +118,9 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic-settings' signature
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # so too
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # so too
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # so too
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what the caller passes: `resolve` reads the sources, so that it can name the one at fault."""
         return (init_settings,)

@@ -31,7 +31,7 @@ from .kafka import commits, kafka_config
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
+    from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]  # so too
 
     from .settings import Settings
 
@@ -51,7 +51,7 @@ LEADER_CHANGES = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # a new topic's leader is elected before the broker knows of it
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError._NOENT,  # noqa: SLF001  # the client knows of no leader, and did not ask
+        KafkaError._NOENT,  # the client knows of no leader, and did not ask
     }
 )
 """Answers of a broker that has just become a partition's leader, or is about to: it is asked again."""
@@ -65,8 +65,8 @@ COORDINATOR_CHANGES = frozenset(
 )
 """Answers of a broker that has just started and still reads the groups' offsets: it is asked again."""
 
-FIRST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LAST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+FIRST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stub has no types
+LAST = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # so too
 
 
 class Kind(NamedTuple):

@@ -132,7 +132,7 @@ class Watchdog(Service):
             time.sleep(LOOK_S)
             still_s, seen = (still_s + LOOK_S if seen == self._loop_at else 0.0), self._loop_at
             if still_s > self.stuck_s and not self.should_stop:
-                frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
+                frame = sys._current_frames().get(threading.main_thread().ident or 0)
                 where = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?"
                 self.on_blocked(f"loop_blocked at {where}")
                 self.end("loop_blocked", after_s=round(still_s), at=where)

@@ -116,10 +116,7 @@ class Web:
     async def get(  # the client's
         self,
         url: str,
-        *,
-        any_type: bool = False,  # noqa: ARG002
-        max_bytes: int | None = None,  # noqa: ARG002
-        job: str = "",  # noqa: ARG002
+        **_: Any,
     ) -> Answer:
         """An HTML page, or the robots.txt."""
         self.asked.append((time.monotonic(), url))

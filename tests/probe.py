@@ -15,7 +15,7 @@ from typing import Any
 from crawlog.streams import app as apps
 from crawlog.streams.lease import boottime
 
-STAGE: apps.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]
+STAGE: apps.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]  # one of the stages
 HOLD_S = float(os.environ.get("PROBE_HOLD", "0"))
 REVOKE_S = float(os.environ.get("PROBE_REVOKE", "0"))
 BLOCK_S = float(os.environ.get("PROBE_BLOCK", "0"))
@@ -61,7 +61,7 @@ def __getattr__(name: str) -> apps.CrawlApp:
     if name != "app":
         raise AttributeError(name)
     apps.AGENTS[STAGE] = ["probe"]
-    return getattr(apps, STAGE)  # type: ignore[no-any-return]
+    return getattr(apps, STAGE)  # type: ignore[no-any-return]  # a module's attribute
 
 
 if __name__ == "__main__":

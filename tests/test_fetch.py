@@ -116,7 +116,7 @@ async def test_unparsed_pages_hold_fetching_back(tmp_path: Path, monkeypatch: py
         beats += 1
 
     async with running(tmp_path, monkeypatch, log__max_unparsed_mb=1) as world:
-        world.stage.app.watchdog.beat = beat  # type: ignore[method-assign]
+        world.stage.app.watchdog.beat = beat  # type: ignore[method-assign]  # counted
         pressure = world.fetcher._pages.pressure
         pressure.wrote(0, 0, 2 << 20)
         world.find(*hosts(5))

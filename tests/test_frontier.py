@@ -781,9 +781,9 @@ def steps_of_a_request(hosts: int) -> float:
         world.find(f"http://h{n}.com/1", f"http://h{n}.com/2")
     calls = Counter[str]()
     get = world.rows.get
-    world.rows.get = lambda key: (calls.update(["get"]), get(key))[1]  # type: ignore[method-assign]
+    world.rows.get = lambda key: (calls.update(["get"]), get(key))[1]  # type: ignore[method-assign]  # counted
     world.frontier.now = lambda: (calls.update(["now"]), world.clock)[1]
-    world.frontier.arrange = counted(calls, world.frontier.arrange)  # type: ignore[method-assign]
+    world.frontier.arrange = counted(calls, world.frontier.arrange)  # type: ignore[method-assign]  # counted
     assert len(world.drain()) == 2 * hosts
     return calls.total() / hosts
 

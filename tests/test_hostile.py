@@ -60,7 +60,7 @@ async def test_the_dns_cache_is_bounded() -> None:
         async def resolve(self, host: str, *_: Any) -> list[dict[str, Any]]:
             return [{"hostname": host, "host": "93.184.216.34", "port": 0, "family": 2, "proto": 0, "flags": 0}]
 
-    resolver._resolver = Answers()  # type: ignore[assignment]
+    resolver._resolver = Answers()  # type: ignore[assignment]  # as much of a resolver as is asked
     for first in range(0, 100_000, 1000):
         await asyncio.gather(*(resolver.resolve(f"h{number}.example") for number in range(first, first + 1000)))
     assert len(resolver._known) == 1000

@@ -82,6 +82,14 @@ def test_every_module_says_what_it_is(folder: str) -> None:
     assert [path.name for path in _modules(folder) if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
+def test_every_suppressed_lint_has_its_reason() -> None:
+    """Behind the code, on the same line."""
+    files = [path for folder in (*FOLDERS, "tests", "bench", "examples") for path in (ROOT / folder).rglob("*.py")]
+    bare = re.compile(r"#\s*(?:noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)*\s+(?:#|-) \w)|type: ignore(?!\[[a-z-]+\]\s+# \w))")
+    lines = [f"{path}: {line}" for path in files for line in path.read_text().splitlines()]
+    assert [line for line in lines if bare.search(line) and "re.compile" not in line] == []
+
+
 def test_the_front_door_exports_what_it_names() -> None:
     """`from crawlog import …` works for each name in `__all__`, which is sorted."""
     names = list(crawlog.__all__)

@@ -84,7 +84,7 @@ def test_a_file_moves_what_it_names() -> None:
 def test_a_plan_stays_in_the_log(committed: int | None, first: int, more: int, kind: str, number: int) -> None:
     """Whatever is asked of whatever is held."""
     held = Range(committed, first, first + more)
-    (move,), _ = plan("t", Target(kind, number), {0: held}, {0: number if first <= number < held.end else -1})  # type: ignore[arg-type]
+    (move,), _ = plan("t", Target(kind, number), {0: held}, {0: number if first <= number < held.end else -1})  # type: ignore[arg-type]  # one of the kinds
     assert held.first <= move.first <= move.end <= held.end
     assert move.after in (move.first, move.end)
     assert 0 <= move.gone <= first

@@ -87,7 +87,7 @@ def test_only_what_is_parsed_and_old_is_cut(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(pages, "AdminClient", cluster)
     monkeypatch.setattr("crawlog.agents.pages.kafka_config", lambda _: {})
     monkeypatch.setattr("time.time", lambda: 1_000_000.0)
-    PagesLog(Settings(), "pages")._trim(cluster, {0: 7, 1: 12, 2: 5, 3: 9})  # type: ignore[arg-type]
+    PagesLog(Settings(), "pages")._trim(cluster, {0: 7, 1: 12, 2: 5, 3: 9})  # type: ignore[arg-type]  # as much of a cluster as is asked
     assert cluster.cut == {0: 7, 1: 10, 2: 5, 3: 0}
     assert cluster.asked_ms == {(1_000_000 - 7 * 86_400) * 1000}
 

@@ -96,10 +96,12 @@ class Stage:
     def __init__(self, largest: int = 1 << 20, job: JobSpec | None = None, guard: Guard | None = None) -> None:
         self.log = Log(largest)
         self.done: list[tuple[int, int]] = []
-        done = lambda *at: self.done.append(at)  # noqa: E731
-        self.stage = ParseStage(NAMES, Places(8), self.log, self.log, done, lambda: 7.0, guard or Guard())
+        self.stage = ParseStage(NAMES, Places(8), self.log, self.log, self._is_done, lambda: 7.0, guard or Guard())
         self.offsets = 0
         self.learn(job or JobSpec(scope=ScopeSpec(names=("a.test",))))
+
+    def _is_done(self, partition: int, offset: int) -> None:
+        self.done.append((partition, offset))
 
     def learn(self, spec: JobSpec) -> None:
         """A revision of the job becomes known."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fetching import Web, running
@@ -18,9 +19,9 @@ class Host(Web):
     statuses: tuple[int | None, ...] = ()
     target: str = ""
 
-    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None, job: str = "") -> Answer:
+    async def get(self, url: str, **asked_for: Any) -> Answer:
         """As told."""
-        answer = await super().get(url, any_type=any_type, max_bytes=max_bytes, job=job)
+        answer = await super().get(url, **asked_for)
         if "robots" in url:
             hop = sum("robots" in asked for _, asked in self.asked) - 1
             answer.http = self.statuses[min(hop, len(self.statuses) - 1)]

@@ -90,7 +90,7 @@ def crawlog(*arguments: object, **more: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **more,  # type: ignore[call-overload]
+        **more,  # type: ignore[call-overload]  # Popen's own
     )
     return started
 

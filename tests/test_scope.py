@@ -18,7 +18,7 @@ def refusal(url: str, spec: JobSpec, depth: int = 0, hops: int = 0, joined: tupl
 def spec_of(kind: str = "any", *names: str, **fields: object) -> JobSpec:
     """A job with a scope."""
     rules = {name: fields.pop(name) for name in ("include", "exclude") if name in fields}
-    return JobSpec(scope=ScopeSpec(kind=kind, names=names, **rules), **fields)  # type: ignore[arg-type]
+    return JobSpec(scope=ScopeSpec(kind=kind, names=names, **rules), **fields)  # type: ignore[arg-type]  # the records' own fields
 
 
 @pytest.mark.parametrize(

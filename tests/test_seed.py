@@ -48,7 +48,7 @@ class FakeProducer:
 def sown(lines: bytes, spec: JobSpec | None = None) -> tuple[Seeded, list[FoundUrl], list[str]]:
     """What comes of some lines: the counts, the founds, what the user was told."""
     producer, told = FakeProducer(), list[str]()
-    sower = Sower(producer, Topics("t."), PARTITIONS, JobCopy("j", spec or JobSpec()), told.append)  # type: ignore[arg-type]
+    sower = Sower(producer, Topics("t."), PARTITIONS, JobCopy("j", spec or JobSpec()), told.append)  # type: ignore[arg-type]  # as much as is needed, and one of the kinds
     sower.sow("seeds.txt", seed._lines(io.BytesIO(lines)))
     seeded = sower.finish()
     return seeded, [found for _, _, record in producer.records for found in record.urls or []], told
@@ -182,7 +182,7 @@ def test_names_are_those_that_sowing_sees(kind: str) -> None:
         b"nonsense",
         b"http://[::1]:8080/x",
     ]
-    seeded, _, _ = sown(b"\n".join(lines), JobSpec(scope=ScopeSpec(kind=kind)))  # type: ignore[arg-type]
+    seeded, _, _ = sown(b"\n".join(lines), JobSpec(scope=ScopeSpec(kind=kind)))  # type: ignore[arg-type]  # as much as is needed, and one of the kinds
     with Source(["-"], io.BytesIO(b"\n".join(lines))) as source:
         assert scope_names(source, kind) == seeded.names
 

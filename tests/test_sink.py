@@ -86,7 +86,7 @@ class Bench:
         self.sink = sink_of("j", str(data / "out.jsonl"))
         self.producer = FakeProducer()
         self.results = Results(data, self.sink, LOG)
-        self.stage = SinkStage(Settings(), ("t.items", "t.dead"), self.results, self.producer)  # type: ignore[arg-type]
+        self.stage = SinkStage(Settings(), ("t.items", "t.dead"), self.results, self.producer)  # type: ignore[arg-type]  # as much of it as is needed
         monkeypatch.setattr(agent, "bounds", lambda *_: {0: (self.first, len(self.log))})
         monkeypatch.setattr(agent, "commits", lambda *_: self.commits)
         monkeypatch.setattr(agent, "read", self._read)
@@ -262,7 +262,7 @@ class Stream:
 
 async def worked(bench: Bench, app: FakeApp, messages: list[Any]) -> None:
     """A worker takes messages, then its partitions are revoked."""
-    worker = Worker(app, bench.stage)  # type: ignore[arg-type]
+    worker = Worker(app, bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
     await worker.owned({0})
     await worker.events(Stream(messages))
     await worker.revoking({0})
@@ -365,7 +365,7 @@ class Running:
 
     def is_through(self) -> bool:
         """Whether the group committed the end of crawl.items."""
-        admin = AdminClient(kafka_config(self.settings))  # type: ignore[arg-type]
+        admin = AdminClient(kafka_config(self.settings))  # type: ignore[arg-type]  # as much of it as is needed
         groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
         committed: dict[int, int] = {}
         for group in groups:
@@ -455,7 +455,7 @@ def test_a_worker_that_was_not_told_its_sink_says_so(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("CRAWLOG_SINK", raising=False)
     app = type("App", (), {"crawl": Settings(), "input_name": "t.items"})
     with pytest.raises(Misconfigured, match="CRAWLOG_SINK"):
-        agent.attach(app)  # type: ignore[arg-type]
+        agent.attach(app)  # type: ignore[arg-type]  # as much of it as is needed
 
 
 def test_the_state_of_a_sink_is_opened_once_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

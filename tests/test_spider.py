@@ -92,7 +92,7 @@ class One(Spider):
     def __init__(self, output: Any) -> None:
         self.output = output
 
-    def parse(self, response: Response) -> Any:  # noqa: ARG002
+    def parse(self, response: Response) -> Any:  # noqa: ARG002  # as a spider's is called
         """As it was told."""
         return self.output
 
@@ -168,7 +168,7 @@ class Endless(Spider):
 
     closed = False
 
-    def parse(self, response: Response) -> Iterator[object]:  # noqa: ARG002
+    def parse(self, response: Response) -> Iterator[object]:  # noqa: ARG002  # as a spider's is called
         """One item after the other."""
         try:
             while True:

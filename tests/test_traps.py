@@ -48,7 +48,7 @@ def crawled(host: str, site: Site, flush_every: int, **traps: object) -> tuple[s
     base = r.Memory()
     rows = r.Rows(base)
     fold = Fold(0, Places(1), rows, cached_pages=2)
-    spec = u.JobSpec(scope=u.ScopeSpec(kind="any"), traps=u.TrapRules(**traps))  # type: ignore[arg-type]
+    spec = u.JobSpec(scope=u.ScopeSpec(kind="any"), traps=u.TrapRules(**traps))  # type: ignore[arg-type]  # the record's own fields
     fold.take(u.encode(u.UrlsRecord(job="j", spec=spec)), 0, 0.0)
     queue: deque[str] = deque()
 

@@ -138,7 +138,7 @@ class Verifying:
         stamps: dict[tuple[int, int], float] = {}
 
         def stamped(_: object, message: object) -> None:
-            stamps[message.partition(), message.offset()] = message.timestamp()[1] / 1000  # type: ignore[attr-defined]
+            stamps[message.partition(), message.offset()] = message.timestamp()[1] / 1000  # type: ignore[attr-defined]  # a message that came has one
 
         for number, state in self.states.items():
             values = [JOB, *founds(number, 30)]

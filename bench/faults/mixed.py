@@ -55,7 +55,7 @@ def _conductor(crawl: Crawl, dice: random.Random) -> None:  # noqa: ARG001  # on
     crawl.conduct()
 
 
-def _broker(crawl: Crawl, dice: random.Random) -> None:  # noqa: ARG001
+def _broker(crawl: Crawl, dice: random.Random) -> None:  # noqa: ARG001  # so too
     pid = crawl.broker_pid()
     assert pid is not None
     harness.kill(pid)

@@ -40,11 +40,11 @@ def _damage(state: Path, dice: random.Random) -> None:
                     opened.write(dice.randbytes(4))
 
 
-def _of_another_cluster(state: Path, dice: random.Random) -> None:  # noqa: ARG001
+def _of_another_cluster(state: Path, dice: random.Random) -> None:  # noqa: ARG001  # so too
     _change_meta(state, lambda meta: msgspec.structs.replace(meta, cluster="another-cluster"))
 
 
-def _ahead(state: Path, dice: random.Random) -> None:  # noqa: ARG001
+def _ahead(state: Path, dice: random.Random) -> None:  # noqa: ARG001  # so too
     _change_meta(state, lambda meta: msgspec.structs.replace(meta, offset=meta.offset + AHEAD))
 
 
