@@ -30,8 +30,9 @@ from crawlog.streams.robots import MAX_TTL_S, RobotsRules
 from crawlog.streams.suspects import Suspects
 
 from . import frontier
+from .connections import LeaseLost
 from .frontier import Stage
-from .http import REDIRECTS, Answer, Client, LeaseLost
+from .http import REDIRECTS, Answer, Client
 from .pages import LOOK_S, PagesLog
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
@@ -382,7 +383,8 @@ class Fetcher:
         self.frontier.finished(host, rest_s)
         attempt = task.row.attempt + 1
         if again_is_worth(answer) and attempt < self.settings.fetch.attempts:
-            wait_s = max(backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, _jitter()), rest_s)
+            backoff = backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, _jitter())
+            wait_s = max(backoff, rest_s, answer.again_s)
             reason = answer.error or f"http_{answer.http}"
             result = self._result(task, "failed", reason=reason, answer=answer, host_wait_s=rest_s)
             self.dones.add(task, msgspec.structs.replace(result, next_at=now + wait_s, delay_s=wait_s))
@@ -391,6 +393,8 @@ class Fetcher:
 
     def _rest_of(self, host: Host, answer: Answer, now: float) -> float:
         """How long the whole host must rest beside its crawl delay."""
+        if answer.by_proxy:
+            return 0.0
         turned_away = answer.http in TURNED_AWAY or (answer.http is None and not answer.private)
         if not turned_away:
             host.failures = 0

@@ -8,24 +8,23 @@ import asyncio
 import socket
 import ssl
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import AsyncResolver
+from python_socks import ProxyTimeoutError
 from yarl import URL
 
 from crawlog.streams.codings import BadCoding, TooLarge, layers, undone
-from crawlog.streams.egress import address_refusal, literal_refusal
+from crawlog.streams.egress import literal_refusal
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Settings
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
 
-from .outfit import BARE, Outfit, ProxyFailed, Worn
+from .connections import Connector, GuardedResolver, LeaseLost, Names, Refused, SocksConnector
+from .outfit import BARE, Blame, Outfit, ProxyFailed, Worn
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -40,14 +39,6 @@ HEADER_CHARS = 2000
 """Of Link and of X-Robots-Tag, so much is kept with a page."""
 
 
-class Refused(Exception):
-    """The egress guard's answer."""
-
-
-class LeaseLost(Exception):
-    """The worker may no longer ask: somebody else may own the domain."""
-
-
 class Answer:
     """What came of a request.
 
@@ -58,10 +49,14 @@ class Answer:
         sniffed: The type that the body shows, where it is not the header's.
         link, x_robots: Values of the headers Link and X-Robots-Tag.
         private: The guard refused the address: never tried again.
+        by_proxy: A proxy did not serve, which says nothing of the host.
+        again_s: Seconds before which another attempt would meet the same.
     """
 
     __slots__ = (
+        "again_s",
         "body",
+        "by_proxy",
         "content_type",
         "error",
         "http",
@@ -88,85 +83,8 @@ class Answer:
         self.retry_after: str | None = None
         self.took_s = 0.0
         self.private = False
-
-
-class _GuardedResolver(AbstractResolver):
-    """Names to addresses that may be connected to, remembered for a while.
-
-    Args:
-        cached: Names remembered; the one asked for longest ago goes first.
-        ttl_s: How long a name's addresses are used.
-        own: Names of the operator's proxies, wherever they are.
-    """
-
-    def __init__(self, allow_private: bool, cached: int, ttl_s: float, own: frozenset[str] = frozenset()) -> None:
-        self._ttl_s = ttl_s
-        self._resolver = AsyncResolver()
-        self._allow_private = allow_private
-        self._own = own
-        self._cached = cached
-        self._known: OrderedDict[tuple[str, int], tuple[float, list[ResolveResult]]] = OrderedDict()
-        self._asking: dict[tuple[str, int], asyncio.Future[list[ResolveResult]]] = {}
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """The addresses of a name.
-
-        Raises:
-            Refused: All of them are private.
-            OSError: There are none.
-        """
-        key = (host, int(family))
-        known = self._known.get(key)
-        if known is None or known[0] < time.monotonic():
-            asking = self._asking.get(key)
-            if asking is None:
-                asking = self._asking[key] = asyncio.ensure_future(self._ask(host, family))
-                asking.add_done_callback(lambda _: self._asking.pop(key, None))
-            found = await asyncio.shield(asking)
-            self._known[key] = (time.monotonic() + self._ttl_s, found)
-            while len(self._known) > self._cached:
-                self._known.popitem(last=False)
-        else:
-            found = known[1]
-        return [{**one, "port": port} for one in found]
-
-    async def _ask(self, host: str, family: socket.AddressFamily) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, 0, family)
-        if host in self._own:
-            return found
-        allowed = [one for one in found if address_refusal(one["host"], self._allow_private) is None]
-        if found and not allowed:
-            raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], self._allow_private)}")
-        return allowed
-
-    async def close(self) -> None:
-        """Release the resolver."""
-        await self._resolver.close()
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Checks, once connected and before anything is sent, that we may still ask, and whom."""
-
-    def __init__(self, may_ask: Callable[[], bool], allow_private: bool, **options: Any) -> None:
-        super().__init__(**options)
-        self._may_ask = may_ask
-        self._allow_private = allow_private
-
-    async def connect(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> Any:
-        """A connection that may be used now."""
-        connection = await super().connect(req, *args, **kwargs)
-        if not self._may_ask():
-            connection.close()
-            raise LeaseLost
-        if not self._allow_private and connection.transport is not None and req.proxy is None:
-            peer = connection.transport.get_extra_info("peername")
-            refusal = _peer_refusal(peer[0]) if peer else None
-            if refusal is not None:
-                connection.close()
-                raise Refused(refusal)
-        return connection
+        self.by_proxy = False
+        self.again_s = 0.0
 
 
 class Client:
@@ -183,19 +101,25 @@ class Client:
         self._max_body_bytes = fetch.max_body_bytes
         self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
         self._outfit = Outfit(fetch)
-        self._resolver = _GuardedResolver(
+        self._resolver = GuardedResolver(
             self._allow_private, fetch.dns_cache_hosts, fetch.dns_ttl_s, self._outfit.proxy_names
         )
-        connector = _Connector(
-            may_ask,
-            self._allow_private,
-            limit=0,
-            resolver=self._resolver,
-            use_dns_cache=False,  # the resolver remembers
-            keepalive_timeout=KEEPALIVE_S,
-            ssl=_tls(settings),
-        )
-        self._session = aiohttp.ClientSession(
+        tls = _tls(settings)
+        shared = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S, "ssl": tls}  # resolvers cache
+        connector = Connector(may_ask, self._allow_private, resolver=self._resolver, **shared)
+        self._session = self._opened(fetch, user_agent, connector)
+        self._by_socks = {
+            proxy: self._opened(
+                fetch,
+                user_agent,
+                SocksConnector(proxy, may_ask, resolver=Names() if proxy.resolves else self._resolver, **shared),
+            )
+            for proxy in self._outfit.socks
+        }
+        self._chunk_timeout_s = fetch.chunk_timeout_s
+
+    def _opened(self, fetch: Fetch, user_agent: str, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+        session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(
                 total=fetch.timeout_s,
@@ -213,17 +137,18 @@ class Client:
             max_field_size=fetch.max_header_bytes,
             max_headers=fetch.max_headers,
         )
-        self._session._retry_connection = False  # noqa: SLF001  # it would ask again at once, and politeness not know
-        self._chunk_timeout_s = fetch.chunk_timeout_s
+        session._retry_connection = False  # noqa: SLF001  # it would ask again at once, and politeness not know
+        return session
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._session.close()
+        for session in (self._session, *self._by_socks.values()):
+            await session.close()
 
     async def address(self, origin: str) -> str:
-        """An address that `scheme://name:port` will be asked at, or the name where it has none."""
+        """An address that `scheme://name:port` will be asked at, or the name where that is not known here."""
         name = urlsplit(origin).hostname or ""
-        if ":" in name or name.replace(".", "").isdigit():
+        if self._outfit.tells_names or ":" in name or name.replace(".", "").isdigit():
             return name
         try:
             found = await self._resolver.resolve(name, family=socket.AF_UNSPEC)
@@ -250,26 +175,34 @@ class Client:
         refusal = _host_refusal(url[: url.find("/", 8)], self._allow_private)
         if refusal is not None:
             return _private(refusal)
-        answer = Answer(None)
-        try:
-            async with self._session.get(sent_as(url), allow_redirects=False, **outfit.options) as response:
-                outfit.answered(response)
-                answer.http = response.status
-                headers = response.headers
-                answer.content_type = _text(headers.get("Content-Type", ""))
-                answer.retry_after = headers.get("Retry-After")
-                answer.link = _cut(headers.getall("Link", ()))
-                answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))
-                if response.status in REDIRECTS:
-                    answer.location = _escaped(headers.get("Location", ""))
-                if response.connection is not None and response.connection.protocol is not None:
-                    response.connection.protocol.read_timeout = self._chunk_timeout_s
-                await self._body(response, answer, any_type, max_bytes, outfit)
-        except (LeaseLost, asyncio.CancelledError):
-            raise
-        except Exception as error:  # noqa: BLE001  # a server can make aiohttp raise nearly anything
-            return _failure(error, answer, outfit)
-        return answer
+        while True:
+            answer = Answer(None)
+            try:
+                await self._ask(url, answer, any_type, max_bytes, outfit)
+            except (LeaseLost, asyncio.CancelledError):
+                raise
+            except Exception as error:  # noqa: BLE001  # a server can make aiohttp raise nearly anything
+                blame = outfit.blame(error)
+                if blame in ("proxy", "unknown") and outfit.goes_again():
+                    continue
+                return _failure(error, answer, outfit, blame)
+            return answer
+
+    async def _ask(self, url: str, answer: Answer, any_type: bool, max_bytes: int | None, outfit: Worn) -> None:
+        session = self._by_socks.get(outfit.proxy, self._session) if outfit.proxy is not None else self._session
+        async with session.get(sent_as(url), allow_redirects=False, **outfit.options) as response:
+            outfit.answered(response)
+            answer.http = response.status
+            headers = response.headers
+            answer.content_type = _text(headers.get("Content-Type", ""))
+            answer.retry_after = headers.get("Retry-After")
+            answer.link = _cut(headers.getall("Link", ()))
+            answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))
+            if response.status in REDIRECTS:
+                answer.location = _escaped(headers.get("Location", ""))
+            if response.connection is not None and response.connection.protocol is not None:
+                response.connection.protocol.read_timeout = self._chunk_timeout_s
+            await self._body(response, answer, any_type, max_bytes, outfit)
 
     async def _body(
         self, response: aiohttp.ClientResponse, answer: Answer, any_type: bool, max_bytes: int | None, outfit: Worn
@@ -387,18 +320,15 @@ def _host_refusal(origin: str, allow_private: bool) -> str | None:
     return literal_refusal(urlsplit(origin).hostname or "", allow_private)
 
 
-@lru_cache(4096)
-def _peer_refusal(address: str) -> str | None:
-    return address_refusal(address, allow_private=False)
-
-
-def _failure(error: Exception, answer: Answer, outfit: Worn) -> Answer:
+def _failure(error: Exception, answer: Answer, outfit: Worn, blame: Blame) -> Answer:
     """What is left of an answer."""
     refused = error if isinstance(error, Refused) else error.__cause__
     if isinstance(refused, Refused):
         return _private(str(refused))
-    if outfit.failed_by(error):
-        return Answer(None, str(error) if isinstance(error, ProxyFailed) else "proxy")
+    if blame in ("proxy", "broken_off"):
+        answer = Answer(None, str(error) if isinstance(error, ProxyFailed) else "proxy")
+        answer.by_proxy, answer.again_s = True, outfit.again_s
+        return answer
     answer.error = reason_of(error)
     if isinstance(error, aiohttp.SocketTimeoutError):
         answer.error = "first_byte_timeout" if answer.http is None else "chunk_timeout"
@@ -417,6 +347,7 @@ _HEADER_FAULTS = (("Got more than", "header_too_large"), ("Too many headers", "t
 """What aiohttp's parser says when a limit is reached, and our word for it."""
 
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (ProxyTimeoutError, "connect_timeout"),
     (aiohttp.ClientConnectorDNSError, "dns"),
     (aiohttp.ClientConnectorCertificateError, "tls_certificate"),
     (aiohttp.ClientConnectorSSLError, "tls"),

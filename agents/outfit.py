@@ -5,15 +5,17 @@ import time
 from collections import OrderedDict
 from functools import lru_cache
 from http.cookies import SimpleCookie
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
+from python_socks import ProxyTimeoutError
 from yarl import URL
 
 from crawlog.streams.domain import registrable_domain
 from crawlog.streams.outbound import (
+    TUNNELLED_NOT,
     Bandwidth,
     Bandwidths,
     Proxies,
@@ -35,6 +37,9 @@ MOST_COOKIES = 100
 
 PROXY_AUTHENTICATION = 407
 
+MOST_PROXIES = 3
+"""Proxies that one request is tried by, as long as none let it through to the site."""
+
 
 class ProxyFailed(Exception):
     """The answer came from the proxy, which did not serve."""
@@ -46,14 +51,16 @@ class Worn:
     Attributes:
         options: For aiohttp.
         paced: The buckets of its body.
+        proxy: By which it goes, if by any.
     """
 
     def __init__(self, url: str = "", paced: tuple[Bandwidth, ...] = ()) -> None:
         self.options: dict[str, Any] = {}
         self.paced = paced
         self._url = url
+        self.proxy: Proxy | None = None
         self._proxies: Proxies | None = None
-        self._proxy: Proxy | None = None
+        self._failed: set[Proxy] = set()
         self._jar: aiohttp.CookieJar | None = None
 
     def log_in(self, header: str) -> None:
@@ -68,18 +75,31 @@ class Worn:
             sent = "; ".join(f"{name}={one.coded_value}" for name, one in cookies.items())
             self.options.setdefault("headers", {})["Cookie"] = sent
 
-    def go_through(self, proxies: Proxies, host: str) -> None:
-        """Go by the host's proxy."""
+    def go_through(self, proxies: Proxies) -> bool:
+        """Go by the host's proxy, or by its next one where that did not serve; whether there is one."""
         self._proxies = proxies
-        self._proxy = proxies.pick(host, time.monotonic())
-        self.options["proxy"] = _address(self._proxy)
+        self.proxy = proxies.pick(origin_of(self._url), time.monotonic(), self._failed)
+        if self.proxy is not None and not self.proxy.is_socks:
+            self.options["proxy"] = _address(self.proxy)
+        else:
+            self.options.pop("proxy", None)
+        return self.proxy is not None
+
+    def goes_again(self) -> bool:
+        """Whether there is another proxy for a request that did not get past its own."""
+        return self._proxies is not None and len(self._failed) < MOST_PROXIES and self.go_through(self._proxies)
+
+    @property
+    def again_s(self) -> float:
+        """Seconds until a proxy is worth asking again."""
+        return self._proxies.wakes_in_s(time.monotonic()) if self._proxies is not None else 0.0
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
         """Take note of a response. Raises: ProxyFailed: it is the proxy's own."""
-        if self._proxy is not None and self._proxies is not None:
+        if self.proxy is not None and self._proxies is not None:
             if response.status == PROXY_AUTHENTICATION:
                 raise ProxyFailed("proxy_login")
-            self._proxies.worked(self._proxy)
+            self._proxies.worked(self.proxy)
         if self._jar is not None and response.cookies:
             self._keep(response)
 
@@ -95,25 +115,15 @@ class Worn:
                 mine[name] = one
         self._jar.update_cookies(mine, URL(self._url, encoded=True))
 
-    def failed(self) -> None:
-        """The proxy did not serve."""
-        if (
-            self._proxies is not None
-            and self._proxy is not None
-            and self._proxies.failed(self._proxy, time.monotonic())
-        ):
-            log.warning("proxy_rests", proxy=self._proxy.url, then="its hosts go by the others")
-
-    def failed_by(self, error: BaseException) -> bool:
-        """Whether an error is the proxy's, not the site's; it is noted."""
-        if self._proxy is None:
-            return False
-        is_proxys = isinstance(error, ProxyFailed | aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError)
-        at = getattr(error, "host", None)
-        if is_proxys or (isinstance(error, aiohttp.ClientConnectorError) and at == urlsplit(self._proxy.url).hostname):
-            self.failed()
-            return True
-        return False
+    def blame(self, error: BaseException) -> "Blame":
+        """Whose fault an error is; a proxy's is noted."""
+        blame = _blame(self.proxy, urlsplit(self._url).scheme, error)
+        if blame == "site" or self.proxy is None or self._proxies is None:
+            return blame
+        self._failed.add(self.proxy)
+        if self._proxies.failed(self.proxy, time.monotonic()):
+            log.warning("proxy_rests", proxy=self.proxy.url, then="its hosts go by the others")
+        return blame
 
     async def pace(self, size_bytes: int) -> None:
         """Wait after reading so much."""
@@ -121,6 +131,32 @@ class Worn:
         wait_s = max(bucket.wait_s(size_bytes, now) for bucket in self.paced)
         if wait_s > 0:
             await asyncio.sleep(wait_s)
+
+
+Blame = Literal["site", "proxy", "unknown", "broken_off"]
+"""Who is at fault: `unknown` is a silence of the one or the other, nothing was sent yet; `broken_off` is the proxy,
+after the request was sent to it, so that the site may have been asked."""
+
+
+def _blame(proxy: Proxy | None, scheme: str, error: BaseException) -> Blame:
+    if proxy is None:
+        return "site"
+    if isinstance(error, ProxyFailed):
+        return "proxy"
+    if proxy.is_socks:
+        return "unknown" if isinstance(error, ProxyTimeoutError) else "site"
+    return _blame_http(urlsplit(proxy.url).hostname, scheme, error)
+
+
+def _blame_http(proxy: str | None, scheme: str, error: BaseException) -> Blame:
+    if isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ConnectionTimeoutError):
+        return "proxy"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return "site" if error.status in TUNNELLED_NOT else "proxy"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return "proxy" if error.host == proxy else "site"
+    is_cut_off = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+    return "broken_off" if is_cut_off and scheme == "http" else "site"
 
 
 @lru_cache(1024)
@@ -140,6 +176,8 @@ class Outfit:
     Attributes:
         headers: Sent to every host.
         proxy_names: Hosts of the proxies, which may be anywhere: the operator named them.
+        socks: The proxies that speak SOCKS.
+        tells_names: Whether a proxy resolves names, so that they are not resolved here.
         is_any: Whether a request differs from another by its host or job at all.
     """
 
@@ -149,6 +187,8 @@ class Outfit:
         pool = [read_proxy(text) for text in settings.proxies]
         self._proxies = Proxies(pool)
         self.proxy_names = frozenset(urlsplit(proxy.url).hostname or "" for proxy in pool)
+        self.socks = tuple(dict.fromkeys(proxy for proxy in pool if proxy.is_socks))
+        self.tells_names = any(proxy.resolves for proxy in pool)
         self._jars: OrderedDict[tuple[str, str], aiohttp.CookieJar] | None = OrderedDict() if settings.cookies else None
         self._all = Bandwidth(settings.max_bytes_per_s) if settings.max_bytes_per_s else None
         self._each = Bandwidths(settings.max_host_bytes_per_s) if settings.max_host_bytes_per_s else None
@@ -168,7 +208,7 @@ class Outfit:
         if self._jars is not None and job:
             worn.take_jar(self._jar(job, registrable_domain(urlsplit(url).hostname or "")))
         if self._proxies:
-            worn.go_through(self._proxies, origin)
+            worn.go_through(self._proxies)
         return worn
 
     def _jar(self, job: str, domain: str) -> aiohttp.CookieJar:

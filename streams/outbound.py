@@ -8,7 +8,7 @@ public suffix reaches another domain. A proxy's password goes to that proxy only
 import base64
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -26,6 +26,12 @@ FAILURES = 3
 REST_S = 30.0
 MOST_REST_S = 600.0
 """How long it rests at first, doubled each time, and at most, seconds."""
+
+REACHED_NOT = frozenset({3, 4, 5, 6, 8, 91})
+"""Replies of a SOCKS proxy that speak of the host and not of itself (RFC 1928 6; 91 is all that SOCKS 4 can say)."""
+
+TUNNELLED_NOT = frozenset({502, 503, 504})
+"""The same of an HTTP proxy that was asked for a tunnel."""
 
 _header = re.compile(
     r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e\xa0-\xff](?:[\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?"
@@ -54,11 +60,14 @@ class Login(NamedTuple):
     header: str
 
 
+_PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 1080, "socks5h": 1080}
+
+
 def origin_of(url: str) -> str:
-    """`scheme://host:port` of an http(s) URL, in lower case, the port always written."""
+    """`scheme://host:port` of a URL, in lower case, the port always written."""
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
-    port = parts.port or (443 if scheme == "https" else 80)
+    port = parts.port or _PORTS.get(scheme, 80)
     name = (parts.hostname or "").lower()
     return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
 
@@ -90,19 +99,29 @@ class Proxy(NamedTuple):
     user: str = ""
     password: str = ""
 
+    @property
+    def is_socks(self) -> bool:
+        """Whether it speaks SOCKS and not HTTP."""
+        return self.url.startswith("socks")
+
+    @property
+    def resolves(self) -> bool:
+        """Whether it is told names, not addresses: all but `socks5` and `socks4`, as curl has it."""
+        return not self.url.startswith(("socks5:", "socks4:"))
+
 
 def read_proxy(url: str) -> Proxy:
-    """The proxy in `http[s]://[USER:PASSWORD@]HOST[:PORT]`.
+    """The proxy in `SCHEME://[USER:PASSWORD@]HOST[:PORT]`.
 
     Raises: ValueError: it is none; the message does not repeat it.
     """
-    shape = "a proxy is http://[USER:PASSWORD@]HOST[:PORT], or https://…"
+    shape = f"a proxy is http://[USER:PASSWORD@]HOST[:PORT], or with one of {', '.join(_PORTS)}"
     try:
         parts = urlsplit(url.strip())
         origin = origin_of(url.strip())
     except ValueError:
         raise ValueError(shape) from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+    if parts.scheme not in _PORTS or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise ValueError(shape)
     return Proxy(origin, unquote(parts.username or ""), unquote(parts.password or ""))
 
@@ -122,12 +141,21 @@ class Proxies:
     def __bool__(self) -> bool:
         return bool(self._pool)
 
-    def pick(self, host: str, now: float) -> Proxy:
-        """The proxy of a host, by rendezvous hashing over those that do not rest."""
-        awake = [proxy for proxy in self._pool if self._rests_until[proxy] <= now]
+    def pick(self, host: str, now: float, but: Collection[Proxy] = ()) -> Proxy | None:
+        """The proxy of a host, by rendezvous hashing over those that do not rest.
+
+        Args:
+            but: Those that just did not serve; None is left when that is all of them.
+        """
+        pool = [proxy for proxy in self._pool if proxy not in but] if but else self._pool
+        awake = [proxy for proxy in pool if self._rests_until[proxy] <= now]
         if not awake:
-            return min(self._pool, key=self._rests_until.__getitem__)
+            return min(pool, key=self._rests_until.__getitem__, default=None)
         return max(awake, key=lambda proxy: xxhash.xxh3_64_intdigest(f"{host} {proxy.url}".encode()))
+
+    def wakes_in_s(self, now: float) -> float:
+        """Seconds until one of them may be asked without need; 0 where one does not rest."""
+        return max(min(self._rests_until.values()) - now, 0.0)
 
     def worked(self, proxy: Proxy) -> None:
         """It passed an answer on."""

@@ -148,8 +148,9 @@ class Fetch(Section):
     cookies: bool = False
     """Whether cookies are kept and sent: by job and registrable domain, in memory, lost when the worker ends."""
     proxies: Annotated[tuple[str, ...], Field(repr=False)] = ()
-    """HTTP proxies, `http[s]://[USER:PASSWORD@]HOST[:PORT]`; a host keeps its proxy while that works, and no request
-    leaves without one. A proxy resolves names itself: the guard then judges URLs, not the addresses behind them."""
+    """Proxies, `SCHEME://[USER:PASSWORD@]HOST[:PORT]`, of HTTP (`http`, `https`) or SOCKS (`socks5h`, `socks5`,
+    `socks4a`, `socks4`). A host keeps its proxy while that works; no request leaves without one. All but `socks5` and
+    `socks4` resolve names themselves: the guard then judges URLs, not the addresses behind their names."""
     max_bytes_per_s: Annotated[int, Field(ge=0)] = 0
     """Bodies read by one worker, bytes a second as they arrive; 0 for no limit."""
     max_host_bytes_per_s: Annotated[int, Field(ge=0)] = 0

@@ -5,6 +5,7 @@ import http.server
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from crawlog.agents.http import Client
@@ -41,8 +42,8 @@ class Site:
 
 
 @asynccontextmanager
-async def sites(*each: Site, **fetch: Any) -> AsyncIterator[Client]:
-    """Servers, and a client that may reach them."""
+async def sites(*each: Site, private: bool = True, ca_file: Path | None = None, **fetch: Any) -> AsyncIterator[Client]:
+    """Servers, and a client that may reach them; settings of `fetch` by name."""
     servers = [await asyncio.start_server(site.serve, site.address, 0) for site in each]
     for site, server in zip(each, servers, strict=True):
         site.origin = f"http://{site.address}:{server.sockets[0].getsockname()[1]}"
@@ -51,7 +52,7 @@ async def sites(*each: Site, **fetch: Any) -> AsyncIterator[Client]:
     settings = base.model_copy(
         update={
             "fetch": base.fetch.model_copy(update=chosen),
-            "network": base.network.model_copy(update={"allow_private": True}),
+            "network": base.network.model_copy(update={"allow_private": private, "ca_file": ca_file}),
         }
     )
     client = Client(settings, "tester", lambda: True)

@@ -30,6 +30,27 @@ async def test_a_url_becomes_a_page_and_then_a_done(tmp_path: Path, monkeypatch:
         assert [(done.status, done.page) for done in world.log.dones] == [("fetched", (0, 0))]
 
 
+async def test_a_proxy_that_fails_is_no_failure_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL waits for the proxy; the host does not rest, and its other URLs are asked for."""
+    async with running(tmp_path, monkeypatch, fetch__retry_delay_s=0.01, fetch__attempts=2) as world:
+        get = world.web.get
+
+        async def without_proxy(url: str, **more: Any) -> Answer:
+            answer = await get(url, **more)
+            if url.endswith("/x") and world.web.times(url) == 1:
+                answer = Answer(None, "proxy")
+                answer.by_proxy, answer.again_s = True, 0.3
+            return answer
+
+        monkeypatch.setattr(world.web, "get", without_proxy)
+        world.find("http://a.com/x", "http://a.com/y")
+        await world.until(lambda: world.became().get("http://a.com/x", ("",))[0] == "fetched")
+    first, *others = world.log.dones
+    assert (first.url, first.reason, first.host_wait_s) == ("http://a.com/x", "proxy", 0.0)
+    assert first.delay_s >= 0.3
+    assert [done.url for done in others] == ["http://a.com/y", "http://a.com/x"]
+
+
 async def test_an_answer_that_cannot_be_recorded_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And holds no place for ever: the crawl would never end."""
     async with running(tmp_path, monkeypatch) as world:

@@ -9,7 +9,7 @@ import pytest
 from cluster import needs_site
 
 from bench import hostile, hostile_site
-from crawlog.agents.http import _GuardedResolver
+from crawlog.agents.connections import GuardedResolver
 
 ADVISORIES = {
     "GHSA-7j7m-v7m3-jqm7": ("a gzip bomb",),
@@ -53,7 +53,7 @@ async def test_no_advisory_blocks_the_loop(advisory: str, port: int) -> None:
 
 async def test_the_dns_cache_is_bounded() -> None:
     """GHSA-hcc4-c3v8-rx92: a hundred thousand names later, the newest thousand are known."""
-    resolver = _GuardedResolver(allow_private=False, cached=1000, ttl_s=60.0)
+    resolver = GuardedResolver(allow_private=False, cached=1000, ttl_s=60.0)
     await resolver.close()
 
     class Answers:

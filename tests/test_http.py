@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from crawlog.agents.http import DRAINED_BYTES, Answer, Client, LeaseLost
+from crawlog.agents.connections import LeaseLost
+from crawlog.agents.http import DRAINED_BYTES, Answer, Client
 from crawlog.streams.settings import Settings
 
 LIMIT = 10_000

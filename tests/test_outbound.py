@@ -1,6 +1,14 @@
 """What a request carries and by which way it leaves: a secret reaches the one place it was given for."""
 
+import asyncio
+import ssl
+import subprocess
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
 import pytest
+from aiohttp.resolver import AsyncResolver
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -19,6 +27,65 @@ from crawlog.streams.outbound import (
 )
 from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Sources, origins, resolve
+
+
+class Socks(Site):
+    """A SOCKS proxy, of versions 4, 4a and 5 (RFC 1928, 1929), before one site; every name leads there.
+
+    Args:
+        user: `NAME:PASSWORD` that it wants.
+        reply: What it answers instead of serving.
+    """
+
+    def __init__(self, site: Site, user: str = "", reply: int | None = None) -> None:
+        super().__init__()
+        self.site, self.user, self.reply = site, user, reply
+        self.wanted: list[tuple[str, int]] = []
+
+    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One connection."""
+        try:
+            if (await from_client.readexactly(1)) == b"\x05":
+                is_let_in = await self._five(from_client, to_client)
+            else:
+                is_let_in = await self._four(from_client, to_client)
+        except asyncio.IncompleteReadError:
+            is_let_in = False
+        if is_let_in:
+            await self.site.serve(from_client, to_client)
+        to_client.close()
+
+    async def _five(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
+        methods = await from_client.readexactly((await from_client.readexactly(1))[0])
+        if (b"\x02" if self.user else b"\x00") not in methods:
+            to_client.write(b"\x05\xff")
+            return False
+        to_client.write(b"\x05\x02" if self.user else b"\x05\x00")
+        if self.user:
+            await from_client.readexactly(1)
+            said = [(await from_client.readexactly((await from_client.readexactly(1))[0])).decode() for _ in "ab"]
+            to_client.write(b"\x01\x00" if ":".join(said) == self.user else b"\x01\x01")
+            if ":".join(said) != self.user:
+                return False
+        kind = (await from_client.readexactly(4))[3]
+        if kind == 3:
+            name = (await from_client.readexactly((await from_client.readexactly(1))[0])).decode()
+        else:
+            name = str(ip_address(await from_client.readexactly(4 if kind == 1 else 16)))
+        self.wanted.append((name, int.from_bytes(await from_client.readexactly(2), "big")))
+        to_client.write(bytes((5, self.reply or 0, 0, 1, 127, 0, 0, 1, 0, 80)))
+        return not self.reply
+
+    async def _four(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
+        await from_client.readexactly(1)
+        port, address = await from_client.readexactly(2), await from_client.readexactly(4)
+        await from_client.readuntil(b"\0")
+        name = str(ip_address(address))
+        if address[:3] == b"\0\0\0":
+            name = (await from_client.readuntil(b"\0"))[:-1].decode()
+        self.wanted.append((name, int.from_bytes(port, "big")))
+        to_client.write(bytes((0, self.reply or 0x5A, 0, 0, 0, 0, 0, 0)))
+        return not self.reply
 
 
 async def test_a_login_is_sent_to_its_origin_and_to_no_other_port_or_robots_txt_elsewhere() -> None:
@@ -81,17 +148,168 @@ async def test_a_proxy_gets_the_whole_url_and_its_own_password_only() -> None:
     assert all(request.startswith("GET http://host-") for request in one.requests + two.requests)
 
 
-async def test_a_dead_proxy_is_named_and_its_hosts_go_by_the_others() -> None:
-    """No request leaves without a proxy."""
+async def test_a_dead_proxys_hosts_go_by_the_others_at_once() -> None:
+    """It let nothing through, so no host was asked twice; no request leaves without a proxy."""
     alive = Site()
 
     def pool(each: tuple[Site, ...]) -> tuple[str, ...]:
-        return each[0].origin, "http://127.0.0.1:1"
+        return each[0].origin, "http://127.0.0.1:1", "socks5h://127.0.0.1:1"
 
     async with sites(alive, proxies=pool) as client:
         errors = [(await client.get(f"http://host-{number}.test/")).error for number in range(40)]
-    assert set(errors) == {"", "proxy"}
-    assert errors.count("proxy") == FAILURES
+    assert set(errors) == {""}
+    assert len(alive.requests) == 40
+
+
+async def test_where_no_proxy_serves_the_answer_says_so_and_when_to_come_again() -> None:
+    """After `FAILURES` failures the only one rests."""
+    async with sites(proxies=("http://127.0.0.1:1",)) as client:
+        answers = [await client.get(f"http://host-{number}.test/") for number in range(FAILURES)]
+    assert {(answer.error, answer.by_proxy) for answer in answers} == {("proxy", True)}
+    assert [answer.again_s > 0 for answer in answers] == [False] * (FAILURES - 1) + [True]
+
+
+async def test_a_proxy_that_dies_while_it_serves_is_not_the_hosts_failure() -> None:
+    """And is not asked again at once, for the site may have been asked."""
+    cut = Site()
+    cut.answer = b""
+
+    async def hang_up(from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        cut.requests.append((await from_client.readuntil(b"\r\n\r\n")).decode())
+        to_client.close()
+
+    cut.serve = hang_up  # type: ignore[method-assign]  # another server
+    async with sites(cut, proxies=lambda each: (each[0].origin, "http://127.0.0.1:1")) as client:
+        while not cut.requests:
+            answer = await client.get("http://host.test/")
+    assert (answer.error, answer.by_proxy, len(cut.requests)) == ("proxy", True, 1)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "url", "wanted"),
+    [
+        ("socks5h", "http://name.test/page", ("name.test", 80)),
+        ("socks5", "http://127.0.0.1:8081/page", ("127.0.0.1", 8081)),
+        ("socks5", "http://[::1]:8081/page", ("::1", 8081)),
+        ("socks4a", "http://name.test/page", ("name.test", 80)),
+        ("socks4", "http://localhost:8081/page", ("127.0.0.1", 8081)),
+    ],
+)
+async def test_a_socks_proxy_is_told_a_name_or_an_address_as_its_scheme_says(
+    scheme: str, url: str, wanted: tuple[str, int]
+) -> None:
+    """The h and the a let the proxy resolve. The site sees a request as if there were no proxy."""
+    site = Site()
+    proxy = Socks(site)
+    async with sites(proxy, proxies=lambda each: (each[0].origin.replace("http", scheme),)) as client:
+        answers = [await client.get(url) for _ in range(2)]
+    assert [(answer.http, answer.error) for answer in answers] == [(200, "")] * 2
+    assert proxy.wanted == [wanted], "the connection is kept"
+    assert [request.partition("\r\n")[0] for request in site.requests] == ["GET /page HTTP/1.1"] * 2
+
+
+async def test_tls_goes_through_a_socks_proxy_to_the_site(tmp_path: Path) -> None:
+    """The proxy sees a name and ciphertext; the name is what the certificate must be for."""
+    _certify(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    site = Site()
+    secure = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=context)
+    port = secure.sockets[0].getsockname()[1]
+
+    class Tunnel(Socks):
+        async def _five(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
+            if await super()._five(from_client, to_client):
+                from_site, to_site = await asyncio.open_connection("127.0.0.1", port)
+                await asyncio.gather(_pump(from_client, to_site), _pump(from_site, to_client))
+            return False
+
+    proxy = Tunnel(site)
+    pool: dict[str, Any] = {"proxies": lambda each: (each[0].origin.replace("http", "socks5h"),)}
+    async with sites(proxy, ca_file=tmp_path / "cert.pem", **pool) as client:
+        answers = [await client.get(f"https://{name}/") for name in ("name.test", "other.test")]
+    secure.close()
+    assert [(answer.http, answer.error) for answer in answers] == [(200, ""), (None, "tls_certificate")]
+    assert proxy.wanted == [("name.test", 443), ("other.test", 443)]
+
+
+def _certify(folder: Path) -> None:
+    """key.pem, and cert.pem for name.test."""
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=name.test"]
+    made += ["-addext", "subjectAltName=DNS:name.test", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+
+
+async def _pump(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    while data := await source.read(65536):
+        to.write(data)
+    to.close()
+
+
+@pytest.mark.parametrize(("said", "error"), [("ann:p@ss", ""), ("ann:wrong", "proxy"), ("", "proxy")])
+async def test_a_socks_proxys_user_is_sent_to_it_alone(said: str, error: str) -> None:
+    """RFC 1929; without its user the proxy does not serve, and that is no failure of the host."""
+    site = Site()
+    proxy = Socks(site, user="ann:p@ss")
+    user = said.replace("p@ss", "p%40ss") + "@" if said else ""
+    async with sites(proxy, proxies=lambda each: (each[0].origin.replace("http://", f"socks5h://{user}"),)) as client:
+        answer = await client.get("http://host.test/")
+    assert (answer.error, answer.by_proxy) == (error, bool(error))
+    assert "ann" not in str(site.requests)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "reply", "error", "by_proxy"),
+    [
+        ("socks5h", 1, "proxy", True),
+        ("socks5h", 2, "proxy", True),
+        ("socks5h", 4, "connect", False),
+        ("socks5h", 5, "connect", False),
+        ("socks4a", 91, "connect", False),
+        ("socks4a", 93, "proxy", True),
+    ],
+)
+async def test_what_a_socks_proxy_cannot_reach_is_the_sites_failure(
+    scheme: str, reply: int, error: str, by_proxy: bool
+) -> None:
+    """RFC 1928 6: host unreachable, connection refused; all else is the proxy's own."""
+    proxy = Socks(Site(), reply=reply)
+    async with sites(proxy, proxies=lambda each: (each[0].origin.replace("http", scheme),)) as client:
+        answer = await client.get("http://host.test/")
+    assert (answer.error, answer.by_proxy) == (error, by_proxy)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "url", "reason"),
+    [
+        ("socks5h", "http://10.0.0.7/", "private address 10.0.0.7"),
+        ("socks5h", "http://0x7f.1/", "private address 127.0.0.1"),
+        ("socks5", "http://169.254.169.254/", "metadata address 169.254.169.254"),
+        ("socks5", "http://private.test/", "private address 10.1.2.3"),
+        ("socks4", "http://private.test/", "private address 10.1.2.3"),
+    ],
+)
+async def test_a_socks_proxy_is_no_way_round_the_guard(
+    scheme: str, url: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Literal addresses always; what names resolve to, wherever it is resolved here."""
+
+    async def resolve(_self: object, host: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
+        return [{"hostname": host, "host": "10.1.2.3", "port": port, "family": family, "proto": 0, "flags": 0}]
+
+    monkeypatch.setattr(AsyncResolver, "resolve", resolve)
+    proxy = Socks(Site())
+    async with sites(proxy, proxies=lambda each: (each[0].origin.replace("http", scheme),), private=False) as client:
+        answer = await client.get(url)
+    assert answer.private
+    assert reason in answer.error
+    assert proxy.wanted == []
+
+
+async def test_a_name_that_a_proxy_resolves_is_not_asked_for_here() -> None:
+    """Also not for `politeness.per_ip`: who crawls through Tor does not want his resolver to know."""
+    async with sites(proxies=("socks5h://127.0.0.1:1",)) as client:
+        assert await client.address("http://localhost:80") == "localhost"
 
 
 async def test_a_proxy_that_wants_a_login_is_no_answer_of_the_site() -> None:
@@ -184,6 +402,7 @@ def test_a_header_is_one_line_and_none_that_has_a_setting(text: str, expected: t
 @pytest.mark.parametrize(
     ("url", "origin"),
     [
+        ("socks5h://p.test", "socks5h://p.test:1080"),
         ("https://Example.COM", "https://example.com:443"),
         ("http://a.test/path", "http://a.test:80"),
         ("http://[::1]:8080/", "http://[::1]:8080"),

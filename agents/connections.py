@@ -1,0 +1,166 @@
+"""How a connection comes about: names resolved behind the guard, SOCKS proxies, and the last look before it is used."""
+
+import asyncio
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.resolver import AsyncResolver
+from python_socks import ProxyConnectionError, ProxyError, ProxyType
+from python_socks.async_.asyncio import Proxy as SocksProxy
+
+from crawlog.streams.egress import address_refusal
+from crawlog.streams.outbound import REACHED_NOT, Proxy
+
+from .outfit import ProxyFailed
+
+
+class Refused(Exception):
+    """The egress guard's answer."""
+
+
+class LeaseLost(Exception):
+    """The worker may no longer ask: somebody else may own the domain."""
+
+
+class GuardedResolver(AbstractResolver):
+    """Names to addresses that may be connected to, remembered for a while.
+
+    Args:
+        cached: Names remembered; the one asked for longest ago goes first.
+        ttl_s: How long a name's addresses are used.
+        own: Names of the operator's proxies, wherever they are.
+    """
+
+    def __init__(self, allow_private: bool, cached: int, ttl_s: float, own: frozenset[str] = frozenset()) -> None:
+        self._ttl_s = ttl_s
+        self._resolver = AsyncResolver()
+        self._allow_private = allow_private
+        self._own = own
+        self._cached = cached
+        self._known: OrderedDict[tuple[str, int], tuple[float, list[ResolveResult]]] = OrderedDict()
+        self._asking: dict[tuple[str, int], asyncio.Future[list[ResolveResult]]] = {}
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a name.
+
+        Raises:
+            Refused: All of them are private.
+            OSError: There are none.
+        """
+        key = (host, int(family))
+        known = self._known.get(key)
+        if known is None or known[0] < time.monotonic():
+            asking = self._asking.get(key)
+            if asking is None:
+                asking = self._asking[key] = asyncio.ensure_future(self._ask(host, family))
+                asking.add_done_callback(lambda _: self._asking.pop(key, None))
+            found = await asyncio.shield(asking)
+            self._known[key] = (time.monotonic() + self._ttl_s, found)
+            while len(self._known) > self._cached:
+                self._known.popitem(last=False)
+        else:
+            found = known[1]
+        return [{**one, "port": port} for one in found]
+
+    async def _ask(self, host: str, family: socket.AddressFamily) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, 0, family)
+        if host in self._own:
+            return found
+        allowed = [one for one in found if address_refusal(one["host"], self._allow_private) is None]
+        if found and not allowed:
+            raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], self._allow_private)}")
+        return allowed
+
+    async def close(self) -> None:
+        """Release the resolver."""
+        await self._resolver.close()
+
+
+class Connector(aiohttp.TCPConnector):
+    """Checks, once connected and before anything is sent, that we may still ask, and whom."""
+
+    def __init__(self, may_ask: Callable[[], bool], allow_private: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self._may_ask = may_ask
+        self._allow_private = allow_private
+
+    async def connect(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> Any:
+        """A connection that may be used now."""
+        connection = await super().connect(req, *args, **kwargs)
+        if not self._may_ask():
+            connection.close()
+            raise LeaseLost
+        if not self._allow_private and connection.transport is not None and req.proxy is None:
+            peer = connection.transport.get_extra_info("peername")
+            refusal = _peer_refusal(peer[0]) if peer else None
+            if refusal is not None:
+                connection.close()
+                raise Refused(refusal)
+        return connection
+
+
+class Names(AbstractResolver):
+    """Leaves names to the proxy."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The name itself."""
+        return [{"hostname": host, "host": host, "port": port, "family": family, "proto": 0, "flags": 0}]
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class SocksConnector(Connector):
+    """Connects by way of a SOCKS proxy, to the address that the guarded resolver found, or to the name."""
+
+    def __init__(self, proxy: Proxy, may_ask: Callable[[], bool], **options: Any) -> None:
+        kind = ProxyType.SOCKS5 if proxy.url.startswith("socks5") else ProxyType.SOCKS4
+        family = socket.AF_UNSPEC if kind is ProxyType.SOCKS5 else socket.AF_INET  # SOCKS 4 knows no other
+        super().__init__(may_ask, allow_private=True, family=family, **options)  # the peer is the proxy
+        parts = urlsplit(proxy.url)
+        user = (proxy.user or None, proxy.password or None)
+        self._proxy = SocksProxy(kind, parts.hostname or "", parts.port or 0, *user, rdns=True)
+
+    async def _wrap_create_connection(
+        self,
+        *args: Any,
+        addr_infos: list[Any],
+        req: aiohttp.ClientRequest,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's signature
+        client_error: type[Exception] = aiohttp.ClientConnectorError,
+        **kwargs: Any,
+    ) -> tuple[asyncio.Transport, ResponseHandler]:
+        """As aiohttp's own, but for the socket."""
+        host, port = addr_infos[0][4][:2]
+        try:
+            connected = await self._proxy.connect(host, port, timeout=timeout.sock_connect)
+        except ProxyConnectionError:
+            raise ProxyFailed("proxy") from None
+        except ProxyError as error:
+            if error.error_code not in REACHED_NOT:
+                raise ProxyFailed("proxy") from None
+            raise client_error(req.connection_key, OSError(0, str(error))) from None
+        try:
+            return await self._wrap_existing_connection(
+                *args, req=req, timeout=timeout, client_error=client_error, sock=connected, **kwargs
+            )
+        except BaseException:
+            connected.close()
+            raise
+
+
+@lru_cache(4096)
+def _peer_refusal(address: str) -> str | None:
+    return address_refusal(address, allow_private=False)
