@@ -25,8 +25,10 @@ from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.frontier import Host, RobotsTask, Task
 from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
+from crawlog.streams.rendering import Rendering, emptiness
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.robots import MAX_TTL_S, RobotsRules
+from crawlog.streams.sniff import HTML, XHTML, essence
 from crawlog.streams.suspects import Suspects
 
 from . import frontier
@@ -34,6 +36,8 @@ from .connections import LeaseLost
 from .frontier import Stage
 from .http import REDIRECTS, Answer, Client
 from .pages import LOOK_S, PagesLog
+from .render import Renderer
+from .resources import Resources
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
 from .standby import Standby
@@ -172,6 +176,8 @@ class Fetcher:
         self._at_address: Counter[str] = Counter()
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._turns = Turns()
+        self._renderer: Renderer | None = None
+        self._renderings: dict[str, tuple[u.RenderRules, Rendering]] = {}
         self.suspects = Suspects(
             settings.run.data / "suspects" / stage.app.worker_name, slots=settings.fetch.concurrency
         )
@@ -192,6 +198,8 @@ class Fetcher:
                 await self._rest(has_more=not self._dispatch())
         finally:
             self.suspects.close()
+            if self._renderer is not None:
+                await self._renderer.close()
             await self.client.close()
 
     def _dispatch(self) -> bool:
@@ -308,6 +316,8 @@ class Fetcher:
             return
         try:
             answer = await self._noted(url, partial(self._ask, url, host, task.job.name, any_type=task.row.sitemap))
+            if answer is not None:
+                await self._render(task, answer)
         except BaseException as error:
             self.frontier.finished(host)
             self.frontier.back(task)
@@ -376,6 +386,32 @@ class Fetcher:
             if not self._at_address[address]:
                 del self._at_address[address]
 
+    async def _render(self, task: Task, answer: Answer) -> None:
+        """Have a browser make the body, where the job wants that for this URL."""
+        rules, job = task.job.spec.render, task.job.name
+        if rules.mode == "off" and not rules.include:
+            return
+        known = self._renderings.get(job)
+        if known is None or known[0] != rules:
+            known = self._renderings[job] = rules, Rendering(rules)
+        if not _is_page(task, answer):
+            return
+        url = task.row.url
+        why: str = known[1].verdict(url)
+        if why == "auto":
+            why = emptiness(answer.body, answer.content_type)
+        if why:
+            await self._browser().render(url, answer, job, why)
+
+    def _browser(self) -> Renderer:
+        if self._renderer is None:
+            assert self.client is not None
+            places = self.stage.states.places
+            assert places is not None
+            resources = Resources(self.settings, self.client, self.frontier, places.of, self._host_rules, self._rest_of)
+            self._renderer = Renderer(self.settings, resources)
+        return self._renderer
+
     def _answered(self, task: Task, answer: Answer) -> None:
         now = time.time()
         host = task.host
@@ -409,7 +445,7 @@ class Fetcher:
         """Write the page, then its done once the log has it."""
         row = task.row
         body = answer.body if answer.kept else b""
-        redirect = answer.http in REDIRECTS and bool(answer.location)
+        redirect = bool(answer.location)
         meta = pg.PageMeta(
             row.url,
             task.job.name,
@@ -429,6 +465,8 @@ class Fetcher:
             link=answer.link,
             x_robots=answer.x_robots,
             kind="sitemap" if row.sitemap else "page",
+            rendered=answer.rendered,
+            render_error=answer.render_error,
         )
         status: u.Status = "redirected" if redirect else "failed" if answer.http is None else "fetched"
         result = self._result(task, status, reason=answer.error, answer=answer, host_wait_s=rest_s)
@@ -576,6 +614,13 @@ class Fetcher:
         wish = host.rules.crawl_delay_s(self.settings.robots.token)
         politeness = self.settings.politeness
         host.delay_s = crawl_delay_s(politeness.delay_s, wish, politeness.max_delay_s)
+
+
+def _is_page(task: Task, answer: Answer) -> bool:
+    """Whether an answer is a page that a browser would show."""
+    if task.row.sitemap or answer.error or not answer.body or answer.http is None or not 200 <= answer.http < 300:
+        return False
+    return (answer.sniffed or essence(answer.content_type)) in ("", HTML, XHTML)
 
 
 def _whole_lines(robots: bytes) -> bytes:

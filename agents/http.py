@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -51,6 +51,7 @@ class Answer:
         private: The guard refused the address: never tried again.
         by_proxy: A proxy did not serve, which says nothing of the host.
         again_s: Seconds before which another attempt would meet the same.
+        rendered, render_error: As in a page's metadata.
     """
 
     __slots__ = (
@@ -64,6 +65,8 @@ class Answer:
         "link",
         "location",
         "private",
+        "render_error",
+        "rendered",
         "retry_after",
         "sniffed",
         "took_s",
@@ -85,6 +88,8 @@ class Answer:
         self.private = False
         self.by_proxy = False
         self.again_s = 0.0
+        self.rendered = ""
+        self.render_error = ""
 
 
 class Client:
@@ -156,18 +161,30 @@ class Client:
             return name
         return found[0]["host"] if found else name
 
-    async def get(self, url: str, *, any_type: bool = False, max_bytes: int | None = None, job: str = "") -> Answer:
+    async def get(
+        self,
+        url: str,
+        *,
+        any_type: bool = False,
+        max_bytes: int | None = None,
+        job: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
         """Ask for a URL; every failure is an answer.
 
         Args:
             any_type: Keep the body whatever its type (robots.txt).
             max_bytes: Keep so many bytes and drop the rest; None for `fetch.max_body_bytes`, above which none is kept.
             job: Whose cookies are sent; without one there are none.
+            headers: Further ones, of this request; what is sent to every host and logins are stronger.
 
         Raises: LeaseLost: nothing was sent.
         """
         started = time.monotonic()
-        answer = await self._get(url, any_type, max_bytes, self._outfit.of(url, job) if self._outfit.is_any else BARE)
+        outfit = self._outfit.of(url, job) if self._outfit.is_any or headers else BARE
+        if headers:
+            outfit.options["headers"] = {**headers, **self._outfit.headers, **outfit.options.get("headers", {})}
+        answer = await self._get(url, any_type, max_bytes, outfit)
         answer.took_s = time.monotonic() - started
         return answer
 

@@ -213,6 +213,10 @@ class Inquiry:
             what = f"page without a body: {meta.error}"
         elif meta.content_type:
             what += f", {meta.content_type}" + ("" if meta.kept else ", body not kept")
+        if meta.rendered:
+            what += f", rendered ({meta.rendered})"
+        if meta.render_error:
+            what += f", the browser: {meta.render_error}"
         if self._at is None and not self._is_parsed(partition, offset):
             what += "; not parsed yet, or not committed"
         detail = {"bytes": len(body), "meta": msgspec.to_builtins(meta)}

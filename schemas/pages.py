@@ -22,13 +22,16 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         depth, hops, seed: As in the found that queued it; `seed` is true for a seed and what a seed redirects to.
         http: Status code, None when there was no response.
         error: Why there was no response, else empty.
-        location: Where a redirect points, as sent, joined with `url` by the reader; empty otherwise.
+        location: Where a redirect points, as sent, joined with `url` by the reader; empty otherwise. A page that was
+            rendered and went elsewhere by itself is a redirect too, whatever its status code.
         content_type: The header, as sent.
         fetched_at: UTC epoch seconds when the response was complete.
         took_s: Seconds from the request to then.
         sniffed: The type that the body shows where the header has none or another one; empty otherwise.
         link, x_robots: The response's Link and X-Robots-Tag headers, one value each, cut to what is useful.
         kind: A sitemap gives links and no row; `robots` holds the Sitemap lines of a robots.txt, one a line.
+        rendered: Why the body is what a browser made of the page: `rule`, `always`, or what was empty; else empty.
+        render_error: Why a browser's work on the page ended early, or came to nothing; `rendered` tells which.
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
     """
 
@@ -50,6 +53,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     link: tuple[str, ...] = ()
     x_robots: tuple[str, ...] = ()
     kind: Literal["page", "sitemap", "robots"] = "page"
+    rendered: str = ""
+    render_error: str = ""
 
 
 _decoder = msgspec.json.Decoder(PageMeta)

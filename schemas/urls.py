@@ -157,6 +157,20 @@ class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
     duplicates: Literal["follow", "skip_exact", "skip_near"] = "follow"
 
 
+class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Which pages a browser runs the scripts of.
+
+    Attributes:
+        mode: None, those whose HTML is empty without them, or all.
+        include: Regular expressions (RE2); a URL that matches one is rendered whatever the mode.
+        exclude: Regular expressions (RE2); a URL that matches one never is.
+    """
+
+    mode: Literal["off", "auto", "always"] = "off"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
 class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     """Every value the fold uses for a job, resolved: the fold reads no worker's settings.
 
@@ -179,6 +193,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         sitemaps: Whether sitemaps that a robots.txt names are followed.
         max_sitemap_urls, max_sitemap_bytes: What is taken of one sitemap, decompressed.
         traps: What is done about sites without end.
+        render: Which pages a browser renders.
     """
 
     rev: int = 1
@@ -202,6 +217,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     max_sitemap_urls: int = 50_000
     max_sitemap_bytes: int = 50 << 20
     traps: TrapRules = TrapRules()
+    render: RenderRules = RenderRules()
 
 
 class Rewind(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from .commands import FREE, Commands, Orders
 from .fold import Fold, Job
 
 if TYPE_CHECKING:
+    from .domain import Place
     from .robots import RobotsRules
 
 WINDOW = 30
@@ -580,6 +581,14 @@ class Frontier:
             self.arrange(host)
             return task
         return None
+
+    def lend(self, place: "Place") -> Host | None:
+        """A host's entry, for a request that is not the queue's: `in_flight` counts it, `finished` ends it.
+
+        None where another worker owns its partition.
+        """
+        owned = self.owned.get(place.partition)
+        return owned.host(place.host, place.domain) if owned is not None else None
 
     def finished(self, host: Host, wait_s: float = 0.0) -> None:
         """A request to the host has ended, however; it rests from now on."""

@@ -12,7 +12,7 @@ import xxhash
 
 from ..schemas import control, urls
 from ..schemas.control import Command, Control, Finished, JobCopy, Join
-from ..schemas.urls import CanonicalRules, JobSpec, ScopeSpec, TrapRules, UrlsRecord
+from ..schemas.urls import CanonicalRules, JobSpec, RenderRules, ScopeSpec, TrapRules, UrlsRecord
 from . import crash
 from .commands import Commands
 from .errors import EngineError
@@ -65,6 +65,7 @@ def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = 
         max_sitemap_urls=settings.sitemaps.max_urls,
         max_sitemap_bytes=settings.sitemaps.max_bytes,
         traps=TrapRules(**settings.traps.model_dump()),
+        render=RenderRules(settings.render.mode, settings.render.include, settings.render.exclude),
     )
 
 

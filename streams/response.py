@@ -41,6 +41,7 @@ class Response:
         headers: Those that are kept with a page, names in lower case.
         body: Bytes, content-encoding removed.
         depth: Links between a seed and this page.
+        rendered: Whether the body is what a browser made of the page, and no longer what the server sent.
     """
 
     def __init__(self, meta: PageMeta, body: bytes) -> None:
@@ -48,6 +49,7 @@ class Response:
         self.status = meta.http
         self.body = body
         self.depth = meta.depth
+        self.rendered = bool(meta.rendered)
         self._content_type = meta.content_type
         kept = {
             "content-type": meta.content_type,

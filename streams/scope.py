@@ -37,8 +37,8 @@ class Scope:
         self._spec = spec
         self._kind = spec.scope.kind
         self._names = frozenset(spec.scope.names)
-        self._include = _any_of("scope.include", spec.scope.include)
-        self._exclude = _any_of("scope.exclude", spec.scope.exclude)
+        self._include = any_of("scope.include", spec.scope.include)
+        self._exclude = any_of("scope.exclude", spec.scope.exclude)
         self._name_by_host: dict[str, str] = {}
 
     def refusal(self, url: str, place: Place, depth: int, hops: int, joined: Container[str]) -> str | None:
@@ -98,8 +98,14 @@ def trap(url: str, rules: TrapRules) -> str | None:
     return None
 
 
-def _any_of(setting: str, expressions: tuple[str, ...]) -> "re2._Regexp[str] | None":
-    """One expression that matches what any of them matches; None for none."""
+def any_of(setting: str, expressions: tuple[str, ...]) -> "re2._Regexp[str] | None":
+    """One expression that matches what any of them matches; None for none.
+
+    Args:
+        setting: The name to complain by.
+
+    Raises: Misconfigured: one of them is not RE2 syntax.
+    """
     if not expressions:
         return None
     options = re2.Options()

@@ -174,6 +174,50 @@ class Fetch(Section):
         return value
 
 
+class Render(Section):
+    """Pages that need JavaScript, rendered by a Chromium of the system (extra `browser`); see docs/design.md."""
+
+    mode: Literal["off", "auto", "always"] = "off"
+    """Which pages are rendered; `render` alone is this setting. `auto`: those whose HTML is empty without scripts."""
+    include: tuple[str, ...] = ()
+    """Regular expressions (RE2); a URL that matches one is rendered whatever `render.mode` says."""
+    exclude: tuple[str, ...] = ()
+    """Regular expressions (RE2); a URL that matches one is never rendered."""
+    pages: Count = 2
+    """Pages in the browser at a time, per worker."""
+    timeout_s: Positive = 30.0
+    """Time for one page, seconds, the waits for what it asks for included; then what is there by now is taken."""
+    settle_s: NotNegative = 0.5
+    """A page is ready once it has loaded and has asked for nothing for so long, seconds."""
+    block: tuple[Literal["image", "media", "font", "stylesheet", "script", "fetch", "frame"], ...] = (
+        "image",
+        "media",
+        "font",
+        "frame",
+    )
+    """What a page asks for and does not get; `frame` is the documents of frames, `fetch` what scripts ask for."""
+    max_requests: Annotated[int, Field(ge=0)] = 100
+    """Requests of one page beside its own, at most."""
+    max_bytes: Annotated[int, Field(ge=1024)] = 32 << 20
+    """What they may bring in all, bytes; each one by itself is bounded by `fetch.max_body_bytes`."""
+    cache_bytes: Annotated[int, Field(ge=0)] = 32 << 20
+    """Scripts and style sheets that a worker remembers, each job's for itself, bytes."""
+    memory_mb: Annotated[int, Field(ge=256)] = 700
+    """Memory of the browser, all its processes, MiB; beyond it the largest page is ended."""
+    recycle_pages: Count = 500
+    """The browser is started anew after so many pages."""
+    browser: str = ""
+    """Path of the browser; empty for the first of `chromium`, `chromium-browser` and `google-chrome` on the PATH."""
+    sandbox: bool = True
+    """Whether the browser runs in its sandbox. Root's never does: Chromium refuses to."""
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def patterns_compile(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """As for scopes."""
+        return _compiled(value)
+
+
 class Network(Section):
     """Which addresses may be reached."""
 
@@ -232,17 +276,22 @@ class Scope(Section):
     @classmethod
     def patterns_compile(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         """RE2 matches in linear time, so it knows no look-around and no back-reference."""
-        if value:
-            import re2  # 20 ms that only a user of patterns pays
+        return _compiled(value)
 
-            quiet = re2.Options()
-            quiet.log_errors = False  # it would write to standard error by itself
-            for pattern in value:
-                try:
-                    re2.compile(pattern, quiet)
-                except re2.error as error:
-                    raise ValueError(f"{pattern!r} is no RE2 expression: {_text(error)}") from None
-        return value
+
+def _compiled(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """The patterns. Raises: ValueError: one of them is no RE2 expression."""
+    if patterns:
+        import re2  # 20 ms that only a user of patterns pays
+
+        quiet = re2.Options()
+        quiet.log_errors = False  # it would write to standard error by itself
+        for pattern in patterns:
+            try:
+                re2.compile(pattern, quiet)
+            except re2.error as error:
+                raise ValueError(f"{pattern!r} is no RE2 expression: {_text(error)}") from None
+    return patterns
 
 
 def _text(error: Exception) -> str:

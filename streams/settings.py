@@ -30,6 +30,7 @@ from .sections import (
     Network,
     Parse,
     Politeness,
+    Render,
     Robots,
     Run,
     Scope,
@@ -53,6 +54,7 @@ __all__ = [
     "Origin",
     "Parse",
     "Politeness",
+    "Render",
     "Robots",
     "Run",
     "Scope",
@@ -79,10 +81,10 @@ PREFIX = "CRAWLOG_"
 RECORD_HEADROOM = 256 * 1024
 """Room in a record beside the largest body: metadata with two URLs of 64 KiB each, keys, framing; bytes."""
 
-SHORT = {"scope": "scope.kind"}
+SHORT = {"scope": "scope.kind", "render": "render.mode"}
 """Names that stand for another one, everywhere."""
 
-ONE_PATTERN = frozenset({"scope.include", "scope.exclude"})
+ONE_PATTERN = frozenset({"scope.include", "scope.exclude", "render.include", "render.exclude"})
 """Lists whose text is one element: a comma belongs to the expression."""
 
 HIDDEN = "********"
@@ -97,6 +99,7 @@ class Settings(BaseSettings):
     kafka: Kafka = Kafka()
     politeness: Politeness = Politeness()
     fetch: Fetch = Fetch()
+    render: Render = Render()
     network: Network = Network()
     robots: Robots = Robots()
     scope: Scope = Scope()

@@ -69,6 +69,7 @@ class Row(msgspec.Struct, frozen=True):
         links: Distinct http(s) outlinks, before any scope; 0 when the page is not HTML.
         fetched_at: UTC epoch seconds.
         sha256: Of the body, hex; None when there is no body.
+        rendered: Only where a browser was asked: why it rendered the page, or `failed:` and why it did not.
     """
 
     url: str
@@ -79,6 +80,7 @@ class Row(msgspec.Struct, frozen=True):
     links: int
     fetched_at: float
     sha256: str | None
+    rendered: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Parsed(NamedTuple):
@@ -163,6 +165,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
         links=len(outlinks),
         fetched_at=meta.fetched_at,
         sha256=hashlib.sha256(body).hexdigest() if body else None,
+        rendered=meta.rendered or (f"failed: {meta.render_error}" if meta.render_error else msgspec.UNSET),
     )
     takes_links = is_followed(meta) and not obeyed.nofollow
     return Parsed(
@@ -285,7 +288,7 @@ def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> P
 
 def is_redirect(meta: PageMeta) -> bool:
     """Whether the answer only points elsewhere."""
-    return meta.http is not None and 300 <= meta.http < 400 and bool(meta.location)
+    return meta.http is not None and bool(meta.location)
 
 
 def is_html(meta: PageMeta) -> bool:

@@ -1,0 +1,531 @@
+"""Pages that need JavaScript, in a Chromium of this worker: what it makes of a body that is already here.
+
+    plain HTML ─► browser ─► asks for scripts, data ─► Resources ─► browser ─► quiet ─► its DOM is the body
+
+The browser has no network: its proxy is an address that nothing can listen on, no name resolves, service workers,
+pop-ups and WebRTC are off, and each request that it makes is answered here. It is started when a page needs it, and
+ended when none has needed it for a while, or after many pages; a page that takes too much memory is ended alone.
+Whatever becomes of it, the page goes on: as rendered, or as the server sent it, with the reason.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import structlog
+
+from crawlog.streams.browsers import find_browser, may_sandbox
+from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.rendering import Wish
+
+from .connections import LeaseLost
+from .http import Answer
+from .resources import Budget, Resources
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Page, Playwright, Request, Route
+
+    from crawlog.streams.settings import Settings
+
+log = structlog.get_logger()
+
+ARGUMENTS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--block-new-web-contents",
+    "--dns-prefetch-disable",
+    "--proxy-server=http://127.0.0.1:0",  # port 0: no process can ever listen there
+    "--proxy-bypass-list=<-loopback>",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
+"""Beside Playwright's own, which turn off updates, sync, extensions and first-run pages."""
+
+START_S = 30.0
+"""Time for the browser to start, its first time on a machine included."""
+
+TAKE_S = 3.0
+"""Time in which a page must show its DOM; one whose script never ends cannot."""
+
+CLOSE_S = 3.0
+"""Time in which a page must close, and the browser; then they are killed."""
+
+LOOK_S = 0.05
+"""Between two looks whether a page is ready."""
+
+WATCH_S = 0.5
+"""Between two looks at the browser's memory."""
+
+IDLE_S = 60.0
+"""Without a page for so long, the browser is ended."""
+
+TRIES = 2
+"""Times that a page is rendered whose browser dies of it, or of another one."""
+
+_CONTENT_TYPE = "text/html; charset=utf-8"
+
+_DOM = """(most => {
+  const open = [];
+  const walk = at => {
+    for (const one of at.querySelectorAll('*'))
+      if (one.shadowRoot) { open.push(one.shadowRoot); walk(one.shadowRoot); }
+  };
+  walk(document);
+  const html = document.documentElement.getHTML({shadowRoots: open});
+  const root = document.documentElement.cloneNode(false).outerHTML.replace(/<\\/html>$/i, '');
+  const all = '<!DOCTYPE html>' + root + html + '</html>';
+  return all.length > most ? null : all;
+})(%d)"""
+"""In a world of its own, so that no script of the page has changed what these words mean. Shadow roots are shown as the
+templates that declare them."""
+
+
+class _Gone(Exception):
+    """The browser died, or was ended; who was not at fault may try again."""
+
+
+class _Failed(Exception):
+    """A page that cannot be rendered: the reason, in a word."""
+
+
+class Renderer:
+    """A browser for a few pages at a time; it is there when it is needed."""
+
+    def __init__(self, settings: "Settings", resources: Resources) -> None:
+        self._settings = settings
+        self._resources = resources
+        self._free = asyncio.Semaphore(settings.render.pages)
+        self._starting = asyncio.Lock()
+        self._browser: _Browser | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._is_missing = False
+
+    async def render(self, url: str, answer: Answer, job: str, why: str) -> None:
+        """Make the body what a browser shows, or note why it could not; a page that goes elsewhere gets a location.
+
+        Args:
+            why: Why it is rendered, in a word.
+
+        Raises: LeaseLost: the worker may not ask for what the page needs.
+        """
+        started = time.monotonic()
+        with self._resources.visiting(url):
+            async with self._free:
+                for tries in range(1, TRIES + 1):
+                    try:
+                        await self._rendered(url, answer, job, why)
+                        break
+                    except _Gone:
+                        answer.render_error = "render_crashed"
+                        log.warning("browser_died", url=url, tries=tries)
+                    except _Failed as error:
+                        answer.render_error = str(error)
+                        break
+                    except LeaseLost:
+                        raise
+                    except Exception as error:  # its URL would be asked for again and again
+                        log.exception("render_broken", url=url)
+                        answer.render_error = f"render_broken: {type(error).__name__}"
+                        break
+        answer.took_s += time.monotonic() - started
+
+    async def _rendered(self, url: str, answer: Answer, job: str, why: str) -> None:
+        browser = await self._ready()
+        rules = self._settings.render
+        budget = Budget(job, rules.max_requests, rules.max_bytes)
+        visit = _Visit(self._settings, browser, self._resources, url, answer, budget)
+        browser.take()
+        try:
+            html = await visit.run()
+        finally:
+            browser.let_go()
+        answer.render_error = visit.error
+        if html:
+            answer.body, answer.rendered = html.encode("utf-8", "replace"), why
+            answer.content_type, answer.sniffed = _CONTENT_TYPE, ""
+        if visit.location:
+            answer.location, answer.rendered = visit.location, why
+
+    async def _ready(self) -> "_Browser":
+        """The browser, another one where the last is dead or has had its pages."""
+        async with self._starting:
+            browser = self._browser
+            if browser is not None and browser.served >= self._settings.render.recycle_pages:
+                await browser.empty.wait()  # it gets no more pages, and those it has end
+                await self._end()
+            elif browser is not None and not browser.is_alive:
+                await self._end()
+            if self._browser is None:
+                self._browser = await self._start()
+                self._watching = asyncio.create_task(self._watch(self._browser))
+            return self._browser
+
+    async def _start(self) -> "_Browser":
+        try:
+            path = find_browser(self._settings)
+        except Misconfigured as error:
+            if not self._is_missing:
+                self._is_missing = True
+                log.critical("no_browser", error=str(error), then="pages are kept as they were sent")
+            raise _Failed("no_browser") from None
+        self._is_missing = False
+        try:
+            async with asyncio.timeout(START_S):
+                return await _Browser.start(path, self._settings)
+        except Exception as error:  # noqa: BLE001  # Playwright's own, a timeout, a driver that does not run
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            told = " | ".join(lines[:3])[:300] or type(error).__name__
+            log.critical("browser_broken", path=path, error=told, then="pages are kept as they were sent")
+            raise _Failed("browser_broken") from None
+
+    async def _watch(self, browser: "_Browser") -> None:
+        """End the largest page when the browser is too large, and the browser when nobody needs it."""
+        most = self._settings.render.memory_mb << 20
+        while browser.is_alive:
+            await asyncio.sleep(WATCH_S)
+            if browser.pages:
+                size = await asyncio.to_thread(browser.shrink, most)
+                if size > most:
+                    log.warning("browser_too_large", memory_mb=size >> 20, limit_mb=most >> 20, then="a page is ended")
+            elif time.monotonic() - browser.used_at > IDLE_S and not self._starting.locked():
+                async with self._starting:
+                    if not browser.pages and self._browser is browser:
+                        self._browser = None
+                        await browser.close()
+                return
+
+    async def _end(self) -> None:
+        browser, self._browser = self._browser, None
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+        if browser is not None:
+            await browser.close()
+
+    async def close(self) -> None:
+        """End the browser."""
+        await self._end()
+
+
+class _Browser:
+    """Chromium and what drives it, with all their processes.
+
+    Attributes:
+        pages: In it now.
+        served: It has had.
+        empty: Set while no page is in it.
+        used_at: When the last of them ended.
+        cut_at: When one was ended for its memory.
+    """
+
+    def __init__(self, driver: "Playwright", browser: "Browser", processes: list[psutil.Process]) -> None:
+        self._driver = driver
+        self._processes = processes
+        self.browser = browser
+        self.pages = self.served = 0
+        self.empty = asyncio.Event()
+        self.empty.set()
+        self.used_at = time.monotonic()
+        self.cut_at = 0.0
+
+    @classmethod
+    async def start(cls, path: str, settings: "Settings") -> "_Browser":
+        """Start both."""
+        from playwright.async_api import async_playwright  # an extra
+
+        before = set(psutil.Process().children())
+        driver = await async_playwright().start()
+        heap_mb = settings.render.memory_mb // (settings.render.pages + 1)
+        try:
+            browser = await driver.chromium.launch(
+                executable_path=path,
+                args=[*ARGUMENTS, f"--js-flags=--max-old-space-size={heap_mb}"],
+                chromium_sandbox=may_sandbox(settings),
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+            )
+        except BaseException:
+            await driver.stop()
+            raise
+        if settings.render.sandbox and os.geteuid() == 0:
+            log.warning("browser_without_sandbox", why="root's Chromium has none", then="run crawlog as another user")
+        started = cls(driver, browser, [one for one in psutil.Process().children() if one not in before])
+        log.info("browser_started", version=browser.version, path=path)
+        return started
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it answers."""
+        return self.browser.is_connected()
+
+    def take(self) -> None:
+        """One page more."""
+        self.pages += 1
+        self.empty.clear()
+
+    def let_go(self) -> None:
+        """One page less."""
+        self.pages -= 1
+        self.served += 1
+        self.used_at = time.monotonic()
+        if not self.pages:
+            self.empty.set()
+
+    def processes(self) -> list[psutil.Process]:
+        """Chromium's, as they are now."""
+        found = []
+        for driver in self._processes:
+            with contextlib.suppress(psutil.Error):
+                found += [one for one in driver.children(recursive=True) if _is_chromium(one)]
+        return found
+
+    def shrink(self, most_bytes: int) -> int:
+        """How large it is, bytes; where that is too much the largest page has been ended."""
+        sizes = {one: size_bytes(one) for one in self.processes()}
+        size = sum(sizes.values())
+        if size > most_bytes:
+            self.cut_at = time.monotonic()
+            pages = [one for one in sizes if _is_page(one)]
+            for one in [max(pages, key=sizes.__getitem__)] if pages else list(sizes):
+                _kill(one)
+        return size
+
+    async def close(self) -> None:
+        """End all its processes."""
+        processes = self.processes()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.browser.close()
+        except Exception:  # noqa: BLE001  # it may be dead, or hang
+            for one in processes:
+                _kill(one)
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSE_S):
+                await self._driver.stop()
+        for one in (*processes, *self._processes):
+            _kill(one)
+
+
+def size_bytes(process: psutil.Process) -> int:
+    """What a process takes, memory that it shares counted in parts (PSS); where that is secret, what is its own."""
+    try:
+        with Path(f"/proc/{process.pid}/smaps_rollup").open("rb") as maps:
+            return next(int(line.split()[1]) << 10 for line in maps if line.startswith(b"Pss:"))
+    except (OSError, StopIteration):
+        with contextlib.suppress(psutil.Error):
+            memory = process.memory_info()
+            return int(memory.rss - getattr(memory, "shared", 0))
+    return 0
+
+
+def _is_chromium(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "node" not in process.name()
+    return False
+
+
+def _is_page(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "--type=renderer" in process.cmdline()
+    return False
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(signal.SIGKILL)
+
+
+class _Visit:
+    """One page in the browser.
+
+    Attributes:
+        location: Where it went by itself; empty if it stayed.
+        error: Why it ended before it was ready.
+    """
+
+    def __init__(
+        self,
+        settings: "Settings",
+        browser: _Browser,
+        resources: Resources,
+        url: str,
+        answer: Answer,
+        budget: Budget,
+    ) -> None:
+        self.location = ""
+        self.error = ""
+        self._settings = settings
+        self._browser = browser
+        self._resources = resources
+        self._url = url
+        self._answer = answer
+        self._budget = budget
+        self._started = time.monotonic()
+        self._page: Page | None = None
+        self._is_shown = self._is_loaded = self._is_crashed = False
+        self._lost: LeaseLost | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+        self._quiet_since = 0.0
+
+    async def run(self) -> str:
+        """The page's DOM, empty where there is none to be had.
+
+        Raises:
+            LeaseLost: The worker may not ask.
+            _Gone: The browser died.
+            _Failed: It takes no such page.
+        """
+        from playwright.async_api import Error  # an extra
+
+        context: BrowserContext | None = None
+        try:
+            context = await self._browser.browser.new_context(service_workers="block", accept_downloads=False)
+            return await self._shown(context)
+        except Error as error:
+            if self._lost is not None:
+                raise self._lost from None
+            raise self._what_failed(error) from None
+        finally:
+            for serving in self._serving:
+                serving.cancel()
+            if context is not None:
+                await self._close(context)
+
+    def _what_failed(self, error: Exception) -> Exception:
+        if self._browser.cut_at > self._started:
+            return _Failed("render_memory")
+        if self._is_crashed or not self._browser.is_alive or "closed" in str(error):
+            return _Gone()
+        log.debug("render_failed", url=self._url, error=str(error)[:300])
+        return _Failed("render_failed")
+
+    async def _close(self, context: "BrowserContext") -> None:
+        """A page whose script never ends closes all the same: its process is ended. If not, the browser is."""
+        from playwright.async_api import Error
+
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await context.close()
+        except TimeoutError:
+            log.warning("browser_stuck", url=self._url, then="it is ended")
+            for one in self._browser.processes():
+                _kill(one)
+        except Error:
+            return
+
+    async def _shown(self, context: "BrowserContext") -> str:
+        await context.route("**/*", self._asked)
+        page = self._page = await context.new_page()
+        page.on("load", lambda _: self._loaded())
+        page.on("crash", lambda _: self._crashed())
+        limit_s = self._settings.render.timeout_s
+        going = asyncio.create_task(page.goto(self._url, wait_until="commit", timeout=limit_s * 1000))
+        try:
+            if not await self._is_ready(going, self._started + limit_s):
+                self.error = "render_timeout"
+        finally:
+            if not going.done():
+                going.cancel()
+            with contextlib.suppress(BaseException):
+                await going
+        if self._lost is not None:
+            raise self._lost
+        if self.location:
+            return ""
+        if self._is_crashed or not self._browser.is_alive:
+            raise self._what_failed(RuntimeError("crashed"))
+        return await self._dom(context, page)
+
+    async def _is_ready(self, going: "asyncio.Task[Any]", until: float) -> bool:
+        """Whether the page became ready, or ended otherwise, in time."""
+        settle_s = self._settings.render.settle_s
+        while (now := time.monotonic()) < until:
+            if self.location or self._is_crashed or self._lost is not None or not self._browser.is_alive:
+                return True
+            if going.done() and going.exception() is not None and not self._is_loaded:
+                going.result()
+            if self._is_loaded and not self._serving and now - self._quiet_since >= settle_s:
+                return True
+            await asyncio.sleep(LOOK_S)
+        return False
+
+    async def _dom(self, context: "BrowserContext", page: "Page") -> str:
+        try:
+            async with asyncio.timeout(TAKE_S):
+                session = await context.new_cdp_session(page)
+                tree = await session.send("Page.getFrameTree")
+                frame = tree["frameTree"]["frame"]["id"]
+                world = await session.send("Page.createIsolatedWorld", {"frameId": frame})
+                script = _DOM % self._settings.fetch.max_body_bytes
+                where = {"contextId": world["executionContextId"], "returnByValue": True}
+                found = await session.send("Runtime.evaluate", {"expression": script, **where})
+        except TimeoutError:
+            raise _Failed("render_timeout") from None
+        html = found["result"].get("value")
+        if not isinstance(html, str) or len(html.encode("utf-8", "replace")) > self._settings.fetch.max_body_bytes:
+            raise _Failed("render_too_large" if html is None or html else "render_failed")
+        return html
+
+    # ------------------------------------------------------------------ what the browser tells
+
+    def _loaded(self) -> None:
+        self._is_loaded = True
+        self._quiet_since = time.monotonic()
+
+    def _crashed(self) -> None:
+        self._is_crashed = True
+
+    def _asked(self, route: "Route", request: "Request") -> None:
+        """The page asks for something: answered in a task of its own, so that it can be given up with the page."""
+        serving = asyncio.create_task(self._answer_to(route, request))
+        self._serving.add(serving)
+        serving.add_done_callback(self._served)
+
+    def _served(self, serving: "asyncio.Task[None]") -> None:
+        self._serving.discard(serving)
+        self._quiet_since = time.monotonic()
+        if not serving.cancelled() and isinstance(serving.exception(), LeaseLost):
+            self._lost = LeaseLost()
+
+    async def _answer_to(self, route: "Route", request: "Request") -> None:
+        from playwright.async_api import Error
+
+        with contextlib.suppress(Error):  # the page has gone meanwhile
+            if self._is_own(request):
+                await self._navigated(route, request)
+                return
+            wish = Wish(request.method, request.url, request.resource_type)
+            answer = await self._resources.get(wish, request.headers, self._budget)
+            if answer.http is None or not answer.kept:
+                log.debug("resource_refused", page=self._url, url=request.url[:200], reason=answer.error)
+                await route.abort()
+                return
+            await route.fulfill(status=answer.http, headers={"content-type": answer.content_type}, body=answer.body)
+
+    def _is_own(self, request: "Request") -> bool:
+        """Whether it is the page itself that is asked for, not something in it."""
+        if not request.is_navigation_request():
+            return False
+        assert self._page is not None
+        return request.frame == self._page.main_frame
+
+    async def _navigated(self, route: "Route", request: "Request") -> None:
+        """The page's document is already here; where it goes from there is for the frontier to decide."""
+        if not self._is_shown:
+            self._is_shown = True
+            headers = {"content-type": self._answer.content_type or "text/html"}
+            await route.fulfill(status=self._answer.http or 200, headers=headers, body=self._answer.body)
+            return
+        if request.method == "GET" and not self.location:
+            with contextlib.suppress(InvalidUrl):
+                to = serialise(request.url).partition("#")[0]
+                self.location = "" if to == self._url.partition("#")[0] else to
+        await route.abort()

@@ -1,0 +1,224 @@
+"""What pages in the browser ask for: fetched by the worker itself, under the rules for pages, one host at a time.
+
+The browser has no network, so each request of a page comes here. It meets the operator's commands, the host's
+robots.txt, its rest (the dispatcher's own, where the host is ours), the egress guard at each hop of a redirect, and the
+page's budget. What is the same for all pages, such as scripts, is remembered.
+"""
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
+
+from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.domain import Place
+from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.rendering import CACHED, Wish, forwarded, refusal
+
+from .http import REDIRECTS, Answer, Client
+
+if TYPE_CHECKING:
+    from crawlog.streams.frontier import Owned
+    from crawlog.streams.settings import Settings
+
+HOPS = 10
+"""Redirects of one request that are followed."""
+
+BUSY_S = 0.05
+"""Between two looks at a host that is busy with its pages."""
+
+FOREIGN_HOSTS = 1_000
+"""Hosts of other workers' partitions that are remembered, those asked last."""
+
+
+class Budget:
+    """What one page may still ask for.
+
+    Attributes:
+        job: Whose cookies are sent, and whose scripts are remembered.
+    """
+
+    def __init__(self, job: str, requests: int, size_bytes: int) -> None:
+        self.job = job
+        self.requests = requests
+        self.size_bytes = size_bytes
+
+
+class _Elsewhere:
+    """Stands for the partitions of others: their hosts are asked beside the queue only, and nothing of them is kept."""
+
+    def cache(self, key: bytes, value: bytes) -> None:
+        """A host remembers its rules itself."""
+
+    def cached(self, _key: bytes) -> None:
+        """Nothing is kept."""
+
+
+class _Scripts:
+    """Answers that are the same for every page of a job, the newest `most_bytes` of them."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._size = 0
+        self._known: OrderedDict[tuple[str, str], Answer] = OrderedDict()
+
+    def get(self, job: str, url: str) -> Answer | None:
+        answer = self._known.get((job, url))
+        if answer is not None:
+            self._known.move_to_end((job, url))
+        return answer
+
+    def keep(self, job: str, url: str, answer: Answer) -> None:
+        if answer.http != 200 or not answer.kept or len(answer.body) > self._most or (job, url) in self._known:
+            return
+        self._known[job, url] = answer
+        self._size += len(answer.body)
+        while self._size > self._most:
+            self._size -= len(self._known.popitem(last=False)[1].body)
+
+
+class Resources:
+    """Fetches what pages in the browser ask for.
+
+    Args:
+        place: Where a URL belongs.
+        ask_rules: Gives a host its rules; the request for them counts among the host's in flight, and it ends that.
+        rest_of: How long a host must rest after an answer, beside its delay.
+    """
+
+    def __init__(
+        self,
+        settings: "Settings",
+        client: Client,
+        frontier: Frontier,
+        place: Callable[[str], Place],
+        ask_rules: Callable[[Host], Awaitable[None]],
+        rest_of: Callable[[Host, Answer, float], float],
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._frontier = frontier
+        self._ask_rules = ask_rules
+        self._rest_of = rest_of
+        self._place = place
+        self._scripts = _Scripts(settings.render.cache_bytes)
+        self._foreign: OrderedDict[str, Host] = OrderedDict()
+        self._gates: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._visited: Counter[str] = Counter()
+
+    @contextmanager
+    def visiting(self, url: str) -> Iterator[None]:
+        """A page is in the browser: it holds its host's place, and is no request under way."""
+        host = self._host(url)
+        host.rest(time.monotonic() + host.delay_s)
+        self._visited[host.key] += 1
+        try:
+            yield
+        finally:
+            self._visited[host.key] -= 1
+            if not self._visited[host.key]:
+                del self._visited[host.key]
+
+    async def get(self, wish: Wish, headers: Mapping[str, str], budget: Budget) -> Answer:
+        """What a page asks for, or an answer whose error says why not.
+
+        Raises: LeaseLost: the worker may not ask.
+        """
+        refused = refusal(wish, self._settings.render.block)
+        if refused:
+            return Answer(None, refused)
+        url = wish.url.partition("#")[0]
+        for _ in range(HOPS + 1):
+            answer = await self._hop(url, wish.kind in CACHED, headers, budget)
+            if answer.http not in REDIRECTS or not answer.location:
+                return answer
+            try:
+                url = serialise(answer.location, url).partition("#")[0]
+            except InvalidUrl:
+                return Answer(None, "bad_url")
+        return Answer(None, "redirects")
+
+    async def _hop(self, url: str, is_static: bool, headers: Mapping[str, str], budget: Budget) -> Answer:
+        host = self._host(url)
+        gate = self._gates.get(host.key)
+        if gate is None:
+            gate = self._gates[host.key] = asyncio.Lock()
+        async with gate:
+            known = self._scripts.get(budget.job, url) if is_static else None
+            if known is not None:
+                return known
+            refused = await self._refusal(url, host)
+            if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
+                refused = "budget"
+            if refused:
+                return Answer(None, refused)
+            budget.requests -= 1
+            answer = await self._asked(url, host, headers, budget.job)
+        budget.size_bytes -= len(answer.body)
+        if is_static:
+            self._scripts.keep(budget.job, url, answer)
+        return answer
+
+    async def _refusal(self, url: str, host: Host) -> str:
+        """Why a host is not asked; empty when it may be."""
+        if host.orders.blocked or host.orders.paused:
+            return "control"
+        if not self._settings.robots.obey:
+            return ""
+        if host.rules is None or time.monotonic() >= host.rules_until:
+            await self._turn(host)
+            host.in_flight += 1
+            await self._ask_rules(host)
+        if host.rules is None:
+            return "robots_unreachable"
+        return "" if host.rules.allowed(url, self._settings.robots.token)[0] else host.unreachable or "robots"
+
+    async def _asked(self, url: str, host: Host, headers: Mapping[str, str], job: str) -> Answer:
+        await self._turn(host)
+        host.in_flight += 1
+        host.rest(time.monotonic() + host.delay_s)
+        rest_s = 0.0
+        try:
+            answer = await self._client.get(url, any_type=True, job=job, headers=forwarded(headers))
+            rest_s = self._rest_of(host, answer, time.time())
+        finally:
+            self._frontier.finished(host, rest_s)
+        return answer
+
+    async def _turn(self, host: Host) -> None:
+        """Returns when the host may be asked: it has rested, and as many requests as allowed are not under way."""
+        most = self._settings.politeness.per_host
+        while True:
+            is_busy = host.in_flight - self._visited[host.key] >= most
+            wait_s = host.next_at - time.monotonic()
+            if not is_busy and wait_s <= 0:
+                return
+            await asyncio.sleep(max(wait_s, BUSY_S if is_busy else 0.0))
+
+    def _host(self, url: str) -> Host:
+        """The dispatcher's own entry where the host's partition is ours; else one that this worker alone keeps."""
+        place = self._place(url)
+        host = self._frontier.lend(place)
+        if host is not None:
+            return host
+        host = self._foreign.get(place.host)
+        if host is None:
+            elsewhere = cast("Owned", _Elsewhere())  # such a host has no queue: only its cache is asked
+            host = Host(place.host, place.domain, elsewhere, self._settings.politeness.delay_s)
+            self._foreign[place.host] = host
+            self._forget()
+        self._foreign.move_to_end(place.host)
+        self._frontier.order(host)
+        return host
+
+    def _forget(self) -> None:
+        """Let go of the hosts asked longest ago that need no rest."""
+        if len(self._foreign) <= FOREIGN_HOSTS:
+            return
+        now = time.monotonic()
+        for key in [key for key, host in self._foreign.items() if not host.in_flight and host.next_at <= now][:100]:
+            if len(self._foreign) > FOREIGN_HOSTS:
+                del self._foreign[key]

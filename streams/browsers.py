@@ -1,0 +1,61 @@
+"""The Chromium that renders pages: where it is, and what to do when it is not there.
+
+It comes from the system (Debian: `chromium`), since browsers need security updates that no lock file can give. Only the
+package that drives it, the extra `browser`, is Python's.
+"""
+
+import os
+import shutil
+import subprocess
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from .errors import Misconfigured
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+"""What the packages of Debian, Ubuntu, Alpine, Fedora and Google call it."""
+
+ANSWER_S = 20.0
+
+
+def find_browser(settings: "Settings") -> str:
+    """Path of the browser that renders.
+
+    Raises: Misconfigured: there is none, or nothing to drive it with.
+    """
+    if find_spec("playwright") is None:
+        raise Misconfigured(
+            "JavaScript pages need the package playwright, and it is not installed.\n"
+            "pip install 'crawlog[browser]' (and, for the browser itself, apt install chromium)"
+        )
+    named = settings.render.browser
+    found = shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        what = f"render.browser = {named} is no program" if named else f"none of {', '.join(NAMES)} is on the PATH"
+        raise Misconfigured(
+            f"JavaScript pages need Chromium, and {what}.\n"
+            "apt install chromium (or what your system calls it), or name one with -s render.browser=PATH"
+        )
+    return found
+
+
+def browser_version(path: str) -> str:
+    """What the browser calls itself; empty when it does not run."""
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=ANSWER_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return said.stdout.partition(" built on ")[0].strip()
+
+
+def wants_browser(settings: "Settings") -> bool:
+    """Whether a job with these settings may ask for one."""
+    return settings.render.mode != "off" or bool(settings.render.include)
+
+
+def may_sandbox(settings: "Settings") -> bool:
+    """Whether the browser can run in its sandbox: root's refuses to."""
+    return settings.render.sandbox and os.geteuid() != 0

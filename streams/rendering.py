@@ -1,0 +1,130 @@
+"""Which pages a browser renders, and what a page in it may ask for. Nothing here knows of a browser.
+
+A page is *empty* when its HTML shows next to nothing and has scripts that may show more. The answer is a word, since it
+stands with the page: `crawlog why` and the rows tell it.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple
+
+from selectolax.lexbor import LexborHTMLParser
+
+from ..schemas.urls import RenderRules
+from .links import parsed
+from .scope import any_of
+
+LITTLE_TEXT = 200
+"""Characters of visible text below which a page may be empty."""
+
+_ROOTS = (
+    "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #react-root, #ember-app, app-root, [ng-app], [data-reactroot]"
+)
+"""Where frameworks put what they make, by their own starter kits."""
+
+_PLACES = "div[id]:empty, main:empty, section[id]:empty, article:empty, ul[id]:empty, table[id]:empty"
+"""Where other scripts do."""
+
+_SHOWN = "a[href], area[href], frameset, form, video, object"
+"""What a page without text may be there for."""
+
+_UNSEEN = ["script", "style", "noscript", "template", "templat-", "svg", "head"]
+
+_ASKED_FOR = ("javascript", "java script")
+"""What a page says, in `noscript` or at all, that asks for it, in any language."""
+
+_FORWARDED = frozenset({"accept", "accept-language", "x-requested-with"})
+
+Verdict = Literal["rule", "always", "auto", ""]
+
+
+class Rendering:
+    """The rules of one job.
+
+    Raises: Misconfigured: an expression is not RE2 syntax.
+    """
+
+    def __init__(self, rules: RenderRules) -> None:
+        self._mode = rules.mode
+        self._include = any_of("render.include", rules.include)
+        self._exclude = any_of("render.exclude", rules.exclude)
+        self.is_any = rules.mode != "off" or bool(rules.include)
+
+    def verdict(self, url: str) -> Verdict:
+        """Whether a URL is rendered: by a rule, always, if its page is empty, or (an empty text) never."""
+        if self._exclude is not None and self._exclude.search(url):
+            return ""
+        if self._include is not None and self._include.search(url):
+            return "rule"
+        return "" if self._mode == "off" else self._mode
+
+
+def emptiness(body: bytes, content_type: str) -> str:
+    """Why a page needs its scripts to show anything; empty when it does not.
+
+    Returns: `root`: a framework's element is there, and next to nothing in it; `noscript`: the page says so itself;
+        `place`: neither text nor links, but an empty element for them; `no_text`: nothing at all.
+    """
+    page = _tree(body, content_type) if b"<script" in body or b"<SCRIPT" in body else None
+    if page is None:
+        return ""
+    said = " ".join(node.text() for node in page.css("noscript"))
+    page.strip_tags(_UNSEEN, recursive=True)
+    text = " ".join(page.body.text(separator=" ").split()) if page.body is not None else ""
+    if len(text) >= LITTLE_TEXT:
+        return ""
+    if page.css_first(_ROOTS) is not None:
+        return "root"
+    if any(word in f"{said} {text}".lower() for word in _ASKED_FOR):
+        return "noscript"
+    return "" if page.css_first(_SHOWN) is not None else _hole(page, text)
+
+
+def _tree(body: bytes, content_type: str) -> LexborHTMLParser | None:
+    try:
+        return parsed(body, content_type)[0]
+    except ValueError:  # too large for the parser, so no empty page
+        return None
+
+
+def _hole(page: LexborHTMLParser, text: str) -> str:
+    """What is missing in a page without links."""
+    if page.css_first(_PLACES) is not None:
+        return "place"
+    return "" if text else "no_text"
+
+
+class Wish(NamedTuple):
+    """What a page in the browser asks for.
+
+    Attributes:
+        kind: The browser's word: `document`, `script`, `stylesheet`, `image`, `fetch`, `xhr` …
+    """
+
+    method: str
+    url: str
+    kind: str
+
+
+_BLOCKED_AS = {"document": "frame", "xhr": "fetch", "texttrack": "media"}
+_SERVED = frozenset({"frame", "script", "stylesheet", "image", "media", "font", "fetch"})
+CACHED = frozenset({"script", "stylesheet", "font", "image"})
+"""Kinds that are the same for every page that asks for them."""
+
+
+def refusal(wish: Wish, blocked: Collection[str]) -> str:
+    """Why a page does not get what it asks for; empty when it does.
+
+    A crawler reads: what would change something on a server is not sent. Nor are streams that have no end, and beacons,
+    reports and manifests, which no page shows.
+    """
+    if wish.method != "GET":
+        return "method"
+    if not wish.url.startswith(("http://", "https://")):
+        return "scheme"
+    kind = _BLOCKED_AS.get(wish.kind, wish.kind)
+    return "kind" if kind not in _SERVED or kind in blocked else ""
+
+
+def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+    """Of a page's own request headers those that may change what is answered, and tell nothing of us."""
+    return {name: value for name, value in headers.items() if name.lower() in _FORWARDED}
