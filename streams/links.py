@@ -7,8 +7,9 @@ pages repeat their links: a remembered link costs a look-up, a new one a URL par
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from . import charset
@@ -59,8 +60,6 @@ _ATTRIBUTE = re.compile(
 )
 
 _TEMPLATE_END = b"</template"
-_RARE = re.compile(rb"<(?:/template|[bB][aA][sS][eE])")
-"""What few pages have and all must be searched for, in one pass."""
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
 _NOT_NESTING = frozenset(
@@ -88,8 +87,8 @@ class Extracted(NamedTuple):
     metas: tuple[tuple[str, str], ...] = ()
 
 
-class Outlink(NamedTuple):
-    """A link with all that is asked of it later."""
+class Outlink(msgspec.Struct, frozen=True, gc=False):
+    """A link with all that is asked of it later; a hundred thousand are remembered, and none is part of a cycle."""
 
     url: str
     fingerprint: int
@@ -116,7 +115,7 @@ def extract(
         most: Links looked at, None for all.
     Raises: ValueError: larger than the parser takes.
     """
-    page, has_base = parsed(body, content_type)
+    page = parsed(body, content_type)
     selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
     nodes = page.css(selector) if selector else []
     if _PLAIN_SOURCES.issuperset(sources):
@@ -126,7 +125,7 @@ def extract(
         hrefs = [target for node in nodes[:most] for target in _targets(node, wanted)]
     return Extracted(
         _title(page),
-        base_of(page, url) if has_base else url,
+        base_of(page, url),
         list(dict.fromkeys(hrefs))[:most],
         _nofollowed(nodes) if nofollow else frozenset(),
         tuple(_named_metas(page)) if metas else (),
@@ -179,26 +178,23 @@ def _named_metas(page: LexborHTMLParser) -> Iterator[tuple[str, str]]:
         yield attributes.get("name") or "", attributes.get("content") or ""
 
 
-def parsed(body: bytes, content_type: str) -> tuple[LexborHTMLParser, bool]:
-    """The tree of a page, and whether it may hold a `base`: to look for one in the tree costs a tenth of the parsing.
+def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
+    """The tree of a page.
 
     Raises: ValueError: larger than the parser takes.
     """
     encoding = charset.decide(body, content_type)
     if encoding != "utf-8" and not (encoding == charset.FALLBACK and body.isascii()):
         body = charset.text_in(body, encoding).encode()
-    if _RARE.search(body) is None:
-        return LexborHTMLParser(flattened(thinned(body))), False  # it replaces what is not UTF-8 itself
-    return LexborHTMLParser(flattened(thinned(opened(body)))), True
+    page = LexborHTMLParser(flattened(thinned(body)))  # it replaces what is not UTF-8 itself
+    if page.tags("template") and _TEMPLATE_END in body:  # to ask the tree costs a fifth of searching all bytes
+        return LexborHTMLParser(flattened(thinned(opened(body))))
+    return page
 
 
 def opened(html: bytes) -> bytes:
     """A page whose templates are elements like others: a script or a shadow root will show their links."""
-    return (
-        html.replace(b"<template", b"<templat-").replace(_TEMPLATE_END, b"</templat-")
-        if _TEMPLATE_END in html
-        else html
-    )
+    return html.replace(b"<template", b"<templat-").replace(_TEMPLATE_END, b"</templat-")
 
 
 def thinned(html: bytes) -> bytes:
@@ -237,17 +233,13 @@ def flattened(html: bytes) -> bytes:
     return bytes(kept + html[done:])
 
 
-def _target(node: LexborNode) -> str:
-    attributes = node.attributes
-    return attributes.get("src" if node.tag in ("frame", "iframe") else "href") or ""
-
-
 def _title(page: LexborHTMLParser) -> str | None:
-    first = page.css_first("title")  # it ends at the first one, where `tags` walks the tree
-    for node in page.tags("title") if first is not None and _is_in_svg(first) else (first,):
-        if node is not None and not _is_in_svg(node):
-            return _SPACE.sub(" ", node.text()).strip() or None
-    return None
+    node = page.head.first_child if page.head is not None else None
+    while node is not None and node.tag != "title":  # nearly always among the first children of the head
+        node = node.next
+    if node is None:
+        node = next((found for found in page.tags("title") if not _is_in_svg(found)), None)
+    return None if node is None else _SPACE.sub(" ", node.text()).strip() or None
 
 
 def _is_in_svg(node: LexborNode) -> bool:
@@ -281,11 +273,17 @@ def is_plain(href: str) -> bool:
     return colon < 0 or 0 <= href.find("/") < colon
 
 
+_Written = dict[str, dict[str | tuple[str, str], Outlink | Literal[False]]]
+"""Links by origin, then by href: with the directory where that counts. False is no link."""
+
+_NOTHING_WRITTEN: dict[str | tuple[str, str], Outlink | Literal[False]] = {}
+
+
 class Links:
     """Resolves hrefs to outlinks by one job's rules.
 
-    Two memories, each in two generations, the older one let go when the newer one is full: of hrefs as they are written
-    beside their base, and of canonical URLs, which spare most spellings their parsing.
+    Two memories, each in two generations, the older one let go when the newer one is full: of hrefs as pages of an
+    origin write them, and of canonical URLs, which spare most spellings their parsing.
 
     Args:
         cached: Entries of each memory, at most.
@@ -295,50 +293,48 @@ class Links:
         self._canonical = canonicaliser.canonical
         self._place = places.of
         self._half = max(1, cached // 2)
-        self._new: dict[str | tuple[str, str], Outlink | None] = {}
-        self._old: dict[str | tuple[str, str], Outlink | None] = {}
+        self._new: _Written = {}
+        self._new_count = 0
+        self._old: _Written = {}
         self._known: dict[str, Outlink] = {}
         self._known_before: dict[str, Outlink] = {}
 
     def resolve(self, base: str, hrefs: list[str]) -> list[Outlink]:
         """The http(s) links among the hrefs of one page, in order, each canonical URL once."""
-        directory = base[: base.rfind("/", 0, _path_end(base)) + 1]
         origin = base[: base.find("/", 8)]
-        new = self._new
-        outlinks: dict[str, Outlink] = {}
-        for href in hrefs:
-            key: str | tuple[str, str]
-            if href.startswith(_HTTP):
-                key = href
-            elif href.startswith("/"):
-                key = (origin, href)
-            else:
-                key = (directory, href)
-            try:
-                outlink = new[key]
-            except KeyError:
-                outlink = self._resolve(key, base, href)
-                new = self._new
-            if outlink is not None:
-                outlinks[outlink.url] = outlink
-        return list(outlinks.values())
+        found = list(map(self._new.get(origin, _NOTHING_WRITTEN).get, hrefs))  # no Python call for a link that is known
+        directory = ""
+        for at, link in enumerate(found):
+            if link is None:
+                directory = directory or base[: base.rfind("/", 0, _path_end(base)) + 1]
+                found[at] = self._resolve(origin, directory, base, hrefs[at])
+        return list({link.url: link for link in found if link}.values())
 
-    def _resolve(self, key: str | tuple[str, str], base: str, href: str) -> Outlink | None:
-        """The link of an href that is not in the newer generation; remembered unless it needs the base's last part."""
-        if key in self._old:
-            outlink = self._old[key]
-        elif isinstance(key, str):
-            outlink = self._absolute(key)
-        elif is_plain(href):
-            outlink = self._absolute(key[0] + href)
-        else:
-            outlink = self._outlink(href, base)
-            if _NEEDS_WHOLE_BASE.match(href):
-                return outlink
-        if len(self._new) >= self._half:
-            self._old, self._new = self._new, {}
-        self._new[key] = outlink
-        return outlink
+    def _resolve(self, origin: str, directory: str, base: str, href: str) -> Outlink | Literal[False]:
+        """The link of an href that its origin's newer memory has not, as it is written; False where it is none.
+
+        Remembered unless it needs the base's last part.
+        """
+        is_rooted = href.startswith("/")
+        key = href if is_rooted or href.startswith(_HTTP) else (directory, href)
+        known = self._new.get(origin, _NOTHING_WRITTEN).get(key) if isinstance(key, tuple) else None
+        if known is not None:
+            return known
+        known = self._old.get(origin, _NOTHING_WRITTEN).get(key)
+        if known is None:
+            if is_plain(href):
+                known = self._absolute((origin if is_rooted else directory) + href) or False
+            elif isinstance(key, tuple) or is_rooted:
+                known = self._outlink(href, base) or False
+                if _NEEDS_WHOLE_BASE.match(href):
+                    return known
+            else:
+                known = self._absolute(href) or False
+        if self._new_count >= self._half:
+            self._old, self._new, self._new_count = self._new, {}, 0
+        self._new.setdefault(origin, {})[key] = known
+        self._new_count += 1
+        return known
 
     def _absolute(self, url: str) -> Outlink | None:
         """The link of a URL; one spelled as its canonical form, but for a fragment, is known without being parsed."""

@@ -81,7 +81,7 @@ def emptiness(body: bytes, content_type: str) -> str:
 
 def _tree(body: bytes, content_type: str) -> LexborHTMLParser | None:
     try:
-        return parsed(body, content_type)[0]
+        return parsed(body, content_type)
     except ValueError:  # too large for the parser, so no empty page
         return None
 

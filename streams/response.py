@@ -69,7 +69,7 @@ class Response:
     @cached_property
     def tree(self) -> LexborHTMLParser:
         """The body as selectolax parses it, whatever type the server says it has."""
-        return self._parsed[0]
+        return parsed(self.body, self._content_type)
 
     def css(self, selector: str) -> list[LexborNode]:
         """Nodes that a CSS selector matches, in document order; `.text()` and `.attributes` are a node's content.
@@ -100,9 +100,4 @@ class Response:
 
     @cached_property
     def _base(self) -> str:
-        page, has_base = self._parsed
-        return base_of(page, self.url) if has_base else self.url
-
-    @cached_property
-    def _parsed(self) -> tuple[LexborHTMLParser, bool]:
-        return parsed(self.body, self._content_type)
+        return base_of(self.tree, self.url)
