@@ -278,13 +278,15 @@ class Fetcher:
     async def drain(self) -> None:
         """Let requests in flight end, abort the rest, and wait for what was written."""
         in_flight = list(self._running)
-        if in_flight:
-            await asyncio.wait(in_flight, timeout=DRAIN_S)
-        aborted = list(self._running)
+        try:
+            if in_flight:
+                await asyncio.wait(in_flight, timeout=DRAIN_S)
+        finally:  # also when the time for all of it is up
+            aborted = list(self._running)
+            for running in aborted:
+                running.cancel()
         if in_flight:
             log.info("drained", ended=len(in_flight) - len(aborted), given_back=len(aborted))
-        for running in aborted:
-            running.cancel()
         if aborted:
             await asyncio.wait(aborted)
         self.dones.flush()

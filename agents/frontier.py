@@ -104,43 +104,55 @@ class Stage:
             self._follows = True
             follow(self.app, self.orders)
         await self._end_restore()
+        self._close()  # what a revocation that ran out of time has left
         self._interrupt = threading.Event()
         self._seen_end.clear()
         self._restoring = asyncio.create_task(self._restore_until_live(partitions))
 
     async def revoking(self, _partitions: set[int]) -> None:
-        """End what is in flight, checkpoint, close: a rebalance takes all partitions, whichever come back."""
+        """End what is in flight, checkpoint, close: a rebalance takes all partitions, whichever come back.
+
+        Whoever runs out of time here closes all the same: another worker may own them the next moment.
+        """
         self.rebalance_started()
         crash.point("revoke.started")
-        await self._end_restore()
-        if self.drain is not None:
-            await self.drain()
-        crash.point("revoke.drained")
-        for number in sorted(self.live):
-            self.checkpoint(self.live[number])
-        crash.point("revoke.checkpointed")
-        self._close()
+        try:
+            await self._end_restore()
+            if self.drain is not None:
+                await self.drain()
+            crash.point("revoke.drained")
+            for number in sorted(self.live):
+                self.checkpoint(self.live[number])
+            crash.point("revoke.checkpointed")
+        finally:
+            self._close()
         crash.point("revoke.closed")
 
     async def _end_restore(self) -> None:
+        """Wait for the restoring thread; it stays known until it has ended, for two must never fold one state."""
         self._interrupt.set()
-        task, self._restoring = self._restoring, None
-        if task is not None:
-            await asyncio.wait([task])
+        if self._restoring is not None:
+            await asyncio.wait([self._restoring])
+            self._restoring = None
 
     def _close(self) -> None:
-        for number in list(self.live):
+        """Close all but what the restoring thread still has in hand."""
+        is_restoring = self._restoring is not None and not self._restoring.done()
+        for number in list(self._opened):
+            if number in self.live or not is_restoring:
+                self._opened.pop(number).close()
+        for number in self.live:
             self.frontier.disown(number)
+            self.abort(number)
         self.live.clear()
-        for partition in self._opened.values():
-            partition.close()
-        self._opened.clear()
 
     async def _restore_until_live(self, partitions: set[int]) -> None:
         interrupt = self._interrupt
+        # One for all tries: what a try has folded, the next one does not meet again.
+        outbox = _Outbox(Producer(self.settings, f"{self.app.worker_name}-restore"), self.names)
         while not interrupt.is_set():
             try:
-                await asyncio.to_thread(self._restore, partitions - self.live.keys(), interrupt)
+                await asyncio.to_thread(self._restore, partitions - self.live.keys(), interrupt, outbox)
             except Interrupted:
                 return
             except EngineError as error:
@@ -175,7 +187,7 @@ class Stage:
         self.dispatching = True
         self.wake()
 
-    def _restore(self, partitions: set[int], interrupt: threading.Event) -> None:
+    def _restore(self, partitions: set[int], interrupt: threading.Event, outbox: "_Outbox") -> None:
         """In a thread: open and fold to the log's end. Nobody else touches these partitions meanwhile."""
         started = time.monotonic()
         self.states.ask()
@@ -185,7 +197,6 @@ class Stage:
             if number not in self._opened:
                 self._opened[number] = self.states.open(number, interrupt)
         crash.point("restore.opened")
-        outbox = _Outbox(Producer(self.settings, f"{self.app.worker_name}-restore"), self.names)
         todo = [self._opened[number] for number in sorted(partitions)]
         restorer = Restorer(self.settings, self.names.urls)
         folded = restorer.restore(todo, outbox.send, self._restore_checkpoint(outbox, len(todo)), interrupt)
@@ -199,7 +210,7 @@ class Stage:
         def checkpoint(partition: store.Partition) -> None:
             self.app.watchdog.beat()
             crash.point("restore.batch")
-            if partition.changes >= limit:
+            if partition.changes >= limit and not self._undelivered.get(partition.number, 0):
                 outbox.delivered()
                 partition.checkpoint()
                 crash.point("restore.checkpointed")

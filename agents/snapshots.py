@@ -23,8 +23,6 @@ from .frontier import Stage
 log = structlog.get_logger()
 
 LOOK_S = 0.5
-LEFT_BEHIND_S = 3600.0
-"""A frozen copy this old was left by a worker that was killed."""
 
 
 class Snapshotter:
@@ -41,7 +39,6 @@ class Snapshotter:
         every_s = self._settings.snapshots.every_s
         if not self._settings.snapshots.to or not every_s:
             return
-        await asyncio.to_thread(self._sweep)
         while True:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
@@ -88,8 +85,3 @@ class Snapshotter:
         admin = topics.Admin(self._settings)
         for future in admin.client.delete_records([TopicPartition(self._stage.names.urls, number, offset)]).values():
             admin.result(future)
-
-    def _sweep(self) -> None:
-        for left in self._folder.glob(".*-*"):
-            if left.is_dir() and time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
-                shutil.rmtree(left, ignore_errors=True)

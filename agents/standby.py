@@ -1,9 +1,11 @@
 """Standby folds: a worker keeps a warm copy of partitions that others own, so that a take-over is quick.
 
 A standby is folded like any state, in a folder of its own, `state/<partition>.standby-<worker>`; nothing is dispatched
-from it, forwarded or dead-lettered: that is the owner's. When this worker gets the partition, the copy with the highest
-offset wins, as always (`candidates.py`), which on another machine than the last owner's is the standby. Which
-partitions a worker keeps follows from its name, so that several workers keep different ones.
+from it, forwarded or dead-lettered: that is the owner's. So it goes no further than the owner's checkpoint, which is
+what the group has committed: a record behind it may have to be forwarded by whoever owns the partition next. When this
+worker gets the partition, the copy with the highest offset wins, as always (`candidates.py`), which on another machine
+than the last owner's is the standby. Which partitions a worker keeps follows from its name, so that several workers
+keep different ones.
 """
 
 import asyncio
@@ -14,8 +16,10 @@ import structlog
 import xxhash
 
 from crawlog.streams.errors import EngineError
+from crawlog.streams.kafka import commits
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.store import Partition
+from crawlog.streams.topics import group
 
 if TYPE_CHECKING:
     from .frontier import Stage
@@ -76,8 +80,10 @@ class Standby:
             if partition.changes >= limit:
                 partition.checkpoint()
 
-        restorer = Restorer(self._settings, self._stage.names.urls)
-        restorer.restore(opened, lambda *_: None, bounded, self._interrupt)
+        topic = self._stage.names.urls
+        checkpointed = commits(self._settings, group("fetch"), topic, self._open)
+        most = {number: offset for number, (offset, _) in checkpointed.items()}
+        Restorer(self._settings, topic).restore(opened, lambda *_: None, bounded, self._interrupt, most=most)
         for partition in opened:
             partition.checkpoint()
 

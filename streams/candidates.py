@@ -39,6 +39,9 @@ LOCK_WAIT_S = 2.0
 
 LOCK_AGAIN_S = 0.1
 
+LEFT_BEHIND_S = 3600.0
+"""A copy made to be looked at, or to be sent elsewhere, that is this old was left by a process that was killed."""
+
 MIN_FREE_BYTES = 16 << 20
 """Space without which no state is opened: RocksDB's write-ahead log alone may take so much."""
 
@@ -67,12 +70,20 @@ class States:
 
         Raises: EngineError: no answer.
         """
+        self._sweep()
         self._log = identity(self._settings, self._topic)
         self.partitions = partitions(self._settings)
         self.places = Places(self.partitions)
         kept = self._settings.snapshots
         if kept.to:
             self.snapshots = Snapshots(store_of(kept.to), self._log, kept.keep, kept.rewind_h)
+
+    def _sweep(self) -> None:
+        """Links keep the space of what they link to: copies that nobody will remove any more go."""
+        for left in self._folder.glob(".*-*"):
+            with contextlib.suppress(FileNotFoundError):
+                if left.is_dir() and time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
+                    shutil.rmtree(left, ignore_errors=True)
 
     def open(self, number: int, interrupt: threading.Event) -> Partition:
         """The state of a partition, ready to be folded on.

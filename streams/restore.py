@@ -94,6 +94,7 @@ class Restorer:
         after: After,
         interrupt: threading.Event | None = None,
         ends: dict[int, int] | None = None,
+        most: dict[int, int] | None = None,
     ) -> dict[int, int]:
         """Fold each partition to the log's end.
 
@@ -102,6 +103,7 @@ class Restorer:
             after: Called after each batch for each partition in it: checkpoints what grows large.
             interrupt: Ends the restore early.
             ends: Offsets to stop at, by partition; None for the log's end as it is now.
+            most: Offsets not to go beyond, by partition, where the log goes on.
 
         Returns: Records folded, by partition.
 
@@ -116,6 +118,8 @@ class Restorer:
             try:
                 bounds = {number: self._bounds(consumer, number) for number in by_number}
                 ends_here = ends or self._prepare(by_number, bounds)
+                if most is not None:
+                    ends_here = {number: min(end, most.get(number, 0)) for number, end in ends_here.items()}
                 reading = _Reading(self._topic, consumer, by_number, ends_here, handle)
                 reading.read(after, interrupt or threading.Event(), {n: low for n, (low, _) in bounds.items()})
             except _AnotherLog as error:

@@ -1,6 +1,8 @@
 """Several copies of one state: the highest offset wins, and a stopped owner and its successor never meet."""
 
+import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,3 +163,14 @@ def test_no_state_is_opened_on_a_full_disk(workers: list[Worker], monkeypatch: p
     monkeypatch.setattr(candidates, "MIN_FREE_BYTES", 1 << 62)
     with pytest.raises(OSError, match="No space left"):
         workers[0].own()
+
+
+def test_a_copy_that_a_killed_worker_left_goes_and_one_in_use_stays(workers: list[Worker], tmp_path: Path) -> None:
+    """Its links would keep the space of tables that were compacted away."""
+    old, young = (tmp_path / "state" / name for name in (".look-1", ".look-2"))
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+    long_ago = time.time() - candidates.LEFT_BEHIND_S - 1
+    os.utime(old, (long_ago, long_ago))
+    workers[0].states._sweep()
+    assert (old.exists(), young.exists()) == (False, True)

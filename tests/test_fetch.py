@@ -12,6 +12,7 @@ from fetching import Web, running
 
 from crawlog.agents.fetch import _whole_lines, again_is_worth
 from crawlog.agents.http import Answer
+from crawlog.streams.consumer import within
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.suspects import Deaths, _hash
 
@@ -165,6 +166,42 @@ async def test_a_drain_lets_requests_end_and_asks_nothing_more(tmp_path: Path, m
         world.stage.rebalance_started()
         await world.fetcher.drain()
         assert len(world.log.dones) == len(world.log.pages) == len(world.web.asked) == 4
+
+
+async def test_a_revocation_that_runs_out_of_time_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker owns the partition then: it is closed, and what was under way for it is aborted."""
+    async with running(tmp_path, monkeypatch, Web({"any": 60.0})) as world:
+        world.find(*hosts(4))
+        await world.until(lambda: len(world.web.under_way) == 4)
+        assert not await within(0.05, world.stage.revoking({0}), "on_revoking")
+        await world.until(lambda: not world.web.under_way)
+        assert (world.stage.live, world.stage._opened, world.stage.frontier.owned) == ({}, {}, {})
+        assert not world.stage.dispatching
+
+
+async def test_two_restores_never_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that outlives its revocation, in its thread, is waited for before the next one begins."""
+    ends, began = asyncio.Event(), []
+
+    async def restore(partitions: set[int]) -> None:
+        began.append(partitions)
+        await ends.wait()
+
+    async with running(tmp_path, monkeypatch) as world:
+        stage = world.stage
+        stage._follows = True
+        monkeypatch.setattr(stage, "_restore_until_live", restore)
+        await stage.owned({1})
+        await world.until(lambda: began)
+        assert not await within(0.02, stage.revoking({1}), "on_revoking")
+        owned = asyncio.create_task(stage.owned({2}))
+        await asyncio.sleep(0.02)
+        assert began == [{1}]
+        ends.set()
+        await owned
+        await world.until(lambda: began == [{1}, {2}])
 
 
 async def test_a_drain_gives_back_what_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

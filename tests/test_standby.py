@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.agents.standby import Standby, chosen
 from crawlog.schemas import urls as u
@@ -49,10 +49,14 @@ class Machine:
         return self.fold(*fresh.values())
 
     def fold(self, *partitions: Partition) -> dict[int, int]:
-        """Fold to the log's end, and checkpoint."""
+        """Fold to the log's end, checkpoint, and commit as owners do."""
         folded = Restorer(self.settings, self.names.urls).restore(partitions, lambda *_: None, lambda _: None)
         for partition in partitions:
             partition.checkpoint()
+        group = Consumer({"bootstrap.servers": self.settings.kafka.bootstrap, "group.id": topics.group("fetch")})
+        places = [TopicPartition(self.names.urls, partition.number, partition.offset) for partition in partitions]
+        group.commit(offsets=places, asynchronous=False)
+        group.close()
         return folded
 
     def keep_up(self) -> None:
@@ -96,6 +100,7 @@ def test_a_take_over_goes_on_from_the_standby(machines: tuple[Machine, Machine])
     one.own(*range(8))
     other.keep_up()
     write(one, 20, 30)
+    one.fold(*one.open.values())
     other.keep_up()
     write(one, 30, 33)
     warm = sorted(other.standby._open)
@@ -110,7 +115,7 @@ def test_a_take_over_goes_on_from_the_standby(machines: tuple[Machine, Machine])
 
 @pytest.mark.broker
 def test_a_standby_of_a_partition_given_up_goes_on_from_its_state(machines: tuple[Machine, Machine]) -> None:
-    """It need not be folded from the start; and a look that is interrupted lets go at once."""
+    """It need not be folded from the start, and is never ahead of its owner; an interrupted look lets go at once."""
     one, other = machines
     warm = min(chosen("fetch-0-b", 8, frozenset(), 2))
     other.own(warm)
@@ -118,8 +123,10 @@ def test_a_standby_of_a_partition_given_up_goes_on_from_its_state(machines: tupl
     one.own(warm)
     write(one, 20, 25)
     other.keep_up()
-    assert other.standby._open[warm].offset == 25
+    assert other.standby._open[warm].offset == 20  # what is misplaced behind it, its next owner forwards
     one.fold(*one.open.values())
+    other.keep_up()
+    assert other.standby._open[warm].offset == 25
     assert other.standby._open[warm].digest() == one.open[warm].digest()
     thread = threading.Thread(target=other.keep_up)
     thread.start()
