@@ -126,13 +126,13 @@ class Canonicaliser:
 
         Raises: InvalidUrl: as `serialise`.
         """
-        href = serialise(url, base)
-        if "?" in href and self._dropped is not None:
-            href = self._drop(href)
+        href = self.dropped(serialise(url, base))
         return self._rewritten(href) if self._rewrites else href
 
-    def _drop(self, href: str) -> str:
-        assert self._dropped is not None
+    def dropped(self, href: str) -> str:
+        """A URL without the parameters that the job drops; the rest as it is written."""
+        if self._dropped is None or "?" not in href:
+            return href
         path, _, query = href.partition("?")
         if self._dropped.search("&" + query) is None:
             return href
