@@ -35,10 +35,16 @@ _SIGNATURES = (
     (b"wOFF", "font/woff"),
     (b"wOF2", "font/woff2"),
 )
+_MAYBE_SIGNATURE = frozenset(mark[0] for mark, _ in _SIGNATURES) | {ord("R")}
+"""First bytes of a body that may have a signature: no page of HTML begins so, and pages are what nearly all are."""
+
 _AMBIGUOUS = frozenset({b"BM", b"ID3"})
 """Letters that a text may begin with: they count where a byte follows that no text has."""
 
 _FEED = re.compile(rb"<(?:!--.*?--|![^>]*|\?.*?\?)>", re.DOTALL)
+_HTML_BEGINS = re.compile(rb"<!doctype html>[\t\n\x0c\r ]*<html[ >]", re.IGNORECASE)
+"""As most pages begin; what does so is no feed."""
+
 _FEED_ROOTS = (
     (b"<rss", "application/rss+xml"),
     (b"<feed", "application/atom+xml"),
@@ -71,16 +77,19 @@ def computed(content_type: str, head: bytes) -> str:
 
 
 def _signature(head: bytes) -> str | None:
-    for mark, kind in _SIGNATURES:
-        if head.startswith(mark) and (mark not in _AMBIGUOUS or _BINARY.search(head)):
-            return kind
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
+    if head[:1] and head[0] in _MAYBE_SIGNATURE:
+        for mark, kind in _SIGNATURES:
+            if head.startswith(mark) and (mark not in _AMBIGUOUS or _BINARY.search(head)):
+                return kind
+        if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+            return "image/webp"
     return "video/mp4" if head[4:8] == b"ftyp" else None
 
 
 def _feed(head: bytes) -> str | None:
     """RSS, Atom or RDF, where that is the first element (MIME Sniffing 7.1)."""
+    if _HTML_BEGINS.match(head):
+        return None
     rest = head.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACE)
     while (skipped := _FEED.match(rest)) is not None:
         rest = rest[skipped.end() :].lstrip(_SPACE)
