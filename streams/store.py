@@ -7,6 +7,7 @@ in a column family of their own, `cache`: losing them costs a request, so they a
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ WRITE_BUFFER_SHARE = 0.4
 """Part of the memory budget that unflushed writes may take; the rest is block cache."""
 
 
+@cache
 def fold_version() -> str:
     """What the fold's results depend on: our code, the suffix list and the URL library."""
     return f"{FOLD_VERSION} psl-{version('publicsuffixlist')} ada-{version('can-ada')}"
