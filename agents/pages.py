@@ -6,7 +6,7 @@ deletes records (never by time alone) that are parsed and older than `log.pages_
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -34,8 +34,9 @@ class PagesLog:
         self._consumer: Consumer | None = None
         self._trimmed_at = time.monotonic()
 
-    async def look(self, partitions: Iterable[int]) -> None:
-        """Learn how far the partitions are parsed; a silent broker changes nothing."""
+    async def look(self, partitions: Collection[int]) -> None:
+        """Learn how far the partitions, those that are ours, are parsed; a silent broker changes nothing."""
+        self.pressure.keep(partitions)
         try:
             found = await asyncio.to_thread(self._look, list(partitions))
         except KafkaException as error:
@@ -48,7 +49,7 @@ class PagesLog:
         if not numbers:
             return {}
         if self._consumer is None:
-            self._consumer = Consumer(consumer_config(self._settings, group=group("parse")))
+            self._consumer = Consumer(consumer_config(self._settings, group=group(self._settings, "parse")))
         consumer = self._consumer
         places = [TopicPartition(self._topic, number) for number in numbers]
         found = {}
@@ -57,7 +58,10 @@ class PagesLog:
             found[place.partition] = (max(place.offset, low), end)
         if time.monotonic() - self._trimmed_at > TRIM_S:
             self._trimmed_at = time.monotonic()
-            self._trim(consumer, {number: committed for number, (committed, _) in found.items()})
+            try:
+                self._trim(consumer, {number: committed for number, (committed, _) in found.items()})
+            except KafkaException as error:
+                log.warning("pages_not_trimmed", error=str(error), then="crawl.pages grows; tried again in 10 minutes")
         return found
 
     def _trim(self, consumer: Consumer, parsed: dict[int, int]) -> None:

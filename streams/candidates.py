@@ -80,7 +80,7 @@ class States:
 
     def _sweep(self) -> None:
         """Links keep the space of what they link to: copies that nobody will remove any more go."""
-        for left in self._folder.glob(".*-*"):
+        for left in self._folder.glob(".*"):
             with contextlib.suppress(FileNotFoundError):
                 if left.is_dir() and time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
                     shutil.rmtree(left, ignore_errors=True)

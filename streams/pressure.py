@@ -1,6 +1,7 @@
 """Back-pressure: how much of crawl.pages is not parsed yet, and how many requests that allows. Pure."""
 
 from collections import deque
+from collections.abc import Iterable
 
 SLOWING_FROM = 0.5
 """Share of the limit from which fetching slows; at the whole limit it stops."""
@@ -41,12 +42,12 @@ class Pressure:
         first = written[0][0] if written else end
         self._foreign_records[partition] = max(first - committed, 0)
 
-    def disown(self, partition: int) -> None:
-        """The partition is not ours any more."""
-        for _, size_bytes in self._written.pop(partition, ()):
-            self._unparsed_bytes -= size_bytes
-        self._parsed.pop(partition, None)
-        self._foreign_records.pop(partition, None)
+    def keep(self, partitions: Iterable[int]) -> None:
+        """Others are not ours any more, and hold nothing back here."""
+        for partition in self._written.keys() - set(partitions):
+            self._unparsed_bytes -= sum(size_bytes for _, size_bytes in self._written.pop(partition))
+            self._parsed.pop(partition, None)
+            self._foreign_records.pop(partition, None)
 
     @property
     def unparsed_bytes(self) -> int:

@@ -40,6 +40,20 @@ def test_pages_of_another_worker_count_with_our_mean_size() -> None:
     assert pressure.unparsed_bytes == 0
 
 
+async def test_a_partition_that_went_elsewhere_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new owner counts it; here it would count for ever, as nobody tells how far it is parsed."""
+    kept = PagesLog(Settings(), "pages")
+    monkeypatch.setattr(kept, "_look", lambda numbers: dict.fromkeys(numbers, (0, 4)))
+    kept.pressure.wrote(0, 3, 600 * MB)
+    await kept.look([0, 1])
+    assert kept.pressure.allowed(100) == 0
+    await kept.look([1])
+    kept.pressure.wrote(1, 4, MB)
+    assert kept.pressure.allowed(100) == 0  # as many as before are foreign, of our mean size
+    await kept.look([])
+    assert (kept.pressure.unparsed_bytes, kept.pressure.allowed(100)) == (0, 100)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100), st.booleans()), max_size=60))
 def test_what_is_parsed_no_longer_counts(steps: list[tuple[int, int, bool]]) -> None:
     """Whatever the order of writes and looks: when all is parsed nothing is left, and it is never less than nothing."""
@@ -102,7 +116,7 @@ def log_of_pages(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Settings, 
     for _ in range(10):
         producer.send(topic, b"x" * 100, partition=3)
     assert producer.flush(10)
-    parse = Consumer(consumer_config(settings, group=group("parse")))
+    parse = Consumer(consumer_config(settings, group=group(settings, "parse")))
     parse.commit(offsets=[TopicPartition(topic, 3, 4)], asynchronous=False)
     parse.close()
     kept = PagesLog(settings, topic)
