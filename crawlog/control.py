@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .schemas.control import Command, encode
-from .streams.commands import host_of
+from .schemas.urls import DEFAULT_JOB
+from .streams.commands import Commands, host_of
 from .streams.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .schemas.control import Control
     from .streams.settings import Settings
 
 
@@ -32,12 +36,29 @@ def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Comm
 
 def give(settings: "Settings", command: Command) -> str:
     """Put a command into the log; returns what to tell."""
-    from .streams.jobs import write_command
+    from .streams.jobs import known, write_command
     from .streams.producer import Producer
     from .streams.topics import Topics
 
-    write_command(Producer(settings, "crawlog-control"), Topics(settings.kafka.prefix), command)
-    return f"{described(command)}: workers obey within 2 s, and after any restart"
+    topics = Topics(settings.kafka.prefix)
+    said = known(settings, topics)
+    write_command(Producer(settings, "crawlog-control"), topics, command)
+    return f"{described(command)}: {effect(said, command)}"
+
+
+def effect(said: "Mapping[bytes, Control]", command: Command) -> str:
+    """What a command will do, in words: also where it may have been meant for another name.
+
+    Args:
+        said: All that crawl.control said before.
+    """
+    if not command.holds:
+        before = [entry for entry in said.values() if isinstance(entry, Command)]
+        if Commands([*before, command]).in_force == Commands(before).in_force:
+            return "nothing was in force for it; `crawlog control list` shows what is"
+    elif command.job not in ("", DEFAULT_JOB) and f"job/{command.job}".encode() not in said:
+        return "no such job is known yet; it holds for when there is one, `crawlog status` names those there are"
+    return "workers obey within 2 s, and after any restart"
 
 
 def cancel(settings: "Settings", job: str) -> str:

@@ -112,13 +112,13 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
         Raises: ValueError: it is none that can be obeyed; the message says why.
         """
         if sum(map(bool, (self.job, self.host, self.stage))) != 1:
-            raise ValueError("a command has exactly one of job, host, stage")
+            raise ValueError("a command has exactly one of job, host, stage (--job, --host, --stage)")
         if self.action not in _MAY[self.kind]:
             raise ValueError(f"a {self.kind} cannot be given {self.action!r}, only: {', '.join(_MAY[self.kind])}")
         if self.stage and self.stage not in _STAGES:
             raise ValueError(f"no stage {self.stage!r:.50}; there are: {', '.join(_STAGES)}")
         if self.action == "slow" and (not self.delay_s or self.stage not in ("", "fetch")):
-            raise ValueError("slow needs delay_s above 0, and no stage but fetch can be slowed")
+            raise ValueError("slow needs delay_s (--delay SECONDS) above 0, and no stage but fetch can be slowed")
         if self.host and not _HOST.fullmatch(self.host):
             raise ValueError(
                 f"{self.host!r:.100} is no host: http://name:port, name, name:port or .name, in lower case"

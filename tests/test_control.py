@@ -16,6 +16,7 @@ from crawlog.picture import Finish, Picture
 from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.urls import JobSpec
 from crawlog.streams.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.errors import Misconfigured
 
@@ -376,3 +377,23 @@ def test_a_paused_job_is_not_finished() -> None:
     """Its URLs are queued, whoever keeps them."""
     picture = reported(offset=9, jobs={"j": JobCounts(queued=1, paused=1)})
     assert not Finish("j", (1,), with_sink=False).step(picture, lambda _: (0,))
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (Command("pause", job="j"), "workers obey"),
+        (Command("pause", job="default"), "workers obey"),
+        (Command("pause", job="k"), "no such job is known yet"),
+        (Command("resume", host="a.com:80"), "workers obey"),
+        (Command("resume", host="http://a.com"), "nothing was in force"),
+        (Command("unblock", host="a.com"), "nothing was in force"),
+        (Command("block", host="b.com"), "workers obey"),
+    ],
+)
+def test_a_command_for_what_is_not_there_says_so(command: Command, told: str) -> None:
+    """A name that was mistyped, or another name of the host, would else look like a success."""
+    said: dict[bytes, control.Control] = {
+        control.key(one): one for one in (control.JobCopy("j", JobSpec()), Command("pause", host="a.com:80"))
+    }
+    assert cli.effect(said, command).startswith(told)
