@@ -24,7 +24,7 @@ from crawlog.streams.errors import CrawlError, RetryLater
 from crawlog.streams.kafka import bounds, commits, identity, read
 from crawlog.streams.positions import OURS
 from crawlog.streams.producer import Producer
-from crawlog.streams.results import Results
+from crawlog.streams.results import Results, forget_others
 from crawlog.streams.sinks import Entry, Sink, entry, sink_from
 from crawlog.streams.topics import group
 
@@ -93,7 +93,7 @@ class SinkStage:
         self._settings = settings
         self._items, self._dead = topics
         self._producer = producer
-        self._group = group(f"sink-{results.sink.id}")
+        self._group = group(settings, f"sink-{results.sink.id}")
         self._one_at_a_time = asyncio.Lock()
 
     async def starts(self, partitions: Iterable[int]) -> dict[int, int]:
@@ -292,12 +292,16 @@ def opened(settings: "Settings", topic: str, sink: Sink) -> Results:
     told = False
     while True:
         try:
-            return Results(settings.run.data, sink, identity(settings, topic))
+            results = Results(settings.run.data, sink, identity(settings, topic))
         except RetryLater as error:
             if not told:
                 log.info("sink_waits", reason=str(error))
                 told = True
             time.sleep(error.retry_after_s or AGAIN_S)
+        else:
+            if removed := forget_others(settings.run.data, sink):
+                log.info("sink_states_removed", count=removed, reason="this one writes their file now")
+            return results
 
 
 def attach(app: CrawlApp) -> None:

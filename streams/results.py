@@ -378,6 +378,26 @@ def known_sinks(data: Path) -> list[Sink]:
     return found
 
 
+def forget_others(data: Path, sink: Sink) -> int:
+    """Remove the states that `sink`, which is open, has put an end to; returns how many those are.
+
+    Another one of its FILE would find that file cut and begin again; one of standard output is of an earlier epoch.
+    """
+    ended = [
+        other.folder(data)
+        for other in known_sinks(data)
+        if other.id != sink.id and other.output == sink.output and (other.output != STDOUT or other.job == sink.job)
+    ]
+    removed = 0
+    for folder in ended:
+        with suppress(RetryLater, FileNotFoundError):
+            lock = _locked(folder / "lock")
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+            removed += 1
+    return removed
+
+
 def final_of(folder: Path) -> Final | None:
     """What is remembered of the file made last."""
     try:

@@ -390,3 +390,17 @@ def _happen(event: str, data: Path, sink: Sink, log: Log) -> None:
 def test_every_format_is_known() -> None:
     """By the name's end."""
     assert [formats.known(Path(f"x{suffix}")) for suffix in formats.SUFFIXES] == list(formats.SUFFIXES)
+
+
+def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sink: Sink) -> None:
+    """Not one that somebody has open, nor that of another file; of standard output only what is the job's."""
+    later = sink_of("j", sink.output, epoch=1)
+    others = [sink_of("k", sink.output), sink_of("j", str(tmp_path / "more.jsonl")), Sink("j", "-"), Sink("k", "-")]
+    for one in (sink, *others, later):
+        fold(tmp_path, one, (0, 0, found("u", (0, 0), {"a": 1})))
+    with Results(tmp_path, sink, LOG):
+        assert results.forget_others(tmp_path, later) == 1
+    assert set(results.known_sinks(tmp_path)) == {sink, *others[1:], later}
+    assert results.forget_others(tmp_path, later) == 1
+    assert results.forget_others(tmp_path, Sink("j", "-", epoch=2)) == 1
+    assert set(results.known_sinks(tmp_path)) == {others[1], others[3], later}
