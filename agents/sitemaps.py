@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 TOLD = 1_000
 """Sitemap lines of one robots.txt that are followed, the first ones."""
 
+TOLD_HOSTS = 100_000
+"""Hosts that are remembered as told, some 20 MB; then all of them are forgotten."""
+
 MAX_FILES = 10_000
 """Sitemaps that are read for one `sitemap:URL`."""
 
@@ -63,6 +66,8 @@ class Sitemaps:
             url, task.job.name, rev=spec.rev, epoch=task.epoch, http=200, fetched_at=time.time(), kind="robots"
         )
         await self._sent(task, meta, "\n".join(rules.sitemaps[:TOLD]).encode("utf-8", "replace"))
+        if len(self._told) >= TOLD_HOSTS:
+            self._told.clear()
         self._told.add(key)
 
     async def _sent(self, task: "Task", meta: pg.PageMeta, lines: bytes) -> None:

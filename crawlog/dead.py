@@ -158,9 +158,9 @@ def redriven(settings: "Settings", choice: Choice, *, execute: bool, report: Rep
     if not execute:
         return [*told, f"{len(groups)} records would go back to their topics; --execute sends them"]
     producer = Producer(settings, "crawlog-dead")
-    for at in range(0, len(groups), BATCH):
-        _redrive(settings, producer, dead_letters, groups[at : at + BATCH], report)
-    return [*told, f"{len(groups)} records went back to their topics, acknowledged; workers take them as any other"]
+    batches = [groups[at : at + BATCH] for at in range(0, len(groups), BATCH)]
+    sent = sum(_redrive(settings, producer, dead_letters, batch, report) for batch in batches)
+    return [*told, f"{sent} records went back to their topics, acknowledged; workers take them as any other"]
 
 
 def _groups(settings: "Settings", letters: list[Letter]) -> tuple[list[list[Letter]], list[str]]:
@@ -174,7 +174,8 @@ def _groups(settings: "Settings", letters: list[Letter]) -> tuple[list[list[Lett
 
 def _redrive(
     settings: "Settings", producer: Producer, dead_letters: Dead, groups: list[list[Letter]], report: Report
-) -> None:
+) -> int:
+    """Send a batch and mark it; how many records went back."""
     by_offset = {group[0].offset: group for group in groups}
     sent: dict[int, tuple[int, int]] = {}
     for record in dead_letters.records(set(by_offset)):
@@ -196,6 +197,7 @@ def _redrive(
     done = [by_offset[offset] for offset in sent]
     if done:
         _mark(settings, producer, mark(done, "redriven", list(sent.values()), time.time()))
+    return len(done)
 
 
 def _original(
