@@ -81,7 +81,7 @@ class Standby:
                 partition.checkpoint()
 
         topic = self._stage.names.urls
-        checkpointed = commits(self._settings, group("fetch"), topic, self._open)
+        checkpointed = commits(self._settings, group(self._settings, "fetch"), topic, self._open)
         most = {number: offset for number, (offset, _) in checkpointed.items()}
         Restorer(self._settings, topic).restore(opened, lambda *_: None, bounded, self._interrupt, most=most)
         for partition in opened:

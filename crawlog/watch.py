@@ -68,7 +68,7 @@ class Watch:
     def lag(self, stage: str, sink: str = "") -> int:
         """Records that a stage's group has not committed; of the sink's groups the one of this id."""
         name, ends = self._inputs[stage], self.ends(stage)
-        committed = self._admin.committed(group(f"{stage}-{sink}" if sink else stage), name)
+        committed = self._admin.committed(group(self._admin.settings, f"{stage}-{sink}" if sink else stage), name)
         return sum(max(0, end - committed.get((name, partition), 0)) for partition, end in enumerate(ends))
 
     def close(self) -> None:

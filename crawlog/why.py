@@ -197,7 +197,7 @@ class Inquiry:
     def _is_parsed(self, partition: int, offset: int) -> bool:
         """Whether parse has done this page; asked of its group, so it is about now."""
         if self._parsed is None:
-            self._parsed = Admin(self._settings).committed(group("parse"), self._names.pages)
+            self._parsed = Admin(self._settings).committed(group(self._settings, "parse"), self._names.pages)
         return offset < self._parsed.get((self._names.pages, partition), 0)
 
     def _page(self, record: "Message", partition: int, offset: int) -> Event:

@@ -127,7 +127,8 @@ class CrawlApp(faust.App):
         self.input_name: str = {"fetch": names.urls, "parse": names.pages, "sink": names.items}[stage]
         self._topic_names = names
         self._discovered: set[str] = set()
-        super().__init__(group(f"{stage}-{sink_name}" if sink_name else stage), **_conf(stage, settings, worker_name))
+        group_id = group(settings, f"{stage}-{sink_name}" if sink_name else stage)
+        super().__init__(group_id, **_conf(stage, settings, worker_name))
         self.watchdog = Watchdog(self, beacon=self.beacon)
 
     @cached_property

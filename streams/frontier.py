@@ -11,7 +11,7 @@ A URL's row stands until its done is folded, so a URL handed out is remembered i
 from bisect import insort
 from collections import deque
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush, merge
+from heapq import heapify, heappop, heappush, merge, nlargest
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -676,7 +676,7 @@ class Frontier:
     def slowest(self, most: int) -> list[tuple[str, int, float]]:
         """Hosts that wait longest: (host, URLs queued, seconds until it may be asked)."""
         now = self.now()
-        waits = sorted(((at, n, host) for at, n, host in self._later if host.where == _LATER), reverse=True)[:most]
+        waits = nlargest(most, ((at, n, host) for at, n, host in self._later if host.where == _LATER))
         return [(host.key, self._queued(host), max(at - now, 0.0)) for at, _, host in waits]
 
     @staticmethod

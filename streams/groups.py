@@ -62,29 +62,31 @@ def named(admin: Admin, text: str) -> list[Group]:
     """
     topics = Topics(admin.settings.kafka.prefix)
     for stage, topic in (("parse", topics.pages), ("fetch", topics.urls)):
-        if text in (stage, group(stage)):
-            return [Group(group(stage), stage, topic)]
+        if text in (stage, group(admin.settings, stage)):
+            return [Group(group(admin.settings, stage), stage, topic)]
     sinks = _sinks(admin, topics.items)
-    if text in ("sink", group("sink")):
+    if text in ("sink", group(admin.settings, "sink")):
         if not sinks:
             raise Misconfigured(
                 f"no sink has read {topics.items} yet: `crawlog run … -o FILE` is one, and a new one is filled from the"
                 " first record on"
             )
         return list(sinks.values())
-    ids = {text, group(f"sink-{text}"), group(text), group(f"sink-{_id_of(admin.settings.run.data, text)}")}
+    as_sink = (f"sink-{text}", text, f"sink-{_id_of(admin.settings.run.data, text)}")
+    ids = {text, *(group(admin.settings, name) for name in as_sink)}
     if found := [sink for name, sink in sinks.items() if name in ids]:
         return found
-    there = ["parse", "sink", "fetch", *(name.removeprefix("crawlog-") for name in sinks)]
+    there = ["parse", "sink", "fetch", *(name.removeprefix(group(admin.settings, "")) for name in sinks)]
     raise Misconfigured(f"there is no group {text!r}; there are: {', '.join(there)}")
 
 
 def _sinks(admin: Admin, topic: str) -> dict[str, Group]:
     """The sinks' groups; also those with a state here, as a broker that has just started lists none for a moment."""
     known = {
-        group(f"sink-{sink.id}"): f"job {sink.job} to {sink.output}" for sink in known_sinks(admin.settings.run.data)
+        group(admin.settings, f"sink-{sink.id}"): f"job {sink.job} to {sink.output}"
+        for sink in known_sinks(admin.settings.run.data)
     }
-    names = sorted({*known, *admin.groups(group("sink-"))})
+    names = sorted({*known, *admin.groups(group(admin.settings, "sink-"))})
     return {name: Group(name, "sink", topic, known.get(name, "")) for name in names if admin.committed(name, topic)}
 
 

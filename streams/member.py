@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import structlog
 from aiokafka import AIOKafkaConsumer
-from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, for_code
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
@@ -105,7 +104,6 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         coordinator: Any = self.client()._coordinator  # aiokafka has no hook for heartbeats
         if not self.app.client_only:
             coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)
-            coordinator._on_join_complete = self._not_inherited(coordinator._on_join_complete)
 
     def _create_worker_consumer(self, transport: "driver.Transport") -> AIOKafkaConsumer:
         conf = self.app.conf
@@ -183,28 +181,6 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         coordinator._group_instance_id = None
         self.crawl.lease.drop()
         await coordinator.close()
-
-    def _not_inherited(self, joined: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        """The coordinator's `_on_join_complete`, which refuses what a dead worker of our name had of other topics.
-
-        To a static member that comes back the broker hands the old assignment, without asking what is subscribed to
-        now; aiokafka would end its coordination over it. We leave, and it joins anew, as a stranger.
-        """
-
-        async def on_join_complete(generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
-            topics = {topic for topic, _ in ConsumerProtocol.ASSIGNMENT.decode(assignment).assignment}
-            if topics <= {self.crawl.input_name}:
-                await joined(generation, member_id, protocol, assignment)
-                return
-            log.warning("assignment_inherited", group=self.app.conf.id, topics=",".join(sorted(topics)))
-            coordinator: Any = self.client()._coordinator
-            name, coordinator._group_instance_id = coordinator._group_instance_id, None
-            try:
-                await coordinator._maybe_leave_group()
-            finally:
-                coordinator._group_instance_id = name
-
-        return on_join_complete
 
     @property
     def failure(self) -> str | None:

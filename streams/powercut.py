@@ -126,7 +126,7 @@ def _found(settings: "Settings", names: Topics, number: int, result: u.Result) -
 
 def _parse_again(settings: "Settings", admin: Admin, names: Topics) -> int:
     """Move crawlog-parse back to the last minute of pages, where it is further; returns how many pages that are."""
-    of = groups.Group(group("parse"), "parse", names.pages)
+    of = groups.Group(group(settings, "parse"), "parse", names.pages)
     count = groups.count(admin, names.pages)
     back = {number: start for number, (start, _) in _last_minute(settings, admin, names.pages, count).items()}
     held = groups.held(admin, of)

@@ -15,6 +15,8 @@ from .outbound import read_header, read_login, read_proxy
 
 T = TypeVar("T")
 
+PREFIX = "crawl."
+
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -55,8 +57,8 @@ class Kafka(Section):
 
     bootstrap: str = ""
     """HOST:PORT list of the user's cluster; empty for the local engine."""
-    prefix: str = "crawl."
-    """Prefix of every topic name."""
+    prefix: str = PREFIX
+    """Prefix of every topic name, and of the consumer groups where it is another one than this."""
     partitions: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Partitions of the topics keyed by domain or URL; fixed when the topics are created."""
     replication: Annotated[int, Field(ge=1)] = 1

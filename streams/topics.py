@@ -27,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from .errors import EngineError
 from .kafka import commits, kafka_config
+from .sections import PREFIX
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -135,9 +136,10 @@ class TopicRow(NamedTuple):
     lag: dict[str, int]
 
 
-def group(stage: str) -> str:
-    """The consumer group of a stage."""
-    return f"crawlog-{stage}"
+def group(settings: "Settings", stage: str) -> str:
+    """The consumer group of a stage; topics of another prefix have groups of their own."""
+    prefix = settings.kafka.prefix
+    return f"{'' if prefix == PREFIX else prefix}crawlog-{stage}"
 
 
 def ensure(settings: "Settings") -> None:
@@ -175,7 +177,11 @@ def describe(settings: "Settings") -> list[TopicRow]:
     full = {kind: settings.kafka.prefix + kind.name for kind in kinds}
     places = [TopicPartition(name, number) for name in full.values() for number in known[name].partitions]
     first, last = admin.offsets(places, FIRST), admin.offsets(places, LAST)
-    readers = {"fetch": [group("fetch")], "parse": [group("parse")], "sink": admin.groups(group("sink"))}
+    readers = {
+        "fetch": [group(settings, "fetch")],
+        "parse": [group(settings, "parse")],
+        "sink": admin.groups(group(settings, "sink")),
+    }
     rows = []
     for kind, name in full.items():
         mine = [(name, number) for number in known[name].partitions]

@@ -143,7 +143,9 @@ def publish(settings: Settings, per_partition: int) -> set[tuple[int, int]]:
 
 def committed(settings: Settings) -> dict[int, int]:
     """The group's offsets as the broker holds them; -1001 for none."""
-    consumer = Consumer({"bootstrap.servers": settings.kafka.bootstrap, "group.id": group(f"sink-{sink(settings)}")})
+    consumer = Consumer(
+        {"bootstrap.servers": settings.kafka.bootstrap, "group.id": group(settings, f"sink-{sink(settings)}")}
+    )
     topic = Topics(settings.kafka.prefix).items
     rows = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=10)
     consumer.close()
@@ -272,19 +274,6 @@ def test_an_idle_worker_is_not_stuck(ready: Settings, start: Callable[..., Probe
 
 
 @pytest.mark.broker
-def test_a_name_is_not_given_the_topics_of_its_dead_bearer(ready: Settings, start: Callable[..., Probe]) -> None:
-    """The broker hands a static member its old assignment; with another prefix that is another log."""
-    first = start(group="shared")
-    other = ready.model_copy(update={"kafka": ready.kafka.model_copy(update={"prefix": "other."})})
-    ensure(other)
-    places = publish(other, 2)
-    wait_for(first.owned)
-    first.kill()
-    second = start(settings=other, group="shared")
-    wait_for(lambda: set(second.offsets()) == places)
-
-
-@pytest.mark.broker
 def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Probe]) -> None:
     """`faust -A module:app worker` finds the app by attribute, its agents by name, and stops as cleanly.
 
@@ -299,7 +288,7 @@ def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Prob
     assert sockets  # to the broker
     assert [one.laddr for one in sockets if one.status == psutil.CONN_LISTEN] == []
     assert probe.stop() < QUICK_S
-    assert "stopped group=crawlog-sink" in probe.errors.read_text()
+    assert f"stopped group={group(ready, 'sink')}" in probe.errors.read_text()
 
 
 @pytest.mark.broker

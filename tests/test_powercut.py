@@ -38,7 +38,7 @@ def write(settings: Settings, names: topics.Topics) -> None:
     for number in range(2):
         producer.produce(names.pages, f"page {number}".encode(), partition=0)
     assert producer.flush(30) == 0
-    consumer = Consumer(consumer_config(settings, "crawlog-parse"))
+    consumer = Consumer(consumer_config(settings, topics.group(settings, "parse")))
     consumer.commit(offsets=[TopicPartition(names.pages, 0, 2)], asynchronous=False)
     consumer.close()
 
@@ -57,7 +57,7 @@ def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path)
     low, end = bounds(cluster, names.urls, [0])[0]
     last = u.decode(list(read(cluster, names.urls, 0, low, end))[-1].value())
     assert [(one.url, one.hops, one.again) for one in last.urls or ()] == [(f"{SITE}/2", 2, "fetched")]
-    held = groups.held(topics.Admin(cluster), groups.Group("crawlog-parse", "parse", names.pages))
+    held = groups.held(topics.Admin(cluster), groups.Group(topics.group(cluster, "parse"), "parse", names.pages))
     assert held[0].committed == 0
     state = Partition(tmp_path / "0", 0, PLACES, identity(cluster, names.urls), Memory(8), 64)
     Restorer(cluster, names.urls).restore([state], lambda *_: None, lambda _: None)

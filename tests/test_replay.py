@@ -15,7 +15,7 @@ from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, commits, kafka_config, read
 from crawlog.streams.settings import Settings
-from crawlog.streams.topics import Topics, ensure
+from crawlog.streams.topics import Topics, ensure, group
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -128,19 +128,20 @@ def test_a_live_group_is_waited_for_and_not_moved(
     run = cluster.run.model_copy(update={"data": tmp_path})
     kafka = cluster.kafka.model_copy(update={"session_timeout_s": 1.0})
     settings = cluster.model_copy(update={"run": run, "kafka": kafka})
-    member = Consumer(kafka_config(settings) | {"group.id": "crawlog-parse", "client.id": "parse-7"})
+    parse = group(settings, "parse")
+    member = Consumer(kafka_config(settings) | {"group.id": parse, "client.id": "parse-7"})
     member.subscribe([topic])
     while not member.assignment():
         member.poll(0.1)
     told: list[str] = []
     order = Order("parse", "to-latest", topics=[f"{topic}:1"], execute=True)
-    with pytest.raises(Misconfigured, match=r"the group is live \(crawlog-parse: parse-7\)"):
+    with pytest.raises(Misconfigured, match=rf"the group is live \({parse}: parse-7\)"):
         replay(settings, order, told.append)
-    assert told == ["waiting up to 2 s for the group to empty (crawlog-parse: parse-7)"]
+    assert told == [f"waiting up to 2 s for the group to empty ({parse}: parse-7)"]
 
     leaving = threading.Timer(0.3, member.close)
     leaving.start()
     replay(settings, order, told.append)
     leaving.join()
-    assert commits(settings, "crawlog-parse", topic, [0, 1]) == {1: (0, "")}
+    assert commits(settings, parse, topic, [0, 1]) == {1: (0, "")}
     assert "total" in capsys.readouterr().out

@@ -263,7 +263,7 @@ FORMS = {
 
 @st.composite
 def _settings(draw: st.DrawFn) -> Settings:
-    """Any valid settings; the expressions of scope are quoted text."""
+    """Any valid settings."""
     chosen: dict[str, object] = {}
     for key, section in known_keys().items():
         name = key.partition(".")[2]
@@ -279,7 +279,7 @@ def _settings(draw: st.DrawFn) -> Settings:
             chosen[key] = draw(value)
     for key, form in FORMS.items():
         chosen[key] = tuple(draw(st.lists(st.from_regex(form, fullmatch=True), max_size=2)))
-    for key in ("scope.include", "scope.exclude"):
+    for key in (key for key in known_keys() if key.endswith((".include", ".exclude"))):
         chosen[key] = tuple(draw(st.lists(st.sampled_from(["^http://a/[0-9]{1,2}$", "a,b", "[x]", " "]), max_size=2)))
     chosen["kafka.max_record_bytes"] = 1 << 50
     return load(chosen, environ={})

@@ -53,7 +53,8 @@ class Machine:
         folded = Restorer(self.settings, self.names.urls).restore(partitions, lambda *_: None, lambda _: None)
         for partition in partitions:
             partition.checkpoint()
-        group = Consumer({"bootstrap.servers": self.settings.kafka.bootstrap, "group.id": topics.group("fetch")})
+        name = topics.group(self.settings, "fetch")
+        group = Consumer({"bootstrap.servers": self.settings.kafka.bootstrap, "group.id": name})
         places = [TopicPartition(self.names.urls, partition.number, partition.offset) for partition in partitions]
         group.commit(offsets=places, asynchronous=False)
         group.close()

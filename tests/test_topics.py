@@ -65,11 +65,18 @@ def test_records_and_lag_are_described(cluster: Settings) -> None:
     for _ in range(3):
         producer.produce(urls, b"{}", partition=2)
     producer.flush()
-    consumer = Consumer({"bootstrap.servers": cluster.kafka.bootstrap, "group.id": topics.group("fetch")})
+    consumer = Consumer({"bootstrap.servers": cluster.kafka.bootstrap, "group.id": topics.group(cluster, "fetch")})
     consumer.commit(offsets=[TopicPartition(urls, 2, 1)], asynchronous=False)
     consumer.close()
     row = next(row for row in topics.describe(cluster) if row.name == urls)
-    assert (row.partitions, row.records, row.lag) == (8, 3, {"crawlog-fetch": 2})
+    assert (row.partitions, row.records, row.lag) == (8, 3, {f"{cluster.kafka.prefix}crawlog-fetch": 2})
+
+
+def test_topics_of_another_prefix_have_groups_of_their_own() -> None:
+    """Two crawls on one cluster share no rebalance; the default's names are the plain ones."""
+    plain = Settings()
+    other = plain.model_copy(update={"kafka": plain.kafka.model_copy(update={"prefix": "shop."})})
+    assert (topics.group(plain, "parse"), topics.group(other, "parse")) == ("crawlog-parse", "shop.crawlog-parse")
 
 
 def test_no_cluster_at_the_address_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
