@@ -29,7 +29,7 @@ from .http import Answer
 from .resources import Budget, Resources
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Page, Playwright, Request, Route
+    from playwright.async_api import Browser, BrowserContext, CDPSession, Page, Playwright, Request, Route
 
     from crawlog.streams.settings import Settings
 
@@ -51,8 +51,8 @@ ARGUMENTS = (
 START_S = 30.0
 """Time for the browser to start, its first time on a machine included."""
 
-TAKE_S = 3.0
-"""Time in which a page must show its DOM; one whose script never ends cannot."""
+TAKE_S, TAKE_ENDLESS_S = 10.0, 3.0
+"""Time in which a page must show its DOM, and one that has not loaded in its time: a script that never ends cannot."""
 
 CLOSE_S = 3.0
 """Time in which a page must close, and the browser; then they are killed."""
@@ -65,6 +65,9 @@ WATCH_S = 0.5
 
 IDLE_S = 60.0
 """Without a page for so long, the browser is ended."""
+
+FLOOD = 10
+"""Times `render.max_requests` that a page may ask, refused or not, before it is taken as it is."""
 
 TRIES = 2
 """Times that a page is rendered whose browser dies of it, or of another one."""
@@ -287,6 +290,11 @@ class _Browser:
                 found += [one for one in driver.children(recursive=True) if _is_chromium(one)]
         return found
 
+    def kill(self) -> None:
+        """End it at once: it does not answer."""
+        for one in self.processes():
+            _kill(one)
+
     def shrink(self, most_bytes: int) -> int:
         """How large it is, bytes; where that is too much the largest page has been ended."""
         sizes = {one: size_bytes(one) for one in self.processes()}
@@ -372,6 +380,8 @@ class _Visit:
         self._page: Page | None = None
         self._is_shown = self._is_loaded = self._is_crashed = False
         self._lost: LeaseLost | None = None
+        self._asked_for = 0
+        self._most = FLOOD * max(budget.requests, 10)
         self._serving: set[asyncio.Task[None]] = set()
         self._quiet_since = 0.0
 
@@ -387,11 +397,14 @@ class _Visit:
 
         context: BrowserContext | None = None
         try:
-            context = await self._browser.browser.new_context(service_workers="block", accept_downloads=False)
+            async with asyncio.timeout(START_S):
+                context = await self._browser.browser.new_context(service_workers="block", accept_downloads=False)
             return await self._shown(context)
-        except Error as error:
+        except (Error, TimeoutError) as error:
             if self._lost is not None:
                 raise self._lost from None
+            if isinstance(error, TimeoutError):
+                self._browser.kill()
             raise self._what_failed(error) from None
         finally:
             for serving in self._serving:
@@ -402,7 +415,7 @@ class _Visit:
     def _what_failed(self, error: Exception) -> Exception:
         if self._browser.cut_at > self._started:
             return _Failed("render_memory")
-        if self._is_crashed or not self._browser.is_alive or "closed" in str(error):
+        if isinstance(error, TimeoutError) or self._is_crashed or not self._browser.is_alive or "closed" in str(error):
             return _Gone()
         log.debug("render_failed", url=self._url, error=str(error)[:300])
         return _Failed("render_failed")
@@ -416,14 +429,15 @@ class _Visit:
                 await context.close()
         except TimeoutError:
             log.warning("browser_stuck", url=self._url, then="it is ended")
-            for one in self._browser.processes():
-                _kill(one)
+            self._browser.kill()
         except Error:
             return
 
     async def _shown(self, context: "BrowserContext") -> str:
-        await context.route("**/*", self._asked)
-        page = self._page = await context.new_page()
+        async with asyncio.timeout(START_S):
+            await context.route("**/*", self._asked)
+            page = self._page = await context.new_page()
+            session = await context.new_cdp_session(page)
         page.on("load", lambda _: self._loaded())
         page.on("crash", lambda _: self._crashed())
         limit_s = self._settings.render.timeout_s
@@ -431,6 +445,8 @@ class _Visit:
         try:
             if not await self._is_ready(going, self._started + limit_s):
                 self.error = "render_timeout"
+            elif self._asked_for > self._most:
+                self.error = "render_requests"
         finally:
             if not going.done():
                 going.cancel()
@@ -442,13 +458,15 @@ class _Visit:
             return ""
         if self._is_crashed or not self._browser.is_alive:
             raise self._what_failed(RuntimeError("crashed"))
-        return await self._dom(context, page)
+        return await self._dom(session)
 
     async def _is_ready(self, going: "asyncio.Task[Any]", until: float) -> bool:
         """Whether the page became ready, or ended otherwise, in time."""
         settle_s = self._settings.render.settle_s
         while (now := time.monotonic()) < until:
             if self.location or self._is_crashed or self._lost is not None or not self._browser.is_alive:
+                return True
+            if self._asked_for > self._most:
                 return True
             if going.done() and going.exception() is not None and not self._is_loaded:
                 going.result()
@@ -457,10 +475,11 @@ class _Visit:
             await asyncio.sleep(LOOK_S)
         return False
 
-    async def _dom(self, context: "BrowserContext", page: "Page") -> str:
+    async def _dom(self, session: "CDPSession") -> str:
         try:
-            async with asyncio.timeout(TAKE_S):
-                session = await context.new_cdp_session(page)
+            async with asyncio.timeout(TAKE_S if self._is_loaded else TAKE_ENDLESS_S):
+                if self.error:
+                    await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
                 tree = await session.send("Page.getFrameTree")
                 frame = tree["frameTree"]["frame"]["id"]
                 world = await session.send("Page.createIsolatedWorld", {"frameId": frame})
@@ -485,6 +504,9 @@ class _Visit:
 
     def _asked(self, route: "Route", request: "Request") -> None:
         """The page asks for something: answered in a task of its own, so that it can be given up with the page."""
+        self._asked_for += 1
+        if self._asked_for > self._most:
+            return  # no answer is the cheapest one, and the page is at its end
         serving = asyncio.create_task(self._answer_to(route, request))
         self._serving.add(serving)
         serving.add_done_callback(self._served)
@@ -528,4 +550,5 @@ class _Visit:
             with contextlib.suppress(InvalidUrl):
                 to = serialise(request.url).partition("#")[0]
                 self.location = "" if to == self._url.partition("#")[0] else to
-        await route.abort()
+                self._loaded()  # the `load` of a page that wants to be another one may never come
+        await route.abort("aborted")  # any other word would replace the page by an error page

@@ -154,6 +154,25 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
     yield Finding("jars", *(("ok", found) if there == len(jars) else ("warn", found, "crawlog engine fetch")))
 
 
+def _browser(settings: "Settings") -> Iterator[Finding]:
+    """Chromium, which only JavaScript pages need."""
+    from .streams.browsers import browser_version, find_browser, may_sandbox, wants_browser
+
+    is_wanted = wants_browser(settings)
+    try:
+        path = find_browser(settings)
+    except Misconfigured as error:
+        told, _, advice = str(error).partition("\n")
+        yield Finding("browser", "fail" if is_wanted else "ok", told, advice if is_wanted else "")
+        return
+    found = browser_version(path)
+    if not found:
+        yield Finding("browser", "fail" if is_wanted else "warn", f"{path} does not run", f"{path} --version")
+        return
+    sandbox = "" if may_sandbox(settings) else ", without a sandbox"
+    yield Finding("browser", "ok", f"{found} at {path}, playwright {_version('playwright')}{sandbox}")
+
+
 def _cluster(settings: "Settings") -> Iterator[Finding]:
     if not settings.kafka.bootstrap:
         from .streams.engine import running
@@ -242,4 +261,4 @@ def _topics(settings: "Settings", partitions: dict[str, int]) -> Finding:
     return Finding("topics", "ok", found)
 
 
-CHECKS: tuple[Check, ...] = (_python, _packages, _data, _limits, _engine, _cluster)
+CHECKS: tuple[Check, ...] = (_python, _packages, _data, _limits, _browser, _engine, _cluster)

@@ -21,6 +21,7 @@ from .live import Frame, View, view
 from .picture import Finish
 from .schemas.control import Finished, JobCopy
 from .schemas.progress import JobCounts
+from .streams.browsers import find_browser, wants_browser
 from .streams.errors import EngineError, Misconfigured
 from .supervisor import Stop, Supervisor, names
 
@@ -137,6 +138,8 @@ def run(  # noqa: PLR0913  # the command's own options
     verbose: bool = False,  # noqa: ARG001  # the level of the logs is a setting
 ) -> int:
     """Crawls until the job is finished; returns the exit code."""
+    if wants_browser(settings):
+        find_browser(settings)  # said before anything is started
     order = Order(seeds, seeds_file, spider, job, output, fresh)
     summary = Summary(order.name(), output=str(output) if output else None)
     started = time.monotonic()

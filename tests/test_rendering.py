@@ -1,0 +1,120 @@
+"""Which pages are rendered, and what a page in the browser may ask for: decided without a browser."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from crawlog.schemas.urls import RenderRules
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.rendering import Rendering, Wish, emptiness, forwarded, refusal
+
+SCRIPT = "<script src=/app.js></script>"
+WORDS = "word " * 50
+
+
+@pytest.mark.parametrize(
+    ("html", "why"),
+    [
+        (f"<title>Shop</title><div id=root></div>{SCRIPT}", "root"),
+        (f"<body><div id='__next'><p>Loading…</p></div>{SCRIPT}", "root"),
+        (f"<body><app-root></app-root>{SCRIPT}", "root"),
+        (f"<body><noscript>You need to enable JavaScript to run this app.</noscript>{SCRIPT}", "noscript"),
+        (f"<body>Bitte JavaScript einschalten.{SCRIPT}", "noscript"),
+        (f"<body><p>Loading<div id=content></div>{SCRIPT}", "place"),
+        (f"<title>Shop</title>{SCRIPT}", "no_text"),
+        (f"<body><svg><text>{WORDS}</text></svg><style>{WORDS}</style>{SCRIPT}", "no_text"),
+        (f"<body><script>const state = '{WORDS}'</script>", "no_text"),
+        (f"<body><template>{WORDS}</template>{SCRIPT}", "no_text"),
+        ("<body><SCRIPT src=/app.js></SCRIPT>", "no_text"),
+    ],
+)
+def test_a_page_that_shows_nothing_without_its_scripts_is_empty(html: str, why: str) -> None:
+    """The reason stands with the page."""
+    assert emptiness(html.encode(), "text/html") == why
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        f"<div id=root>{WORDS}</div>{SCRIPT}",
+        "<div id=root></div>",
+        f"<p>Hello</p>{SCRIPT}",
+        f"<body><noscript>{WORDS}</noscript><p>Hello</p>{SCRIPT}",
+        f"<noscript>Please enable JavaScript</noscript><p>{WORDS}</p>{SCRIPT}",
+        f"<body><a href=/next>on</a><div id=ad></div>{SCRIPT}",
+        f"<frameset><frame src=/a></frameset>{SCRIPT}",
+        f"<form action=/login></form>{SCRIPT}",
+        "",
+    ],
+)
+def test_a_page_that_shows_something_is_not(html: str) -> None:
+    """Nor one that has no scripts, whatever it lacks."""
+    assert emptiness(html.encode(), "text/html") == ""
+
+
+def test_no_article_of_a_real_site_is_taken_for_empty(testdata: Path) -> None:
+    """All of them have scripts, or had, and all have their text in the HTML."""
+    pages = sorted((testdata / "pages").rglob("*.html.gz"))
+    assert len(pages) > 100
+    assert [page.name for page in pages if emptiness(gzip.decompress(page.read_bytes()), "text/html")] == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "verdicts"),
+    [
+        (RenderRules(), ("", "", "")),
+        (RenderRules("auto"), ("auto", "auto", "auto")),
+        (RenderRules("always"), ("always", "always", "always")),
+        (RenderRules("off", include=("/app/",)), ("", "rule", "rule")),
+        (RenderRules("auto", include=("/app/",)), ("auto", "rule", "rule")),
+        (RenderRules("always", exclude=("^http://a.com/$",)), ("", "always", "always")),
+        (RenderRules("off", include=("/app/",), exclude=(r"\?print$",)), ("", "rule", "")),
+    ],
+)
+def test_rules_are_stronger_than_the_mode(rules: RenderRules, verdicts: tuple[str, ...]) -> None:
+    """And what is excluded is never rendered."""
+    urls = ("http://a.com/", "http://a.com/app/x", "http://a.com/app/x?print")
+    assert tuple(map(Rendering(rules).verdict, urls)) == verdicts
+
+
+def test_a_wrong_expression_is_named() -> None:
+    """With the setting it came from."""
+    with pytest.raises(Misconfigured, match=r"render.include: '\(\?<=a\)'"):
+        Rendering(RenderRules(include=("(?<=a)",)))
+
+
+@pytest.mark.parametrize(
+    ("wish", "why"),
+    [
+        (Wish("GET", "http://a.com/app.js", "script"), ""),
+        (Wish("GET", "http://a.com/data", "xhr"), ""),
+        (Wish("GET", "http://a.com/data", "fetch"), ""),
+        (Wish("GET", "http://a.com/style.css", "stylesheet"), ""),
+        (Wish("GET", "http://a.com/ad", "document"), "kind"),
+        (Wish("GET", "http://a.com/x.png", "image"), "kind"),
+        (Wish("GET", "http://a.com/x.vtt", "texttrack"), "kind"),
+        (Wish("GET", "http://a.com/live", "eventsource"), "kind"),
+        (Wish("GET", "http://a.com/manifest", "manifest"), "kind"),
+        (Wish("GET", "http://a.com/prefetch", "other"), "kind"),
+        (Wish("GET", "wss://a.com/", "websocket"), "scheme"),
+        (Wish("GET", "file:///etc/passwd", "fetch"), "scheme"),
+        (Wish("POST", "http://a.com/buy", "fetch"), "method"),
+        (Wish("POST", "http://a.com/beacon", "ping"), "method"),
+        (Wish("OPTIONS", "http://a.com/data", "fetch"), "method"),
+    ],
+)
+def test_a_page_is_given_what_it_shows_and_can_change_nothing(wish: Wish, why: str) -> None:
+    """What is blocked by default: images, media, fonts and the documents of frames."""
+    assert refusal(wish, ("image", "media", "font", "frame")) == why
+
+
+def test_what_is_not_blocked_is_given() -> None:
+    """All that has a setting."""
+    assert not any(refusal(Wish("GET", "http://a.com/", kind), ()) for kind in ("document", "image", "media", "font"))
+
+
+def test_a_page_says_how_it_wants_its_data_and_nothing_else() -> None:
+    """Neither who we are nor where we come from."""
+    said = {"Accept": "application/json", "referer": "http://a.com/", "cookie": "a=b", "authorization": "x", "x-y": "z"}
+    assert forwarded(said) == {"Accept": "application/json"}
