@@ -13,6 +13,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,6 +234,7 @@ class _Browser:
         self._processes = processes
         self.browser = browser
         self.pages = self.served = 0
+        self._behind: set[asyncio.Task[None]] = set()
         self.empty = asyncio.Event()
         self.empty.set()
         self.used_at = time.monotonic()
@@ -289,6 +291,13 @@ class _Browser:
             with contextlib.suppress(psutil.Error):
                 found += [one for one in driver.children(recursive=True) if _is_chromium(one)]
         return found
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Have something done, whoever waits for it or does not."""
+        task = asyncio.create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+        return task
 
     def kill(self) -> None:
         """End it at once: it does not answer."""
@@ -396,6 +405,7 @@ class _Visit:
         from playwright.async_api import Error  # an extra
 
         context: BrowserContext | None = None
+        is_given_up = False
         try:
             async with asyncio.timeout(START_S):
                 context = await self._browser.browser.new_context(service_workers="block", accept_downloads=False)
@@ -406,11 +416,16 @@ class _Visit:
             if isinstance(error, TimeoutError):
                 self._browser.kill()
             raise self._what_failed(error) from None
+        except asyncio.CancelledError:
+            is_given_up = True
+            raise
         finally:
             for serving in self._serving:
                 serving.cancel()
             if context is not None:
-                await self._close(context)
+                closing = self._browser.in_background(self._close(context))
+                if not is_given_up:  # a rebalance waits for nobody
+                    await closing
 
     def _what_failed(self, error: Exception) -> Exception:
         if self._browser.cut_at > self._started:
