@@ -387,6 +387,7 @@ class _Visit:
         self._budget = budget
         self._started = time.monotonic()
         self._page: Page | None = None
+        self._shown_at = self._started
         self._is_shown = self._is_loaded = self._is_crashed = False
         self._lost: LeaseLost | None = None
         self._asked_for = 0
@@ -456,9 +457,9 @@ class _Visit:
         page.on("load", lambda _: self._loaded())
         page.on("crash", lambda _: self._crashed())
         limit_s = self._settings.render.timeout_s
-        going = asyncio.create_task(page.goto(self._url, wait_until="commit", timeout=limit_s * 1000))
+        going = asyncio.create_task(page.goto(self._url, wait_until="commit", timeout=(limit_s + START_S) * 1000))
         try:
-            if not await self._is_ready(going, self._started + limit_s):
+            if not await self._is_ready(going, limit_s):
                 self.error = "render_timeout"
             elif self._asked_for > self._most:
                 self.error = "render_requests"
@@ -475,10 +476,10 @@ class _Visit:
             raise self._what_failed(RuntimeError("crashed"))
         return await self._dom(session)
 
-    async def _is_ready(self, going: "asyncio.Task[Any]", until: float) -> bool:
+    async def _is_ready(self, going: "asyncio.Task[Any]", limit_s: float) -> bool:
         """Whether the page became ready, or ended otherwise, in time."""
         settle_s = self._settings.render.settle_s
-        while (now := time.monotonic()) < until:
+        while (now := time.monotonic()) < self._shown_at + limit_s:
             if self.location or self._is_crashed or self._lost is not None or not self._browser.is_alive:
                 return True
             if self._asked_for > self._most:
@@ -558,6 +559,7 @@ class _Visit:
         """The page's document is already here; where it goes from there is for the frontier to decide."""
         if not self._is_shown:
             self._is_shown = True
+            self._shown_at = time.monotonic()
             headers = {"content-type": self._answer.content_type or "text/html"}
             await route.fulfill(status=self._answer.http or 200, headers=headers, body=self._answer.body)
             return
