@@ -19,7 +19,7 @@ import structlog
 from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
-from crawlog.streams import crash
+from crawlog.streams import crash, validators
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.errors import GiveUp
@@ -30,11 +30,12 @@ from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.robots import MAX_TTL_S, RobotsRules
 from crawlog.streams.sniff import HTML, XHTML, essence
 from crawlog.streams.suspects import Suspects
+from crawlog.streams.validators import Validators
 
 from . import frontier
 from .connections import LeaseLost
 from .frontier import Stage
-from .http import REDIRECTS, Answer, Client
+from .http import NOT_MODIFIED, REDIRECTS, Answer, Client
 from .pages import LOOK_S, PagesLog
 from .render import Renderer
 from .resources import Resources
@@ -317,9 +318,7 @@ class Fetcher:
             self.frontier.unsent(host)
             return
         try:
-            answer = await self._noted(url, partial(self._ask, url, host, task.job.name, any_type=task.row.sitemap))
-            if answer is not None:
-                await self._render(task, answer)
+            answer = await self._asked(task)
         except BaseException as error:
             self.frontier.finished(host)
             self.frontier.back(task)
@@ -338,6 +337,21 @@ class Fetcher:
         except Exception as error:  # its place would be held for ever, and the crawl never end
             log.exception("answer_broken", url=url)
             self._failed(task, f"answer_broken: {type(error).__name__}")
+
+    async def _asked(self, task: Task) -> Answer | None:
+        """The answer, rendered or pointing to an older page where it is one; None when the address is busy."""
+        url, unless = task.row.url, self._validators(task)
+        headers = unless.headers if unless is not None else None
+        ask = partial(self._ask, url, task.host, task.job.name, any_type=task.row.sitemap, headers=headers)
+        answer = await self._noted(url, ask)
+        if answer is None:
+            return None
+        if unless is not None and answer.http == NOT_MODIFIED:
+            answer.validators = msgspec.structs.replace(unless, epoch=task.epoch)
+            answer.same_as = task.partition.fold.partition, unless.offset
+        else:
+            await self._render(task, answer)
+        return answer
 
     def _needs_no_request(self, task: Task) -> bool:
         """Whether its done is known, and on its way, without asking the web."""
@@ -371,18 +385,32 @@ class Fetcher:
             if turn is not None:
                 turn()
 
-    async def _ask(self, url: str, host: Host, job: str, *, any_type: bool) -> Answer | None:
+    def _validators(self, task: Task) -> Validators | None:
+        """By which a page of an earlier epoch is asked for again, if crawl.pages has it still, as far as is known."""
+        rules = task.job.spec.render
+        if not task.epoch or not self.settings.fetch.conditional or rules.mode == "always" or rules.include:
+            return None
+        stored = task.partition.cached(validators.key(task.job.name, task.row.url))
+        if stored is None:
+            return None
+        known = validators.read(stored)
+        low = self._pages.lows.get(task.partition.fold.partition, 0)
+        return known if known.epoch < task.epoch and known.offset >= low else None
+
+    async def _ask(
+        self, url: str, host: Host, job: str, *, any_type: bool, headers: dict[str, str] | None
+    ) -> Answer | None:
         """The answer; None when as many requests as `politeness.per_ip` allows are under way to the host's address."""
         assert self.client is not None
         most = self.settings.politeness.per_ip
         if not most:
-            return await self.client.get(url, any_type=any_type, job=job)
+            return await self.client.get(url, any_type=any_type, job=job, headers=headers)
         address = await self.client.address(host.key)
         if self._at_address[address] >= most:
             return None
         self._at_address[address] += 1
         try:
-            return await self.client.get(url, any_type=any_type, job=job)
+            return await self.client.get(url, any_type=any_type, job=job, headers=headers)
         finally:
             self._at_address[address] -= 1
             if not self._at_address[address]:
@@ -469,20 +497,23 @@ class Fetcher:
             kind="sitemap" if row.sitemap else "page",
             rendered=answer.rendered,
             render_error=answer.render_error,
+            same_as=answer.same_as,
         )
-        status: u.Status = "redirected" if redirect else "failed" if answer.http is None else "fetched"
-        result = self._result(task, status, reason=answer.error, answer=answer, host_wait_s=rest_s)
+        result = self._result(task, _status(answer, redirect), reason=answer.error, answer=answer, host_wait_s=rest_s)
         self.stage.pages += 1
         self.stage.bytes += len(body)
         try:
-            self._send_page(task, meta, b"" if redirect else body, result)
+            known = None if answer.rendered else answer.validators  # they speak of what scripts began with
+            self._send_page(task, meta, b"" if redirect else body, result, known)
         except GiveUp as error:
             meta = msgspec.structs.replace(
                 meta, error=error.reason, kept=False, content_type=meta.content_type[:100], link=()
             )
             self._send_page(task, meta, b"", msgspec.structs.replace(result, reason=error.reason))
 
-    def _send_page(self, task: Task, meta: pg.PageMeta, body: bytes, result: u.Result) -> None:
+    def _send_page(
+        self, task: Task, meta: pg.PageMeta, body: bytes, result: u.Result, known: Validators | None = None
+    ) -> None:
         crash.point("fetch.page.sending")
         self.stage.producer.send(
             self.stage.names.pages,
@@ -490,11 +521,23 @@ class Fetcher:
             key=task.domain.encode(),
             partition=task.partition.fold.partition,
             headers=[(pg.HEADER, pg.encode(meta))],
-            on_delivery=partial(self._paged, task, result, len(body)),
+            on_delivery=partial(self._paged, task, result, len(body), known),
         )
 
-    def _paged(self, task: Task, result: u.Result, size_bytes: int, partition: int, offset: int) -> None:
+    def _paged(
+        self,
+        task: Task,
+        result: u.Result,
+        size_bytes: int,
+        known: Validators | None,
+        partition: int,
+        offset: int,
+    ) -> None:
         crash.point("fetch.page.acknowledged")
+        if known is not None:
+            if known.offset == validators.UNWRITTEN:
+                known = Validators(known.etag, known.modified, offset, task.epoch)
+            task.partition.remember(validators.key(task.job.name, task.row.url), validators.pack(known))
         self._pages.pressure.wrote(partition, offset, size_bytes)
         self.dones.add(task, msgspec.structs.replace(result, page=(partition, offset)))
 
@@ -623,6 +666,14 @@ def _is_page(task: Task, answer: Answer) -> bool:
     if task.row.sitemap or answer.error or not answer.body or answer.http is None or not 200 <= answer.http < 300:
         return False
     return (answer.sniffed or essence(answer.content_type)) in ("", HTML, XHTML)
+
+
+def _status(answer: Answer, redirect: bool) -> u.Status:
+    if answer.http is None:
+        return "failed"
+    if answer.same_as is not None:
+        return "not_modified"
+    return "redirected" if redirect else "fetched"
 
 
 def _whole_lines(robots: bytes) -> bytes:

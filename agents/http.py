@@ -22,10 +22,13 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Settings
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
+from crawlog.streams.validators import Validators, of_headers
 
 from .connections import Connector, GuardedResolver, LeaseLost, Names, Refused, SocksConnector
 from .outfit import BARE, Blame, Outfit, ProxyFailed, Worn
 
+OK = 200
+NOT_MODIFIED = 304
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 DRAINED_BYTES = 64 * 1024
@@ -50,6 +53,8 @@ class Answer:
         link, x_robots: Values of the headers Link and X-Robots-Tag.
         private: The guard refused the address: never tried again.
         by_proxy: A proxy did not serve, which says nothing of the host.
+        validators: By which the page, if its body is here, can be asked for again.
+        same_as: (partition, offset) of the page in crawl.pages that it still is.
         again_s: Seconds before which another attempt would meet the same.
         rendered, render_error: As in a page's metadata.
     """
@@ -68,8 +73,10 @@ class Answer:
         "render_error",
         "rendered",
         "retry_after",
+        "same_as",
         "sniffed",
         "took_s",
+        "validators",
         "x_robots",
     )
 
@@ -90,6 +97,8 @@ class Answer:
         self.again_s = 0.0
         self.rendered = ""
         self.render_error = ""
+        self.validators: Validators | None = None
+        self.same_as: tuple[int, int] | None = None
 
 
 class Client:
@@ -104,6 +113,7 @@ class Client:
         fetch = settings.fetch
         self._allow_private = settings.network.allow_private
         self._max_body_bytes = fetch.max_body_bytes
+        self._conditional = fetch.conditional
         self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
         self._outfit = Outfit(fetch)
         self._resolver = GuardedResolver(
@@ -220,6 +230,8 @@ class Client:
             if response.connection is not None and response.connection.protocol is not None:
                 response.connection.protocol.read_timeout = self._chunk_timeout_s
             await self._body(response, answer, any_type, max_bytes, outfit)
+            if self._conditional and answer.http == OK and answer.kept and answer.body:
+                answer.validators = of_headers(headers.get("ETag"), headers.get("Last-Modified"))
 
     async def _body(
         self, response: aiohttp.ClientResponse, answer: Answer, any_type: bool, max_bytes: int | None, outfit: Worn

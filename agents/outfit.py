@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import lru_cache
 from http.cookies import SimpleCookie
 from typing import Any, Literal
@@ -63,9 +64,9 @@ class Worn:
         self._failed: set[Proxy] = set()
         self._jar: aiohttp.CookieJar | None = None
 
-    def log_in(self, header: str) -> None:
-        """Send a login."""
-        self.options.setdefault("headers", {})["Authorization"] = header
+    def send(self, headers: Mapping[str, str]) -> None:
+        """Send further headers."""
+        self.options.setdefault("headers", {}).update(headers)
 
     def take_jar(self, jar: aiohttp.CookieJar) -> None:
         """Send its cookies, and keep those that come."""
@@ -73,7 +74,7 @@ class Worn:
         cookies = jar.filter_cookies(URL(self._url, encoded=True))
         if cookies:
             sent = "; ".join(f"{name}={one.coded_value}" for name, one in cookies.items())
-            self.options.setdefault("headers", {})["Cookie"] = sent
+            self.send({"Cookie": sent})
 
     def go_through(self, proxies: Proxies) -> bool:
         """Go by the host's proxy, or by its next one where that did not serve; whether there is one."""
@@ -204,7 +205,7 @@ class Outfit:
             paced.append(self._each.of(origin))
         worn = Worn(url, tuple(paced))
         if origin in self._logins:
-            worn.log_in(self._logins[origin])
+            worn.send({"Authorization": self._logins[origin]})
         if self._jars is not None and job:
             worn.take_jar(self._jar(job, registrable_domain(urlsplit(url).hostname or "")))
         if self._proxies:

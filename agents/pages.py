@@ -25,10 +25,15 @@ ANSWER_S = 10.0
 
 
 class PagesLog:
-    """What is known of the partitions of crawl.pages that this worker writes to."""
+    """What is known of the partitions of crawl.pages that this worker writes to.
+
+    Attributes:
+        lows: Where they begin, as of the last look.
+    """
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self.pressure = Pressure(settings.log.max_unparsed_mb << 20)
+        self.lows: dict[int, int] = {}
         self._settings = settings
         self._topic = topic
         self._consumer: Consumer | None = None
@@ -55,6 +60,7 @@ class PagesLog:
         found = {}
         for place in consumer.committed(places, ANSWER_S):
             low, end = watermarks(consumer, self._topic, place.partition)
+            self.lows[place.partition] = low
             found[place.partition] = (max(place.offset, low), end)
         if time.monotonic() - self._trimmed_at > TRIM_S:
             self._trimmed_at = time.monotonic()

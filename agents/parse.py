@@ -17,9 +17,11 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
 
 import structlog
+from confluent_kafka import KafkaException
 
 from ..schemas import control, dead, items, pages, urls
 from ..schemas.pages import PageMeta
@@ -30,7 +32,7 @@ from ..streams.app import CrawlApp
 from ..streams.canonical import Canonicaliser, InvalidUrl, fingerprint
 from ..streams.consumer import COMMIT_S, within
 from ..streams.domain import Places
-from ..streams.errors import GiveUp, Misconfigured
+from ..streams.errors import EngineError, GiveUp, Misconfigured
 from ..streams.founds import Batch, Founds, Sent
 from ..streams.inorder import InOrder
 from ..streams.links import Links, Outlink
@@ -42,6 +44,7 @@ from ..streams.spider import SPIDER, Bounds, Parse, Parsed, TooMuch, is_redirect
 from ..streams.suspects import Suspects
 from ..streams.twins import Twins
 from . import progress
+from .bodies import BATCH, Bodies
 from .control import Garbage, Obedience, follow
 from .guard import Clock, Guard, TimeUp
 
@@ -231,6 +234,25 @@ class Page:
             self._finish()
 
 
+class Bodiless(NamedTuple):
+    """A page that was not modified: its body lies in an older record, and is awaited."""
+
+    message: Message
+    meta: PageMeta
+    page: Page
+
+
+class Filled:
+    """A record with the body of another one."""
+
+    def __init__(self, message: Message, body: bytes) -> None:
+        self.partition = message.partition
+        self.offset = message.offset
+        self.key = message.key
+        self.headers = message.headers
+        self.value = body
+
+
 class ParseStage:
     """Everything about parse but the event stream and the clockwork.
 
@@ -269,6 +291,8 @@ class ParseStage:
         self._held_count = self._held_bytes = 0
         self._orders: dict[int, InOrder] = {}
         self._undone = 0
+        self.bodiless: dict[tuple[int, int], Bodiless] = {}
+        self.lacks_bodies: Callable[[], None] = lambda: None
         self.gathered = 0
         self.pages = 0
         self.bytes = 0
@@ -370,6 +394,10 @@ class ParseStage:
         if notes.verdict(key) == "give_up":
             self._bury(message, meta.job, CRASH_LOOP, page)
             return
+        if meta.same_as is not None and not message.value:
+            self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
+            self.lacks_bodies()
+            return
         notes.touch(key)
         try:
             parsed = self.guard.clock.call(job.parsed, meta, message.value or b"")
@@ -381,6 +409,26 @@ class ParseStage:
         self.gathered += 1
         if self.gathered >= GATHER_PAGES:
             self.flush()
+
+    def body_came(self, at: tuple[int, int], old: PageMeta | None, body: bytes) -> None:
+        """Parse a page that was not modified with the body of the older one; None where crawl.pages has that no more.
+
+        Then its URL is fetched once more, without a condition: an epoch sets one once for each URL.
+        """
+        held = self.bodiless.pop(at, None)
+        if held is None:  # given up meanwhile
+            return
+        message, meta, page = held
+        job = self._jobs[meta.job]
+        if old is not None:
+            self._handle(job, Filled(message, body), pages.with_body(meta, old), page)
+            return
+        log.info("body_gone", url=meta.url, was=meta.same_as, then="fetched once more")
+        link = Outlink(meta.url, fingerprint(meta.url), self._places.of(meta.url))
+        found = _found_again(meta)
+        self._await_founds({self._founds.put(meta.job, meta.epoch, job.sent(meta.epoch), link, found)}, page)
+        self.gathered += 1
+        page.one_done()
 
     def _hold(self, message: Message, meta: PageMeta, page: Page) -> None:
         rev, error = self._broken.get(meta.job, (-1, ""))
@@ -509,7 +557,17 @@ class ParseStage:
         self._orders.clear()
         self._held.clear()
         self._held_looks.clear()
+        self.bodiless.clear()
         self._undone = self._held_count = self._held_bytes = 0
+
+
+def _found_again(meta: PageMeta) -> FoundUrl:
+    """What queues a URL once more whose page counts no longer."""
+    source: Source = "sitemap" if meta.kind == "sitemap" else "link"
+    if meta.seed and source == "link":
+        source = "redirect" if meta.hops else "seed"
+    joins = source == "redirect"
+    return FoundUrl(meta.url, meta.depth, 0, source, "", meta.hops, joins=joins, again="not_modified")
 
 
 def _founds_acknowledged(batch: Batch) -> None:
@@ -571,12 +629,34 @@ class Worker:
         for producer in (self._producer, self._items):
             self._app.add_future(producer.run(asyncio.Event()))
         self._app.add_future(self._look_after_held(self._stage))
+        self._app.add_future(self._read_bodies(self._stage, Bodies(settings, names.pages)))
         follow(self._app, self._orders, self._stage.learn, self._found_garbage)
 
     async def _look_after_held(self, stage: ParseStage) -> None:
         while not self._app.should_stop:
             await asyncio.sleep(LOOK_AFTER_S)
             stage.look_after_held()
+
+    async def _read_bodies(self, stage: ParseStage, bodies: Bodies) -> None:
+        """Fetch from the log the bodies of pages that were not modified, in batches, until stopped."""
+        lacking = asyncio.Event()
+        stage.lacks_bodies = lacking.set
+        while not self._app.should_stop:
+            await lacking.wait()
+            lacking.clear()
+            await asyncio.sleep(GATHER_S)  # for others: a batch is a request a partition
+            while stage.bodiless and not self._app.should_stop:
+                wanted = {at: held.meta for at, held in islice(stage.bodiless.items(), BATCH)}
+                try:
+                    found = await asyncio.to_thread(bodies.read, wanted)
+                except (EngineError, KafkaException) as error:
+                    log.warning("bodies_unread", error=str(error), again_in_s=LOOK_AFTER_S)
+                    await asyncio.sleep(LOOK_AFTER_S)
+                    continue
+                for at, (old, body) in found.items():
+                    stage.body_came(at, old, body)
+                    await asyncio.sleep(0)
+                stage.flush()
 
     def _found_garbage(self, garbage: Garbage) -> None:
         """Bury what is no record on a side topic, where every worker sees it: the owner of partition 0 does."""

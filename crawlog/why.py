@@ -206,13 +206,7 @@ class Inquiry:
             meta = pages.decode(dict(record.headers() or ()).get(pages.HEADER))  # type: ignore[arg-type]  # bytes or None
         except ValueError as error:
             return Event(_timestamp(record), "pages", partition, offset, "page", f"a page that cannot be read: {error}")
-        what = f"page of {len(body):,} bytes"
-        if meta.location:
-            what = f"redirect to {meta.location}"
-        elif meta.error:
-            what = f"page without a body: {meta.error}"
-        elif meta.content_type:
-            what += f", {meta.content_type}" + ("" if meta.kept else ", body not kept")
+        what = _told(meta, len(body))
         if meta.rendered:
             what += f", rendered ({meta.rendered})"
         if meta.render_error:
@@ -357,6 +351,17 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
 
 def _bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else b""
+
+
+def _told(meta: pages.PageMeta, size_bytes: int) -> str:
+    if meta.location:
+        return f"redirect to {meta.location}"
+    if meta.same_as is not None:
+        return f"page not modified: its body is that of page {meta.same_as[0]}:{meta.same_as[1]}"
+    if meta.error:
+        return f"page without a body: {meta.error}"
+    what = f"page of {size_bytes:,} bytes"
+    return f"{what}, {meta.content_type}" + ("" if meta.kept else ", body not kept") if meta.content_type else what
 
 
 def _timestamp(record: "Message") -> float:

@@ -33,6 +33,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         rendered: Why the body is what a browser made of the page: `rule`, `always`, or what was empty; else empty.
         render_error: Why a browser's work on the page ended early, or came to nothing; `rendered` tells which.
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
+        same_as: (partition, offset) of the older page whose body this one has, for the server said 304 (not modified).
     """
 
     url: str
@@ -55,10 +56,23 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     kind: Literal["page", "sitemap", "robots"] = "page"
     rendered: str = ""
     render_error: str = ""
+    same_as: tuple[int, int] | None = None
 
 
 _decoder = msgspec.json.Decoder(PageMeta)
 _encoder = msgspec.json.Encoder()
+
+
+def with_body(meta: PageMeta, old: PageMeta) -> PageMeta:
+    """A page that was not modified, with what the older one said of its body."""
+    return msgspec.structs.replace(
+        meta,
+        content_type=old.content_type,
+        sniffed=old.sniffed,
+        link=old.link,
+        x_robots=old.x_robots,
+        kept=True,
+    )
 
 
 def encode(meta: PageMeta) -> bytes:

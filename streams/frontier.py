@@ -156,6 +156,9 @@ class Cache(Protocol):
     def cache(self, key: bytes, value: bytes) -> None:
         """Remember a value."""
 
+    def remember(self, key: bytes, value: bytes) -> None:
+        """Remember a value, by and by."""
+
     def cached(self, key: bytes) -> bytes | None:
         """A remembered value, or None."""
 
@@ -175,6 +178,7 @@ class Owned:
         self.fold = fold
         self.cache = cache.cache
         self.cached = cache.cached
+        self.remember = cache.remember
         self.hosts: dict[str, Host] = {}
         self.pending: dict[bytes, Task] = {}
         self.waits: list[tuple[float, bytes, int, str, str]] = []

@@ -220,7 +220,7 @@ def read(settings: "Settings", topic: str, partition: int, start: int, end: int)
                     raise _unanswered(settings, topic, KafkaException(error))
                 if error is None and offset is not None and offset < end:
                     yield record
-                if (error is None and offset is not None and offset >= end - 1) or _at_end(error):
+                if (error is None and offset is not None and offset >= end - 1) or at_end(error):
                     return
     finally:
         consumer.close()
@@ -247,7 +247,7 @@ def read_all(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, i
                     raise _unanswered(settings, topic, KafkaException(error))
                 if error is None and offset < left.get(partition, 0):
                     yield record
-                if (error is None and offset >= left.get(partition, 0) - 1) or _at_end(error):
+                if (error is None and offset >= left.get(partition, 0) - 1) or at_end(error):
                     left.pop(partition, None)
     finally:
         consumer.close()
@@ -259,7 +259,7 @@ def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Me
     return [] if first is None else [first, *consumer.consume(most - 1, 0)]
 
 
-def _at_end(error: KafkaError | None) -> bool:
+def at_end(error: KafkaError | None) -> bool:
     """Whether the log ends here; it may be shorter than was asked for."""
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 

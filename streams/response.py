@@ -37,7 +37,7 @@ class Response:
 
     Attributes:
         url: Canonical, as fetched.
-        status: Status code.
+        status: Status code; of a page that was not modified that of the stored one, 200.
         headers: Those that are kept with a page, names in lower case.
         body: Bytes, content-encoding removed.
         depth: Links between a seed and this page.
@@ -46,7 +46,7 @@ class Response:
 
     def __init__(self, meta: PageMeta, body: bytes) -> None:
         self.url = meta.url
-        self.status = meta.http
+        self.status = 200 if meta.same_as is not None else meta.http  # RFC 9111 4.3.4: as a cache gives it on
         self.body = body
         self.depth = meta.depth
         self.rendered = bool(meta.rendered)

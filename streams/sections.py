@@ -135,6 +135,8 @@ class Fetch(Section):
     """Attempts of a URL that fails or answers 429 or 5xx, the first one included."""
     retry_delay_s: NotNegative = 2.0
     """Wait before the second attempt, seconds; doubles with each further one, with jitter."""
+    conditional: bool = True
+    """Whether a later epoch asks by ETag and Last-Modified whether a page is still as it lies in crawl.pages."""
     content_types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
     """Bodies of these types are stored and parsed; others give a row from their headers."""
     user_agent: str = ""

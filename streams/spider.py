@@ -299,4 +299,4 @@ def is_html(meta: PageMeta) -> bool:
 
 def is_followed(meta: PageMeta) -> bool:
     """Whether links of this answer are taken: an error page's links are the server's, not the site's."""
-    return meta.http is not None and 200 <= meta.http < 300
+    return meta.same_as is not None or (meta.http is not None and 200 <= meta.http < 300)

@@ -1,8 +1,9 @@
 """The state on disk: one RocksDB per partition of crawl.urls, in `<data>/state/<partition>`.
 
 A checkpoint is one WriteBatch of every dirty row plus the meta row with the offset; nothing else is written. So what
-lies on disk is always exactly the fold of the log up to that offset, whenever the process ends. Robots rules are kept
-in a column family of their own, `cache`: losing them costs a request, so they are no part of the fold.
+lies on disk is always exactly the fold of the log up to that offset, whenever the process ends. Robots rules and
+validators are kept in a column family of their own, `cache`: losing them costs a request or a body, so they are no part
+of the fold.
 """
 
 import shutil
@@ -123,6 +124,8 @@ class Database:
             raise
         self._get = self._db.get
         self._cache = self._db.get_column_family(CACHE_COLUMN)
+        self._cache_column = self._db.get_column_family_handle(CACHE_COLUMN)
+        self._remembered: dict[bytes, bytes] = {}
 
     def get(self, key: bytes) -> bytes | None:
         """The row, or None."""
@@ -184,15 +187,28 @@ class Database:
                 batch.delete(key)
             else:
                 batch.put(key, value)
+        for key, value in self._remembered.items():
+            batch.put(key, value, self._cache_column)
+        self._db.write(batch)
+        self._remembered.clear()
+
+    def forget(self) -> None:
+        """Drop all rows; the cache column stays."""
+        batch = WriteBatch(raw_mode=True)
+        batch.delete_range(b"", b"\xff" * 64)  # longer than any key
         self._db.write(batch)
 
     def cached(self, key: bytes) -> bytes | None:
         """A value of the cache column, or None."""
-        value: bytes | None = self._cache.get(key)
+        value: bytes | None = self._remembered.get(key) or self._cache.get(key)
         return value
 
+    def remember(self, key: bytes, value: bytes) -> None:
+        """Remember a value that may be lost; it is written with the next changes."""
+        self._remembered[key] = value
+
     def cache(self, key: bytes, value: bytes) -> None:
-        """Remember a value that may be lost."""
+        """Remember a value that may be lost, at once."""
         self._cache[key] = value
 
     @property
@@ -202,7 +218,7 @@ class Database:
 
     def close(self) -> None:
         """Release the database and its lock."""
-        del self._get
+        del self._get, self._cache_column
         self._cache.close()
         self._db.close()
 
@@ -291,11 +307,17 @@ class Partition:
         """Throw the state away, to be folded again from a snapshot, or from offset 0.
 
         Args:
-            skipped: What rewinds take back; they need not be found again.
+            skipped: What rewinds take back; they need not be found again. Where there are any it is the same log still,
+                so what is cached beside the state stays.
             high: The highest offset that a snapshot may have; None for any.
         """
         log.warning("state_rebuilt", partition=self.number, why=why)
-        if not self.leap(high=high, skipped=skipped or None):
+        if self.leap(high=high, skipped=skipped or None):
+            return
+        if skipped:
+            self.db.forget()
+            self._start(None, skipped)
+        else:
             self.db.close()
             shutil.rmtree(self._path, ignore_errors=True)
             self.db = Database(self._path, self._memory)

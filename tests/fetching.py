@@ -23,6 +23,7 @@ from crawlog.streams import store
 from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.settings import Settings
+from crawlog.streams.validators import of_headers
 
 URLS, PAGES = "crawl.urls", "crawl.pages"
 
@@ -100,6 +101,8 @@ class Web:
         latency_s: How long an answer takes, by URL; `any` for all others.
         addresses: Of host names; each its own where none is named.
         status: What is answered, by URL; 200 for all others.
+        etags: Of pages, by URL; asked for with the same one they are 304.
+        conditions: URLs asked for with an ETag, and that.
         before: Called with each URL before it is answered.
     """
 
@@ -107,6 +110,8 @@ class Web:
     addresses: dict[str, str] = field(default_factory=dict)
     status: dict[str, int] = field(default_factory=dict)
     robots: bytes | None = None
+    etags: dict[str, str] = field(default_factory=dict)
+    conditions: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[str], None] = lambda _url: None
     asked: list[tuple[float, str]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -116,9 +121,10 @@ class Web:
     async def get(  # the client's
         self,
         url: str,
-        **_: Any,
+        **asked_for: Any,
     ) -> Answer:
         """An HTML page, or the robots.txt."""
+        etag = (asked_for.get("headers") or {}).get("If-None-Match")
         self.asked.append((time.monotonic(), url))
         self.under_way.add(url)
         self.most = max(self.most, len(self.under_way))
@@ -130,6 +136,12 @@ class Web:
         self.ended.append(url)
         answer = Answer(self.status.get(url, 200))
         answer.content_type, answer.kept, answer.body = "text/html", True, b"<title>x</title>"
+        if url in self.etags:
+            answer.validators = of_headers(self.etags[url], None)
+        if etag is not None:
+            self.conditions.append((url, etag))
+            if etag == self.etags.get(url):
+                answer.http, answer.kept, answer.body, answer.validators = 304, False, b"", None
         if url.endswith("/robots.txt"):
             answer.http, answer.body = (404, b"") if self.robots is None else (200, self.robots)
         return answer
@@ -167,9 +179,9 @@ class World:
         spec = u.JobSpec(rev=rev, scope=u.ScopeSpec(kind="any"), **changes)
         self.log.send(URLS, u.encode(u.UrlsRecord(job=name, spec=spec)))
 
-    def find(self, *urls: str, job: str = "j") -> None:
+    def find(self, *urls: str, job: str = "j", epoch: int = 0) -> None:
         """Founds."""
-        self.log.send(URLS, u.encode(u.UrlsRecord(job=job, urls=[u.FoundUrl(url) for url in urls])))
+        self.log.send(URLS, u.encode(u.UrlsRecord(job=job, epoch=epoch, urls=[u.FoundUrl(url) for url in urls])))
 
     def became(self) -> dict[str, tuple[str, str, str]]:
         """(status, reason, rule) of each URL's last done."""

@@ -73,16 +73,22 @@ class Threaded:
 
     Args:
         answer: To the path of a GET.
+        etag: Of a path; who asks with it gets a 304.
     """
 
-    def __init__(self, answer: Callable[[str], Answer]) -> None:
+    def __init__(self, answer: Callable[[str], Answer], etag: Callable[[str], str] = lambda _: "") -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
             """Answers as it is told."""
 
             def do_GET(self) -> None:
                 """One answer."""
                 status, about, body = answer(self.path)
+                tag = etag(self.path)
+                if tag and self.headers["If-None-Match"] == tag:
+                    status, body = 304, b""
                 self.send_response(status)
+                if tag:
+                    self.send_header("ETag", tag)
                 self.send_header("Location" if 300 <= status < 400 else "Content-Type", about)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

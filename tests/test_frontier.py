@@ -35,6 +35,9 @@ class NoCache:
     def cache(self, key: bytes, value: bytes) -> None:
         """Forget it."""
 
+    def remember(self, key: bytes, value: bytes) -> None:
+        """Forget it."""
+
     def cached(self, key: bytes) -> bytes | None:
         """It was forgotten."""
 

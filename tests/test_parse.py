@@ -610,3 +610,42 @@ def test_a_spider_that_cannot_be_loaded_stops_nobody(tmp_path: Path) -> None:
     assert "No such file" in buried(stage)[0][1]
     stage.log.acknowledge()
     assert stage.done[-1] == (3, 2)
+
+
+def test_a_page_that_was_not_modified_is_parsed_with_the_old_ones_body() -> None:
+    """Its row has its own status and the rest of the old page; its links are found in the new epoch."""
+    stage, old = Stage(), links("x") + b"<title>T</title>"
+    at = stage.take(http=304, same_as=(3, 7), content_type="", epoch=1, fetched_at=9.0)
+    stage.take(links("y"))
+    assert len(stage.log.values(NAMES.items)) == 1, "the next page did not wait"
+    stage.stage.body_came((3, at), PageMeta(PAGE, "j", http=200, content_type=HTML, fetched_at=1.0), old)
+    row = stage.row()
+    assert (row["status"], row["title"], row["links"], row["fetched_at"]) == (304, "T", 1, 9.0)
+    assert row["sha256"] == hashlib.sha256(old).hexdigest()
+    stage.stage.flush()
+    assert {found.url for found in stage.founds()} == {"http://a.test/x", "http://a.test/y"}
+    assert stage.done == []
+    stage.log.acknowledge()
+    assert stage.done[-1] == (3, 2)
+
+
+def test_a_page_whose_old_body_is_gone_is_fetched_once_more() -> None:
+    """It gives no row; it is done when the log has the URL again."""
+    stage = Stage()
+    at = stage.take(http=304, same_as=(3, 7), depth=2)
+    stage.stage.body_came((3, at), None, b"")
+    stage.stage.flush()
+    assert [(found.url, found.depth, found.again) for found in stage.founds()] == [(PAGE, 2, "not_modified")]
+    assert stage.log.values(NAMES.items) == []
+    assert stage.done == []
+    stage.log.acknowledge()
+    assert stage.done == [(3, at + 1)]
+
+
+def test_a_body_that_comes_after_the_partition_went_is_dropped() -> None:
+    """Whoever has the partition asks for it again."""
+    stage = Stage()
+    at = stage.take(http=304, same_as=(3, 7))
+    stage.stage.give_up()
+    stage.stage.body_came((3, at), PageMeta(PAGE, "j", http=200, content_type=HTML), links("x"))
+    assert stage.log.records == []

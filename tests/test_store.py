@@ -311,6 +311,27 @@ def test_the_cache_is_no_part_of_the_state(opened: Opened) -> None:
     assert (partition.digest(), partition.db.cached(b"robots"), partition.db.cached(b"x")) == (before, b"rules", None)
 
 
+def test_what_is_remembered_is_written_by_a_checkpoint_and_survives_a_rewind(opened: Opened) -> None:
+    """A rewind throws rows away, not what servers said of pages; another log's state goes with all."""
+    partition = opened.filled()
+    partition.db.remember(b"v1", b"lost")
+    opened.close(partition)
+    partition = opened()
+    assert partition.db.cached(b"v1") is None
+    before = partition.digest()
+    partition.db.remember(b"v1", b"kept")
+    assert (partition.db.cached(b"v1"), partition.digest()) == (b"kept", before)
+    partition.take(found(5000), partition.offset, 1.0)
+    partition.checkpoint()
+    opened.close(partition)
+    partition = opened()
+    partition.rebuild("rewound", (r.Skip(3, partition.offset, 1),))
+    assert (partition.offset, list(partition.db.scan(b""))) == (0, [])
+    assert partition.db.cached(b"v1") == b"kept"
+    partition.rebuild("another log")
+    assert partition.db.cached(b"v1") is None
+
+
 def test_a_record_out_of_turn_is_refused(opened: Opened) -> None:
     """Only the one at exactly the state's offset may be folded."""
     partition = opened.filled()

@@ -1,0 +1,145 @@
+"""Bodies of pages that were not modified: read again from crawl.pages, where the older page lies.
+
+A plain consumer that belongs to no group is placed at what is wanted, batch by batch, and reads no further. What is no
+longer there, or turns out to be another page, comes back without a body: the URL is then fetched once more.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from crawlog.schemas import pages
+from crawlog.schemas.pages import PageMeta
+from crawlog.streams.errors import EngineError
+from crawlog.streams.kafka import TIMEOUT_S, at_end, consumer_config, passes, take, watermarks
+from crawlog.streams.settings import Settings
+
+BATCH = 256
+"""Pages looked up together."""
+
+MOST_BYTES = 16 << 20
+"""Of bodies in one batch, beyond one: what is left comes with the next one."""
+
+NEAR = 8
+"""Records between two that are wanted which are read through rather than jumped over."""
+
+_READS_LITTLE = {
+    "enable.partition.eof": True,
+    "max.partition.fetch.bytes": 256 << 10,  # what is read beyond a run is thrown away; a larger record comes whole
+    "queued.max.messages.kbytes": 1024,
+}
+
+Place = tuple[int, int]
+"""(partition, offset) in crawl.pages."""
+
+Found = tuple[PageMeta | None, bytes]
+"""The older page, or None."""
+
+
+class Bodies:
+    """Reads them, in a thread, one batch at a time."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._consumer: Consumer | None = None
+
+    def read(self, wanted: Mapping[Place, PageMeta]) -> dict[Place, Found]:
+        """The older page and its body of each page in `wanted`, of one at least; None and nothing where it is gone.
+
+        Raises: EngineError, KafkaException: the cluster does not answer.
+        """
+        if self._consumer is None:
+            self._consumer = Consumer(consumer_config(self._settings) | _READS_LITTLE)
+        by_place: dict[Place, list[Place]] = {}
+        for at, meta in wanted.items():
+            assert meta.same_as is not None
+            by_place.setdefault(meta.same_as, []).append(at)
+        there, found = self._there(by_place), dict[Place, Found]()
+        for place in by_place.keys() - there:
+            found.update((at, (None, b"")) for at in by_place[place])
+        size_bytes = 0
+        for round_ in rounds(there):
+            for place, header, body in self._read(round_):
+                for at in by_place[place]:
+                    old = older(header, body, wanted[at])
+                    found[at] = old, body if old is not None else b""
+                size_bytes += len(body)
+            if size_bytes > MOST_BYTES:
+                break
+        return found
+
+    def _there(self, places: Iterable[Place]) -> set[Place]:
+        """Those that lie between the ends of their partitions."""
+        assert self._consumer is not None
+        ends = {number: watermarks(self._consumer, self._topic, number) for number, _ in places}
+        return {(number, offset) for number, offset in places if ends[number][0] <= offset < ends[number][1]}
+
+    def _read(self, runs: Mapping[int, list[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
+        """The records of one run a partition; one that is not there, though its run is, comes without a header."""
+        consumer = self._consumer
+        assert consumer is not None
+        left = {number: set(offsets) for number, offsets in runs.items()}
+        consumer.assign([TopicPartition(self._topic, number, offsets[0]) for number, offsets in runs.items()])
+        try:
+            while left:
+                records = take(consumer, TIMEOUT_S)
+                if not records:
+                    raise EngineError(f"{self._topic} gave nothing for {TIMEOUT_S:.0f} s, of partitions {sorted(left)}")
+                for record in records:
+                    yield from _taken(record, left)
+        finally:
+            consumer.unassign()
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._consumer is not None:
+            self._consumer.close()
+
+
+def _taken(record: Message, left: dict[int, set[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
+    """What a record is of what is left to read; that ends at the log's end, and with what is behind it."""
+    error, number = record.error(), record.partition() or 0
+    if error is not None and not at_end(error):
+        if passes(error):
+            return
+        raise KafkaException(error)
+    offsets, offset = left.get(number, set()), record.offset() or 0
+    if error is None and offset in offsets:
+        offsets.discard(offset)
+        yield (number, offset), _header(record), record.value() or b""
+    for gone in [one for one in offsets if error is not None or one <= offset]:
+        offsets.discard(gone)
+        yield (number, gone), None, b""
+    if not offsets:
+        left.pop(number, None)
+
+
+def _header(record: Message) -> bytes | None:
+    headers = record.headers() or []
+    value = dict(headers).get(pages.HEADER)
+    return value if isinstance(value, bytes) else None
+
+
+def rounds(places: Iterable[Place]) -> Iterator[dict[int, list[int]]]:
+    """Runs of offsets to read, one a partition and round: each a stretch whose records lie near each other."""
+    runs: dict[int, list[list[int]]] = {}
+    for number, offset in sorted(places):
+        of_partition = runs.setdefault(number, [[offset]])
+        if offset - of_partition[-1][-1] > NEAR:
+            of_partition.append([offset])
+        elif offset != of_partition[-1][-1]:
+            of_partition[-1].append(offset)
+    while runs:
+        yield {number: of_partition.pop(0) for number, of_partition in runs.items()}
+        runs = {number: of_partition for number, of_partition in runs.items() if of_partition}
+
+
+def older(header: bytes | None, body: bytes, new: PageMeta) -> PageMeta | None:
+    """The older page's metadata; None where the record is not the page that was meant: offsets are given out again."""
+    try:
+        old = pages.decode(header)
+    except ValueError:
+        return None
+    is_meant = (old.job, old.url) == (new.job, new.url) and old.kept and old.same_as is None and body
+    return old if is_meant else None

@@ -1,0 +1,62 @@
+"""What a server said by which a page can be asked for again: its ETag and Last-Modified (RFC 9110 8.8, 13.1).
+
+A row of the state's cache column for each page that has one, 50–200 bytes: losing it costs a whole body. It is written
+once crawl.pages has acknowledged the page that it points to. In a later epoch the URL is asked for with it; on 304 the
+new page has no body of its own but points to the old one, which parse reads. An epoch asks so once for each URL: the
+row then bears its number, so that a URL whose old page turns out to be gone is fetched whole.
+
+    key:   b"v" + <xxh3_64 of the job's name> + <fingerprint of the URL>, 8 bytes each, big endian
+    value: MessagePack [ETag, Last-Modified, offset in crawl.pages, epoch]; the partition is the state's own
+"""
+
+import re
+
+import msgspec
+import xxhash
+
+from .canonical import fingerprint
+
+MAX_ETAG = 120
+MAX_DATE = 40
+"""Longer ones are not kept, characters."""
+
+UNWRITTEN = -1
+"""Offset of a page that is not in the log yet."""
+
+_sendable = re.compile(r"[\x21-\x7e]+(?: [\x21-\x7e]+)*")
+
+
+class Validators(msgspec.Struct, frozen=True, array_like=True):
+    """What a page can be asked for by, as sent: weak tags and dates of any shape are the server's to judge."""
+
+    etag: str
+    modified: str
+    offset: int
+    epoch: int
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The request's conditions."""
+        both = {"If-None-Match": self.etag, "If-Modified-Since": self.modified}
+        return {name: value for name, value in both.items() if value}
+
+
+def of_headers(etag: str | None, modified: str | None) -> Validators | None:
+    """The validators of a response, of no page yet; None when it has none that can be kept."""
+    if etag is None and modified is None:
+        return None
+    found = Validators(_kept(etag, MAX_ETAG), _kept(modified, MAX_DATE), UNWRITTEN, 0)
+    return found if found.etag or found.modified else None
+
+
+def _kept(value: str | None, most: int) -> str:
+    return value if value and len(value) <= most and _sendable.fullmatch(value) else ""
+
+
+def key(job: str, url: str) -> bytes:
+    """The row's key, of a canonical URL."""
+    return b"v" + xxhash.xxh3_64_digest(job.encode()) + fingerprint(url).to_bytes(8, "big")
+
+
+pack = msgspec.msgpack.Encoder().encode
+read = msgspec.msgpack.Decoder(Validators).decode
