@@ -338,7 +338,10 @@ class Rows:
     def get_many(self, keys: Collection[bytes]) -> dict[bytes, bytes | None]:
         """Rows by key, as `get` gives them; for many at once, that are not read ahead."""
         dirty, dropped = self.dirty, self.dropped
-        stored = sorted(key for key in keys if key not in dirty and not (dropped and key.startswith(dropped)))
+        stored = [key for key in keys if key not in dirty]
+        if dropped:
+            stored = [key for key in stored if not key.startswith(dropped)]
+        stored.sort()
         found = dict(zip(stored, self.base.get_many(stored), strict=True))
         if len(found) < len(keys):
             found.update((key, dirty.get(key)) for key in keys if key not in found)

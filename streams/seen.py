@@ -25,6 +25,14 @@ UNCONFIRMED = (1000, 1e-6)
 """The same where the filter alone decides: 3.6 KB."""
 
 
+def _down_from_each(levels: tuple[tuple[int, int], ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """(level, its pages), from each level down."""
+    return tuple(tuple((level, levels[level][1]) for level in range(top, -1, -1)) for top in range(len(levels)))
+
+
+_DOWN_FROM = _down_from_each(LEVELS)
+
+
 class _Domain:
     """A domain in memory, with those of its pages that are."""
 
@@ -97,13 +105,15 @@ class SeenTable:
         """
         if len(self._held) > self._most:
             self._let_go(self.cached)
-        ahead: dict[int, bytes | None] = {}
+        ahead: dict[int, bytes | None] = dict.fromkeys(mark for _, mark in marks)
         maybe: dict[bytes, int] = {}
+        entry: _Domain | None = None
         for domain, fingerprint in marks:
-            entry = self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain)
-            ahead[fingerprint] = None
+            if entry is None or entry.key[2] != domain:
+                entry = self.domain(job, epoch, domain)
+                prefix = r.seen_key(job, epoch, domain, 0)[:-8]
             if self._maybe(entry, fingerprint, True):
-                maybe[r.seen_key(job, epoch, domain, fingerprint)] = fingerprint
+                maybe[prefix + fingerprint.to_bytes(8, "big")] = fingerprint
         for key, stored in self.rows.get_many(maybe).items():
             ahead[maybe[key]] = stored
         self._ahead = ahead
@@ -113,9 +123,10 @@ class SeenTable:
         self._ahead = {}
 
     def _maybe(self, entry: _Domain, fingerprint: int, confirm: bool) -> bool:
+        """Whether a page has the fingerprint: those of the top level first, which has the most."""
         pages = entry.pages
-        for level in range(entry.top, -1, -1):
-            slot = _slot(level, fingerprint)
+        for level, count in _DOWN_FROM[entry.top]:
+            slot = ((fingerprint >> 13) % count << 3) | level
             page = pages.get(slot) or self._load(entry, slot, confirm)
             page.used = True
             if fingerprint in page.bloom:
@@ -218,8 +229,7 @@ class SeenTable:
 
 def _slot(level: int, fingerprint: int) -> int:
     """A fingerprint's page in a level, as (page << 3) + level."""
-    pages = LEVELS[level][1]
-    return level if pages == 1 else ((fingerprint >> 13) % pages << 3) | level
+    return ((fingerprint >> 13) % LEVELS[level][1] << 3) | level
 
 
 def _page_key(entry: _Domain, slot: int) -> bytes:

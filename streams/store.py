@@ -95,7 +95,9 @@ class Memory:
         options.create_missing_column_families(True)
         options.set_block_based_table_factory(table)
         options.set_write_buffer_manager(self.writes)
-        options.set_write_buffer_size(6 << 20)
+        options.set_write_buffer_size(16 << 20)  # few large flushes: each compaction reads the oldest level again
+        options.set_memtable_prefix_bloom_ratio(0.05)
+        options.set_memtable_whole_key_filtering(True)  # a look-up walks no skip list in vain
         options.set_max_write_buffer_number(2)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_bottommost_compression_type(DBCompressionType.zstd())

@@ -106,7 +106,9 @@ def test_the_same_offers_give_the_same_bytes(steps: "list[Offer | str]", confirm
 @pytest.fixture
 def small_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real levels in small, so that all of them are reached."""
-    monkeypatch.setattr(seen, "LEVELS", ((2, 1), (4, 1), (8, 2), (8, 4), (0, 8)))
+    levels = ((2, 1), (4, 1), (8, 2), (8, 4), (0, 8))
+    monkeypatch.setattr(seen, "LEVELS", levels)
+    monkeypatch.setattr(seen, "_DOWN_FROM", seen._down_from_each(levels))
     monkeypatch.setattr(seen, "CONFIRMED", (16, 0.1))
 
 
