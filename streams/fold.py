@@ -222,14 +222,19 @@ class Fold:
                 self.rows.put(r.counts_key(job.number), r.pack(job.counts))
                 job.dirty = False
 
-    def queued_of(self, job: int, host: int) -> int:
-        """URLs in a host queue, waiting ones included; `host` is its hash."""
+    def host_queue(self, job: int, host: int) -> r.HostQueueRow | None:
+        """A host queue as it is now; `host` is its hash."""
         key = r.host_queue_key(job, host)
         queue = self._hosts.get(key)
         if queue is not None:
-            return queue.queued
+            return r.HostQueueRow(queue.host, queue.domain, queue.queued)
         stored = self.rows.get(key)
-        return r.read_host_queue(stored).queued if stored else 0
+        return r.read_host_queue(stored) if stored else None
+
+    def queued_of(self, job: int, host: int) -> int:
+        """URLs in a host queue, waiting ones included; `host` is its hash."""
+        queue = self.host_queue(job, host)
+        return queue.queued if queue is not None else 0
 
     # ------------------------------------------------------------------ rewinds
 

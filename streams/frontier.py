@@ -3,6 +3,8 @@
 Per host: so many requests at a time, so much rest between them, the queue in key order. Between hosts: by next allowed
 time, and round robin over jobs, then registrable domains, then hosts where more are allowed than can be fetched. Only
 hosts with something to fetch are in memory, each with a short window of its queue; the rest stays in the state's rows.
+Of very many hosts those that are due first are awake; the others sleep, as a hash and a time each. A host falls asleep
+where it would have to read its queue, rests for long or may not go on, so that all have their turn.
 
 Time is `now`, in seconds on a monotonic clock. Nothing decided here is kept: what matters enters the log as a done.
 A URL's row stands until its done is folded, so a URL handed out is remembered in `pending` until then.
@@ -30,6 +32,12 @@ WINDOW_BUDGET = 100_000
 """URLs of all host queues in memory, about, 250 bytes each: with more hosts each window is smaller."""
 
 WINDOW_LEAST = 4
+
+HOSTS_AWAKE = 20_000
+"""Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch."""
+
+LONG_REST_S = 60.0
+"""A host that rests longer gives its place to one that sleeps, with its window."""
 
 WAITING_IN_MEMORY = 20_000
 """Waiting URLs of one partition in memory, about; later ones are read when these are done."""
@@ -85,13 +93,18 @@ class _Queue:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.window: list[bytes] = []
-        self.overdue: deque[tuple[bytes, r.QueueRow]] = deque()
+        self.overdue: list[tuple[bytes, r.QueueRow]] = []  # nearly always empty, where a deque has 600 bytes
         self.more = False
         self.upto = b""
         self.turn = -1
 
     def __bool__(self) -> bool:
         return bool(self.window or self.overdue or self.more)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the next URL, if there is one, must be read from the rows, and another one was read before."""
+        return not (self.window or self.overdue or (self.more and not self.upto))
 
 
 class Host:
@@ -185,12 +198,17 @@ class Owned:
         self.waits_from: bytes | None = None
         self.waits_upto = inf
         self.woken = 0
+        self.asleep: dict[int, float] = {}
+        self._sleepers: list[tuple[float, int]] = []
+        self._kept: list[int] = []
 
     # ------------------------------------------------------------------ the fold's listener
 
     def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - kept by key
         """A URL may be fetched."""
-        entry = self.host(host, domain)
+        entry = self._awake(host, domain)
+        if entry is None:
+            return
         queue = self.queue(entry, job)
         if queue.more and key >= queue.upto:
             return
@@ -225,9 +243,10 @@ class Owned:
 
     def job_changed(self, job: int) -> None:
         """A job's record was folded: its hosts may have something to fetch now."""
-        for host in self.hosts.values():
+        for host in list(self.hosts.values()):
             if job in host.queues:
                 self.frontier.arrange(host)
+        self.stir()
 
     def forgotten(self, job: int) -> None:
         """All rows of a job were dropped; waits without a row end when they are woken, requests under way as ever."""
@@ -238,7 +257,7 @@ class Owned:
         for key in [key for key, task in self.pending.items() if task.job.number == job]:
             del self.pending[key]
 
-    # ------------------------------------------------------------------ queues
+    # ------------------------------------------------------------------ waits
 
     def _let_go(self) -> None:
         """Keep the waits that are due first.
@@ -258,14 +277,89 @@ class Owned:
         entry = self.hosts.get(key)
         if entry is None:
             entry = self.hosts[key] = Host(key, domain, self, self.frontier.rests.delay_s)
+            self.frontier.awake += 1
             stored = self.fold.rows.get(r.host_key(entry.hash))
             if stored is not None:
                 row = r.read_host(stored)
                 entry.failures = row.failures
                 rest = max(entry.delay_s, row.wait_s)
                 entry.rest(self.frontier.now() + min(max(row.last_at + rest - self.frontier.wall(), 0.0), rest))
+            until = self.asleep.pop(entry.hash, None)
+            if until is not None:
+                entry.rest(0.0 if until == inf else until)
+                for number in self._queues(entry.hash):
+                    self.queue(entry, number).more = True
             self.frontier.order(entry)
         return entry
+
+    # ------------------------------------------------------------------ sleep
+
+    def _awake(self, key: str, domain: str) -> Host | None:
+        """The host's entry, unless it sleeps, or must for want of room."""
+        entry = self.hosts.get(key)
+        if entry is None and (self.asleep or not self.frontier.has_room):
+            hashed = r.hashed(key)
+            if hashed in self.asleep:
+                return None
+            if not self.frontier.has_room:
+                self._sleep(hashed, self.frontier.now())
+                return None
+        return entry or self.host(key, domain)
+
+    def _sleep(self, host: int, until: float) -> None:
+        """Let a host, by its hash, be out of memory until a time; infinite for one that may not go on."""
+        self.asleep[host] = until
+        if until == inf:
+            self._kept.append(host)
+        else:
+            heappush(self._sleepers, (until, host))
+
+    def forget(self, host: Host, until: float | None = None) -> None:
+        """Let a host go that has no request in flight and nothing overdue; it sleeps, if a time is given."""
+        del self.hosts[host.key]
+        self.frontier.awake -= 1
+        host.queues.clear()
+        host.where = _IDLE
+        host.turn += 1
+        if until is not None:
+            self._sleep(host.hash, until)
+
+    def _queues(self, host: int) -> dict[int, r.HostQueueRow]:
+        """The queues of a host that hold something, by job."""
+        found = {}
+        for job in self.fold.numbers.values():
+            row = self.fold.host_queue(job.number, host) if job.counts.queued else None
+            if row is not None and row.queued > 0:
+                found[job.number] = row
+        return found
+
+    def rouses_at(self) -> float:
+        """When the next of those that sleep is due."""
+        return self._sleepers[0][0] if self._sleepers else inf
+
+    def rouse(self) -> None:
+        """Wake the one that is due first, if it has something to fetch and may go on."""
+        until, hashed = heappop(self._sleepers)
+        if self.asleep.get(hashed) != until:
+            return  # 1 it slept → 2 a wait of its own was over, which woke it
+        queues = self._queues(hashed)
+        if not queues:
+            del self.asleep[hashed]
+        elif any(self.frontier.may_go_on(row.host, self.fold.numbers[job]) for job, row in queues.items()):
+            row = next(iter(queues.values()))
+            self.frontier.arrange(self.host(row.host, row.domain))
+        else:
+            self._sleep(hashed, inf)
+
+    def stir(self) -> None:
+        """Look at those again that might not go on: a job or a command has changed."""
+        kept, self._kept = self._kept, []
+        now = self.frontier.now()
+        for hashed in kept:
+            if self.asleep.get(hashed) == inf:
+                self._sleep(hashed, now)
+
+    # ------------------------------------------------------------------ queues
 
     def queue(self, host: Host, job: int) -> _Queue:
         """The host's queue of a job, made when there is none."""
@@ -280,17 +374,22 @@ class Owned:
 
         Waits written to the log are shortened by what has passed since, never lengthened.
         """
-        now = self.frontier.now()
+        rested = self.frontier.now() + self.frontier.rests.delay_s
         self.fold.flush()
         for key, value in self.fold.rows.scan(b"g"):
             stored = r.read_host_queue(value)
             if stored.queued <= 0:
                 continue
-            number, _ = r.unpack_host_queue(key)
-            host = self.host(stored.host, stored.domain)
+            number, hashed = r.unpack_host_queue(key)
+            host = self.hosts.get(stored.host)
+            if host is None and (hashed in self.asleep or not self.frontier.has_room):
+                if hashed not in self.asleep:
+                    self._sleep(hashed, rested)
+                continue
+            host = host or self.host(stored.host, stored.domain)
             queue = self.queue(host, number)
             queue.more, queue.upto = True, b""
-            host.rest(now + host.delay_s)
+            host.rest(rested)
             self.frontier.arrange(host)
         self._load_waits()
 
@@ -352,7 +451,7 @@ class Owned:
         while queue:
             attempt = 0
             if queue.overdue:
-                key, expected = queue.overdue.popleft()
+                key, expected = queue.overdue.pop(0)
                 attempt = expected.attempt
                 self.woken -= 1
             elif queue.window:
@@ -437,6 +536,7 @@ class Frontier:
         self._rings: dict[str, _Ring] = {}
         self._turns: deque[str] = deque()
         self._count = 0
+        self.awake = 0
         self.window = WINDOW
         self._commands = Commands()
         self._jobs: dict[str, Orders] = {}
@@ -459,24 +559,24 @@ class Frontier:
         if owned is None:
             return
         owned.fold.listener = None
-        for host in owned.hosts.values():
-            host.queues.clear()
-            host.where = _IDLE
-            host.turn += 1
+        for host in list(owned.hosts.values()):
+            owned.forget(host)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more host may be in memory."""
+        return self.awake < HOSTS_AWAKE
 
     def size_windows(self) -> None:
         """Forget hosts that have nothing to fetch and need no rest, and share the window budget among the others."""
         now = self.now()
-        active = 0
         for owned in self.owned.values():
-            idle = [
-                key for key, host in owned.hosts.items()
-                if host.where == _IDLE and not host.in_flight and host.next_at <= now and not any(host.queues.values())
-            ]  # fmt: skip
-            for key in idle:
-                del owned.hosts[key]
-            active += len(owned.hosts)
-        self.window = min(max(WINDOW_BUDGET // max(active, 1), WINDOW_LEAST), WINDOW)
+            for host in [host for host in owned.hosts.values() if host.where == _IDLE and not host.in_flight]:
+                if not any(host.queues.values()) and host.next_at <= now:
+                    owned.forget(host)
+                elif not self.has_room:
+                    self._gives_place(host, now)
+        self.window = min(max(WINDOW_BUDGET // max(self.awake, 1), WINDOW_LEAST), WINDOW)
 
     # ------------------------------------------------------------------ commands
 
@@ -491,11 +591,12 @@ class Frontier:
         for owned in self.owned.values():
             if self._blocks:
                 owned.hurry()
-            for host in owned.hosts.values():
+            for host in list(owned.hosts.values()):
                 self.order(host)
                 if host.where == _LATER:
                     host.where = _IDLE
                 self.arrange(host)
+            owned.stir()
 
     def order(self, host: Host) -> None:
         """Let a host know what is wanted of it, by itself or for the jobs that have it in common."""
@@ -519,13 +620,18 @@ class Frontier:
         return orders
 
     def held_back(self, owned: Owned, job: Job) -> int:
-        """URLs of a job that a command keeps waiting."""
+        """URLs of a job that a command keeps waiting, those of hosts that sleep left out."""
         if self.of_job(job.name).paused:
             return job.counts.queued
         if not self._pauses_hosts:
             return 0
         paused = (host for host in owned.hosts.values() if host.orders.paused and not host.orders.blocked)
         return sum(owned.fold.queued_of(job.number, host.hash) for host in paused if job.number in host.queues)
+
+    def may_go_on(self, host: str, job: Job) -> bool:
+        """Whether a job's URLs of a host, by its key, are fetched or refused now, so far as commands have a say."""
+        orders = self._commands.of_host(host)
+        return self._runs(job) and (orders.blocked or not orders.paused)
 
     def _runs(self, job: Job) -> bool:
         return job.running and self.only in ("", job.name) and not self.of_job(job.name).paused
@@ -617,7 +723,7 @@ class Frontier:
             return
         del owned.pending[task.key]
         host = owned.host(task.host.key, task.domain)
-        owned.queue(host, task.job.number).overdue.appendleft((task.key, task.row))
+        owned.queue(host, task.job.number).overdue.insert(0, (task.key, task.row))
         owned.woken += 1
         self.arrange(host)
 
@@ -627,18 +733,35 @@ class Frontier:
             self._join(host)  # 1 ready for one job, which may not go on → 2 another job finds something on it
         if host.where in (_LATER, _READY):
             return
-        busy = host.in_flight >= self.rests.per_host
-        if busy or not any(queue and self._runs(queue.job) for queue in host.queues.values()):
+        if host.in_flight >= self.rests.per_host:
             return
-        if host.orders.paused and not host.orders.blocked:
+        next_at, now = host.next_at, self.now()
+        runs = any(queue and self._runs(queue.job) for queue in host.queues.values())
+        if not runs or (host.orders.paused and not host.orders.blocked):
+            if not self.has_room:
+                self._gives_place(host, now)
             return
-        next_at = host.next_at
-        if next_at > self.now():
+        is_dear = next_at > now + LONG_REST_S or all(queue.is_spent for queue in host.queues.values())
+        if is_dear and not self.has_room and self._gives_place(host, now):
+            return
+        if next_at > now:
             host.where = _LATER
             self._count += 1
             heappush(self._later, (next_at, self._count, host))
         else:
             self._ready(host)
+
+    @staticmethod
+    def _gives_place(host: Host, now: float) -> bool:
+        """Put a host to sleep until it has rested, unless memory alone knows something of it; whether it is gone."""
+        owned = host.partition
+        if host.in_flight or host.robots_attempts or host.unreachable or owned.hosts.get(host.key) is not host:
+            return False
+        if any(queue.overdue for queue in host.queues.values()):
+            return False
+        must_sleep = host.next_at > now or any(host.queues.values())
+        owned.forget(host, max(host.next_at, now) if must_sleep else None)
+        return True
 
     def _ready(self, host: Host) -> None:
         host.where = _READY
@@ -667,10 +790,18 @@ class Frontier:
                 continue
             host.where = _IDLE
             self.arrange(host)
+        while self._rouses_at() <= now:
+            min(self.owned.values(), key=Owned.rouses_at).rouse()
+
+    def _rouses_at(self) -> float:
+        """When a host that sleeps is due, if there is room."""
+        if not self.has_room:
+            return inf
+        return min([owned.rouses_at() for owned in self.owned.values() if owned.asleep], default=inf)
 
     def next_at(self) -> float | None:
         """When something may become ready without anyone's doing, monotonic; None when nothing waits for time."""
-        at = min((owned.wakes_at() for owned in self.owned.values()), default=inf)
+        at = min([self._rouses_at(), *(owned.wakes_at() for owned in self.owned.values())])
         if self._later:
             at = min(at, self._later[0][0])
         return None if at == inf else at

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
+from crawlog.schemas.control import Command
 from crawlog.streams import frontier as front
 from crawlog.streams import rows as r
+from crawlog.streams.commands import Commands
 from crawlog.streams.domain import Places
 from crawlog.streams.fold import Fold
 from crawlog.streams.frontier import Frontier, RobotsTask, Task
@@ -275,9 +277,10 @@ def live(world: World, draw: random.Random, urls: set[str]) -> None:
     robots=st.booleans(),
     order=st.sampled_from(["fifo", "lifo"]),
     small=st.booleans(),
+    awake=st.sampled_from([1, 2, 20_000]),
 )
 def test_nothing_is_forgotten_nothing_is_done_twice(
-    seed: int, rests: Rests, robots: bool, order: str, small: bool
+    seed: int, rests: Rests, robots: bool, order: str, small: bool, awake: int
 ) -> None:
     """Whatever a worker lives through, each URL found is done once, and no host is asked too early or too much."""
     draw = random.Random(seed)
@@ -285,6 +288,7 @@ def test_nothing_is_forgotten_nothing_is_done_twice(
         if small:
             patched.setattr(front, "WINDOW", 4)
             patched.setattr(front, "WAITING_IN_MEMORY", 3)
+        patched.setattr(front, "HOSTS_AWAKE", awake)
         world = World(rests, robots)
         world.frontier.size_windows()
         world.job(order=order)
@@ -774,6 +778,88 @@ def test_many_hosts_make_windows_smaller(monkeypatch: pytest.MonkeyPatch) -> Non
     world.find(*(f"http://h{n}.com/" for n in range(10)))
     world.frontier.size_windows()
     assert world.frontier.window == 10
+
+
+@pytest.fixture
+def two_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most two hosts are in memory."""
+    monkeypatch.setattr(front, "HOSTS_AWAKE", 2)
+    monkeypatch.setattr(front, "WINDOW", 3)
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_of_very_many_hosts_few_are_in_memory(restarted: bool) -> None:
+    """However they came there, by a found or at a restore; all are fetched all the same."""
+    world = World()
+    world.job()
+    for n in range(50):
+        world.find(*pages(f"h{n}.com", 2))
+    if restarted:
+        world.crash()
+    owned = world.frontier.owned[0]
+    assert len(owned.hosts) == 2
+    assert len(owned.asleep) == 48
+    assert len(world.drain()) == 100
+    world.pass_time(1)
+    world.frontier.size_windows()
+    assert (len(owned.hosts), len(owned.asleep), world.frontier.awake) == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_long_queues_keep_no_place_for_themselves() -> None:
+    """A host whose window is spent goes to the end of the line: each has its turn before one has a third window."""
+    world = World()
+    world.job()
+    for n in range(6):
+        world.find(*pages(f"h{n}.com", 100))
+    hosts = [url.split("/")[2] for url in world.drain()]
+    assert {hosts[:36].count(f"h{n}.com") for n in range(6)} == {6}
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_host_that_rests_for_long_gives_its_place() -> None:
+    """So hosts that are down keep none from being asked; what a host asked for holds while it sleeps."""
+    world = World()
+    world.job()
+    for n in range(4):
+        world.find(*pages(f"h{n}.com", 3))
+    for _ in range(2):
+        task = world.next()
+        assert isinstance(task, Task)
+        world.ended(task, wait_s=500.0)
+        world.write(task, "fetched")
+    resting = set(world.hosts)
+    world.fold_dones()
+    others = {task.host.key for task in (world.next(), world.next()) if isinstance(task, Task)}
+    assert len(others) == 2
+    assert not others & resting
+    for task in list(world.in_flight):
+        world.fetched(task)
+    assert len(world.drain()) == 8  # none of them too early: `next` would say
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("held", ["stopped", "command"])
+def test_hosts_that_may_not_go_on_keep_no_place(held: str) -> None:
+    """Those of a stopped job, or paused by a command; they are fetched when they may."""
+    world = World()
+    world.job("held")
+    for n in range(5):
+        world.find(*pages(f"h{n}.held.com", 2), job="held")
+    pause = Command(action="pause", host=".held.com")
+    if held == "stopped":
+        world.job("held", rev=2, state="stopped")
+    else:
+        world.frontier.obey(Commands([pause]))
+    world.job()
+    world.find(*pages("a.com", 2), *pages("b.com", 2))
+    assert len(world.drain()) == 4
+    if held == "stopped":
+        world.job("held", rev=3)
+    else:
+        world.frontier.obey(Commands([]))
+    assert len(world.drain()) == 10
 
 
 def steps_of_a_request(hosts: int) -> float:
