@@ -1,10 +1,10 @@
 """crawl.control: what every worker must know, compacted by name.
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's word that a job ended, and
-how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `rewind/EPOCH/NAME` (a rewind of a
-job or, without a name, of the crawl), `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (what the operator
-wants of it: the newest command for a target holds, until `resume`, `unblock` or a tombstone). Any Kafka client may
-write commands:
+how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `rewind/EPOCH.MARK/NAME` (a rewind
+of a job or, without a name, of the crawl), `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (what the
+operator wants of it: the newest command for a target holds, until `resume`, `unblock` or a tombstone). Any Kafka client
+may write commands:
 
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' | kcat -P -b BROKER -t crawl.control -p 0 -K '|'
 """
@@ -142,6 +142,7 @@ class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
         before: The epochs that jobs were in.
         complete: Whether all of it is in the log.
         upto: By partition of crawl.urls, where the log ended then: one that ends before has lost some of it.
+        mark: Of the command that began it, at random: two that take one epoch at the same instant write two notes.
     """
 
     epoch: int
@@ -153,6 +154,7 @@ class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     before: dict[str, int] = {}
     complete: bool = False
     upto: dict[int, int] = {}
+    mark: str = ""
 
 
 _job = msgspec.json.Decoder(JobCopy)
@@ -174,7 +176,7 @@ def key(record: Control) -> bytes:
     if isinstance(record, Command):
         return f"command/{record.kind}/{record.target}".encode()
     if isinstance(record, Rewound):
-        return f"rewind/{record.epoch}/{record.job}".encode()
+        return f"rewind/{record.epoch}.{record.mark}/{record.job}".encode()
     return f"join/{record.job}/{record.name}".encode()
 
 

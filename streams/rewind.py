@@ -6,12 +6,16 @@ fetched again → the note, complete. Killed between any two, whoever comes next
 first step: an epoch record or a found that is there already changes nothing. Until its job record comes nothing of a
 job is fetched, so nobody works on half a rewind.
 
+Nothing locks crawl.control, so two commands may note one epoch: 1 both read what it says → 2 both write a note → 3 both
+read it again. The note that stands first counts, whoever looks; the other command says so and has changed nothing.
+
 A cut through the log at one time cuts pages from their links: a page done before it may have been parsed after it, and
 is not fetched again. So what such pages had found, and seeds given since, are sent once more.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import msgspec
 import xxhash
@@ -47,7 +51,8 @@ def rewind(settings: "Settings", to: Mapping[int, int]) -> int:
     Returns: The new epoch, once all that it needs is in the log.
 
     Raises:
-        Misconfigured: An offset is missing or not in the log, or there are no more epochs.
+        Misconfigured: An offset is missing or not in the log, there are no more epochs, or another command began one
+            at the same instant.
         EngineError: The log does not answer.
     """
     topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-rewind")
@@ -58,7 +63,7 @@ def rewind(settings: "Settings", to: Mapping[int, int]) -> int:
     _check(settings, topics, to)
     said = known(settings, topics)
     before = {entry.job: entry.epoch for entry in said.values() if isinstance(entry, JobCopy)}
-    epoch = 1 + max([0, *before.values(), *(entry.epoch for entry in said.values() if isinstance(entry, Rewound))])
+    epoch = 1 + max([0, *before.values(), *(entry.epoch for entry in counted(said))])
     _begin(settings, producer, topics, Rewound(epoch, start=dict(to), before=before))
     return epoch
 
@@ -71,6 +76,8 @@ def rewind_job(
     Args:
         spec: Its new record; the revision is counted up already.
         epoch: A later one than the job is in.
+
+    Raises: Misconfigured: as `rewind`.
     """
     _begin(settings, producer, topics, Rewound(epoch, job, spec))
     return JobCopy(job, spec, epoch)
@@ -87,21 +94,42 @@ def settled(settings: "Settings", producer: Producer, topics: Topics) -> dict[by
 
 def unfinished(said: Mapping[bytes, Control]) -> list[Rewound]:
     """Rewinds that were begun and are not all in the log, the oldest first."""
-    begun = (entry for entry in said.values() if isinstance(entry, Rewound) and not entry.complete)
-    return sorted(begun, key=lambda entry: entry.epoch)
+    return [entry for entry in counted(said) if not entry.complete]
+
+
+def counted(said: Mapping[bytes, Control]) -> list[Rewound]:
+    """The rewinds that were begun, by epoch; of those that took one epoch at the same instant only the first.
+
+    Args:
+        said: In the log's order. A complete one may have stood first: it was written again when it was complete.
+    """
+    counts: list[Rewound] = []
+    for note in sorted(_notes(said.values()), key=lambda note: not note.complete):
+        if not any(_is_one_epoch(note, first) for first in counts):
+            counts.append(note)
+    return sorted(counts, key=lambda note: note.epoch)
+
+
+def _notes(said: Iterable[Control]) -> Iterator[Rewound]:
+    return (entry for entry in said if isinstance(entry, Rewound))
+
+
+def _is_one_epoch(one: Rewound, other: Rewound) -> bool:
+    """Whether a partition could not tell the two epochs apart: jobs have theirs beside each other, the crawl all."""
+    return one.epoch == other.epoch and (one.job == other.job or not (one.job and other.job))
 
 
 def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:
     """Carry rewinds out once more of which a log without its last records, as after a power cut, may have lost some."""
     ends = bounds(settings, topics.urls, list(range(partitions(settings))))
-    for entry in known(settings, topics).values():
-        if isinstance(entry, Rewound) and any(ends[at][1] < end for at, end in entry.upto.items()):
+    for entry in counted(known(settings, topics)):
+        if any(ends[at][1] < end for at, end in entry.upto.items()):
             _carry_out(settings, producer, topics, entry)
 
 
 def counting(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple[Void, ...]]:
     """Which results of a job count: those since an epoch, but for what rewinds of the crawl took back."""
-    rewinds = {entry.epoch: entry for entry in said.values() if isinstance(entry, Rewound) and not entry.job}
+    rewinds = {entry.epoch: entry for entry in counted(said) if not entry.job}
     copy = said.get(f"job/{job}".encode())
     epoch = copy.epoch if isinstance(copy, JobCopy) else 0
     while epoch in rewinds and job in rewinds[epoch].before:
@@ -143,8 +171,14 @@ def _check(settings: "Settings", topics: Topics, to: Mapping[int, int]) -> None:
 def _begin(settings: "Settings", producer: Producer, topics: Topics, begun: Rewound) -> None:
     if begun.epoch > u.MAX_EPOCH:
         raise Misconfigured(f"there are no more than {u.MAX_EPOCH} epochs: give the job another name, or another log")
+    begun = msgspec.structs.replace(begun, mark=uuid4().hex[:8])
     write_control(producer, topics, [begun])
     crash.point("rewind.noted")
+    if begun not in counted(known(settings, topics)):
+        raise Misconfigured(
+            f"another command began epoch {begun.epoch} at the same instant, and was first: nothing was changed by this"
+            " one. See what the crawl is now by `crawlog status`, and run it again if it is still wanted."
+        )
     _carry_out(settings, producer, topics, begun)
 
 

@@ -358,6 +358,23 @@ def test_results_that_count(epoch: int, rewound: list[Rewound], since: int, page
     assert (counted, [void.page for void in voids]) == (since, pages)
 
 
+@pytest.mark.parametrize("is_complete", [False, True])
+@pytest.mark.parametrize("names", [("", ""), ("", "j"), ("j", ""), ("j", "j")])
+def test_of_two_rewinds_with_one_epoch_the_first_counts(names: tuple[str, str], is_complete: bool) -> None:
+    """Also when it is complete, and its note so stands behind the other one's; a later epoch is a matter of its own."""
+    first, second = (Rewound(3, job, start={0: n}, mark=str(n)) for n, job in enumerate(names))
+    later = Rewound(4, start={0: 9}, mark="9")
+    done = msgspec.structs.replace(first, complete=True)
+    notes = [second, later, done] if is_complete else [first, second, later]
+    assert rewinds.counted(said(*notes)) == [done if is_complete else first, later]
+
+
+def test_rewinds_of_two_jobs_may_have_one_epoch() -> None:
+    """Each job has epochs of its own."""
+    notes = [Rewound(3, "j", mark="a"), Rewound(3, "k", mark="b")]
+    assert rewinds.counted(said(*notes)) == notes
+
+
 @pytest.mark.parametrize(
     ("epoch", "page", "wanted"),
     [(1, (0, 9), True), (1, (0, 10), False), (1, (1, 10), True), (2, (0, 10), True), (0, (0, 0), False)],
@@ -479,6 +496,27 @@ def test_a_rewind_goes_on_where_it_was_killed(
     for state in log.states():
         [known] = state.fold.jobs.values()
         assert (known.epoch, known.spec, known.running, known.counts.queued) == (7, spec, True, 0)
+
+
+@pytest.mark.broker
+def test_the_second_of_two_rewinds_at_one_instant_says_so(
+    cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 both read crawl.control → 2 the other writes its note → 3 this one writes its own: one epoch, of the other."""
+    log = Log(cluster, tmp_path)
+    other = Rewound(1, start=log.to, before={"j": 0}, mark="other")
+
+    def second(producer: Producer, names: topics.Topics, records: Any) -> None:
+        jobs.write_control(producer, names, [other])
+        jobs.write_control(producer, names, records)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rewinds, "write_control", second)
+        with pytest.raises(Misconfigured, match="another command began epoch 1 at the same instant"):
+            rewinds.rewind(log.settings, dict.fromkeys(range(8), 0))
+    rewinds.settled(log.settings, log.producer, log.topics)
+    assert rewinds.unfinished(jobs.known(log.settings, log.topics)) == []
+    log.check(epoch=1)
 
 
 @pytest.mark.broker
