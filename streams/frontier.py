@@ -14,7 +14,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, merge, nlargest
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
 
 from . import rows as r
@@ -35,6 +35,11 @@ WINDOW_LEAST = 4
 
 HOSTS_AWAKE = 20_000
 """Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch."""
+
+_LAST = (1 << 64) - 1
+
+_KEPT = 1 << 127
+"""Of a host that sleeps until a job or a command changes."""
 
 LONG_REST_S = 60.0
 """A host that rests longer gives its place to one that sleeps, with its window."""
@@ -66,7 +71,7 @@ class Task:
     def sequence(self) -> int:
         """The row's sequence, as a done names it."""
         sequence = int.from_bytes(self.key[-8:], "big")
-        return (1 << 64) - 1 - sequence if self.key[:1] == b"q" and self.job.lifo else sequence
+        return _LAST - sequence if self.key[:1] == b"q" and self.job.lifo else sequence
 
 
 class RobotsTask:
@@ -198,8 +203,8 @@ class Owned:
         self.waits_from: bytes | None = None
         self.waits_upto = inf
         self.woken = 0
-        self.asleep: dict[int, float] = {}
-        self._sleepers: list[tuple[float, int]] = []
+        self.asleep: dict[int, int] = {}  # by hash, the heap's own numbers, (due in ms << 64) + hash: 176 bytes each
+        self._sleepers: list[int] = []
         self._kept: list[int] = []
 
     # ------------------------------------------------------------------ the fold's listener
@@ -286,7 +291,7 @@ class Owned:
                 entry.rest(self.frontier.now() + min(max(row.last_at + rest - self.frontier.wall(), 0.0), rest))
             until = self.asleep.pop(entry.hash, None)
             if until is not None:
-                entry.rest(0.0 if until == inf else until)
+                entry.rest(0.0 if until == _KEPT else (until >> 64) / 1000)
                 for number in self._queues(entry.hash):
                     self.queue(entry, number).more = True
             self.frontier.order(entry)
@@ -307,12 +312,9 @@ class Owned:
         return entry or self.host(key, domain)
 
     def _sleep(self, host: int, until: float) -> None:
-        """Let a host, by its hash, be out of memory until a time; infinite for one that may not go on."""
-        self.asleep[host] = until
-        if until == inf:
-            self._kept.append(host)
-        else:
-            heappush(self._sleepers, (until, host))
+        """Let a host, by its hash, be out of memory until a time."""
+        self.asleep[host] = due = (ceil(until * 1000) << 64) + host
+        heappush(self._sleepers, due)
 
     def forget(self, host: Host, until: float | None = None) -> None:
         """Let a host go that has no request in flight and nothing overdue; it sleeps, if a time is given."""
@@ -335,12 +337,13 @@ class Owned:
 
     def rouses_at(self) -> float:
         """When the next of those that sleep is due."""
-        return self._sleepers[0][0] if self._sleepers else inf
+        return (self._sleepers[0] >> 64) / 1000 if self._sleepers else inf
 
     def rouse(self) -> None:
         """Wake the one that is due first, if it has something to fetch and may go on."""
-        until, hashed = heappop(self._sleepers)
-        if self.asleep.get(hashed) != until:
+        due = heappop(self._sleepers)
+        hashed = due & _LAST
+        if self.asleep.get(hashed) != due:
             return  # 1 it slept → 2 a wait of its own was over, which woke it
         queues = self._queues(hashed)
         if not queues:
@@ -349,14 +352,15 @@ class Owned:
             row = next(iter(queues.values()))
             self.frontier.arrange(self.host(row.host, row.domain))
         else:
-            self._sleep(hashed, inf)
+            self.asleep[hashed] = _KEPT
+            self._kept.append(hashed)
 
     def stir(self) -> None:
         """Look at those again that might not go on: a job or a command has changed."""
         kept, self._kept = self._kept, []
         now = self.frontier.now()
         for hashed in kept:
-            if self.asleep.get(hashed) == inf:
+            if self.asleep.get(hashed) == _KEPT:
                 self._sleep(hashed, now)
 
     # ------------------------------------------------------------------ queues
