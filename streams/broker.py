@@ -211,8 +211,13 @@ def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    write(folder / "broker.json", json.dumps({"pid": child.pid, "started": child.create_time(), "boot": boot_id()}))
+    write(folder / "broker.json", json.dumps({"pid": child.pid, "started": _started(child), "boot": boot_id()}))
     return child
+
+
+def _started(process: psutil.Process) -> float:
+    """Seconds from boot to the start of a process: no step of the clock changes them, but for a second of rounding."""
+    return process.create_time() - psutil.boot_time()
 
 
 def boot_id() -> str:
@@ -237,7 +242,7 @@ def noted(folder: Path) -> psutil.Process | None:
     try:
         note = json.loads((folder / "broker.json").read_text())
         process = psutil.Process(note["pid"])
-        is_same = abs(process.create_time() - note["started"]) < 1
+        is_same = note["boot"] == boot_id() and abs(_started(process) - note["started"]) < 2
     except (OSError, ValueError, LookupError, psutil.Error):
         return None
     return process if is_same and is_alive(process) else None

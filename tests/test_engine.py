@@ -4,13 +4,15 @@ import os
 import shutil
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from sites import Answer, Threaded
 
-from crawlog.streams import engine, jars, java
+from crawlog.streams import broker, engine, jars, java
 from crawlog.streams.errors import EngineError
 from crawlog.streams.settings import Settings
 
@@ -75,6 +77,23 @@ def repository() -> Iterator[Callable[[int], str]]:
     made = Repository()
     yield made.serve
     made.close()
+
+
+def test_a_broker_is_known_again_whatever_the_clock_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that was set makes no other process of it; another boot does."""
+    child = broker.launch(["sh", "-c", "exec sleep 60", "--"], tmp_path, tmp_path / "none")
+    try:
+        booted = psutil.boot_time()
+        monkeypatch.setattr("psutil._pslinux.boot_time", lambda: booted + 3600)
+        assert psutil.Process(child.pid).create_time() > time.time() + 3000
+        known = broker.noted(tmp_path)
+        assert known is not None
+        assert known.pid == child.pid
+        monkeypatch.setattr(broker, "boot_id", lambda: "another")
+        assert broker.noted(tmp_path) is None
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_the_lock_names_every_jar_with_its_hash() -> None:
