@@ -12,7 +12,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from crawlog.streams.kafka import consumer_config, kafka_config, watermarks
+from crawlog.streams.kafka import consumer_config, edges, kafka_config
 from crawlog.streams.pressure import Pressure
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import group
@@ -58,8 +58,10 @@ class PagesLog:
         consumer = self._consumer
         places = [TopicPartition(self._topic, number) for number in numbers]
         found = {}
-        for place in consumer.committed(places, ANSWER_S):
-            low, end = watermarks(consumer, self._topic, place.partition)
+        committed = consumer.committed(places, ANSWER_S)
+        held = edges(consumer, self._topic, numbers)  # after it, so that no commit is behind the end
+        for place in committed:
+            low, end = held[place.partition]
             self.lows[place.partition] = low
             found[place.partition] = (max(place.offset, low), end)
         if time.monotonic() - self._trimmed_at > TRIM_S:

@@ -5,7 +5,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from .errors import EngineError, Misconfigured
@@ -156,6 +165,22 @@ def watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int
             time.sleep(AGAIN_S)
         else:
             return low, high
+
+
+def edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """The same of several partitions, in two requests to each broker; `watermarks` sends two for each partition.
+
+    Raises: KafkaException: no answer, or an error instead of one.
+    """
+    numbers = list(partitions)
+    found: list[dict[int, int]] = []
+    for edge in (OFFSET_BEGINNING, OFFSET_END):  # as times they mean the same, in the protocol too
+        places = consumer.offsets_for_times([TopicPartition(topic, number, edge) for number in numbers], TIMEOUT_S)
+        for place in places:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        found.append({place.partition: place.offset for place in places})
+    return {number: (found[0][number], found[1][number]) for number in numbers}
 
 
 def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
