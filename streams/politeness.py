@@ -1,5 +1,6 @@
 """How long a host rests: our floor, robots.txt's wish, and what the server asks for. Pure: time is `now`."""
 
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 522, 524})
@@ -45,6 +46,9 @@ def retry_after_s(header: str | None, now: float) -> float | None:
     if text.isascii() and text.isdigit():
         return float(text[:10])
     try:
-        return max(parsedate_to_datetime(text).timestamp() - now, 0.0)
+        at = parsedate_to_datetime(text)
+        if at.tzinfo is None:  # its zone is missing, or -0000: an HTTP date is in GMT (RFC 9110 5.6.7)
+            at = at.replace(tzinfo=UTC)
+        return max(at.timestamp() - now, 0.0)
     except (ValueError, TypeError, OverflowError):
         return None
