@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlog.schemas.urls import CanonicalRules
@@ -236,3 +236,36 @@ def test_a_plain_href_behind_its_base_is_the_join(href: str, base: str) -> None:
     except InvalidUrl:
         joined = []
     assert resolved == joined
+
+
+# fmt: off
+PIECE = st.sampled_from([
+    "/", "//", "\\", "..", "a", "?", "&", "utm_source=x", "fbclid=1", "q=1", "#", "#f", " ", "\t", "%2e", "é", "@",
+    "http:", "https://h.test", "//h.test", "HTTP://H.test/", "/a?utm_source=1", "/a", "javascript:", "mailto:x",
+])
+# fmt: on
+BASE = st.sampled_from(
+    ["http://h.test/", "http://h.test/a/b.html", "http://h.test/a/b/c?x=/y/#", "https://h.test:8080/"]
+)
+
+
+@settings(deadline=None)  # the first place reads the suffix list
+@given(st.lists(st.tuples(st.lists(PIECE, max_size=4), BASE), max_size=20))
+def test_any_spelling_of_a_known_url_is_that_url(asked: list[tuple[list[str], str]]) -> None:
+    """With fragments, tracking parameters, the host alone or no link at all: as if each were parsed by itself."""
+    canonicaliser = Canonicaliser(CanonicalRules())
+    long, short = Links(canonicaliser, Places(8)), Links(canonicaliser, Places(8), cached=2)
+    for pieces, base in asked:
+        href = "".join(pieces)
+        try:
+            wanted = [canonicaliser.canonical(href, serialise(base))]
+        except InvalidUrl:
+            wanted = []
+        for memory in (long, short):
+            assert [link.url for link in memory.resolve(serialise(base), [href])] == wanted
+
+
+def test_an_svg_link_of_another_namespace_is_no_link_to_the_page() -> None:
+    """`xlink:href` is not `href`, and an empty `href` is the page itself."""
+    assert found("<svg><a xlink:href=x>t</a></svg>") == []
+    assert found("<a href>t</a>") == [URL]
