@@ -35,6 +35,7 @@ from ..streams.domain import Places
 from ..streams.errors import EngineError, GiveUp, Misconfigured
 from ..streams.founds import Batch, Founds, Sent
 from ..streams.inorder import InOrder
+from ..streams.kafka import Record
 from ..streams.links import Links, Outlink
 from ..streams.loading import load_spider
 from ..streams.producer import Producer
@@ -107,24 +108,8 @@ class Sender(Protocol):
         """Put a record on its way."""
 
 
-class Message(Protocol):
+class Message(Record, Protocol):
     """What parse needs of a record of crawl.pages."""
-
-    @property
-    def partition(self) -> int:
-        """Of crawl.pages."""
-
-    @property
-    def offset(self) -> int:
-        """Within it."""
-
-    @property
-    def key(self) -> bytes | None:
-        """The domain."""
-
-    @property
-    def value(self) -> bytes | None:
-        """The body."""
 
     @property
     def headers(self) -> Any:

@@ -13,7 +13,7 @@ import os
 import time
 import traceback
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -21,7 +21,7 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import Progress
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import CrawlError, RetryLater
-from crawlog.streams.kafka import bounds, commits, identity, read
+from crawlog.streams.kafka import Record, bounds, commits, identity, read
 from crawlog.streams.positions import OURS
 from crawlog.streams.producer import Producer
 from crawlog.streams.results import Results, forget_others
@@ -48,26 +48,6 @@ AGAIN_S = 1.0
 
 GAP_RECORDS = 10_000
 """Records read at once where Faust left some out."""
-
-
-class Record(Protocol):
-    """A record as Faust hands it over."""
-
-    @property
-    def partition(self) -> int:
-        """Of crawl.items."""
-
-    @property
-    def offset(self) -> int:
-        """In its partition."""
-
-    @property
-    def key(self) -> bytes | None:
-        """`JOB URL`."""
-
-    @property
-    def value(self) -> bytes | None:
-        """The JSON."""
 
 
 class Read(NamedTuple):

@@ -3,7 +3,7 @@
 import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -37,6 +37,26 @@ TIMEOUT_S = 30.0
 
 READ_RECORDS = 1_000
 """Records taken from librdkafka at once."""
+
+
+class Record(Protocol):
+    """A record as Faust hands it to a stage."""
+
+    @property
+    def partition(self) -> int:
+        """Of the stage's topic."""
+
+    @property
+    def offset(self) -> int:
+        """In its partition."""
+
+    @property
+    def key(self) -> bytes | None:
+        """What it is keyed by."""
+
+    @property
+    def value(self) -> bytes | None:
+        """What it holds."""
 
 
 def kafka_config(settings: "Settings") -> dict[str, object]:
