@@ -39,6 +39,7 @@ from .http import NOT_MODIFIED, REDIRECTS, Answer, Client
 from .pages import LOOK_S, PagesLog
 from .render import Renderer
 from .resources import Resources
+from .room import Held
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
 from .standby import Standby
@@ -105,6 +106,15 @@ def again_is_worth(answer: Answer) -> bool:
 class _Done(NamedTuple):
     task: Task
     result: u.Result
+
+
+class _Sent(NamedTuple):
+    """A page on its way to the log, with what follows once it is there."""
+
+    task: Task
+    result: u.Result
+    held: Held
+    known: Validators | None = None
 
 
 class Dones:
@@ -336,6 +346,7 @@ class Fetcher:
             self._answered(task, answer)
         except Exception as error:  # its place would be held for ever, and the crawl never end
             log.exception("answer_broken", url=url)
+            answer.held.give()
             self._failed(task, f"answer_broken: {type(error).__name__}")
 
     async def _asked(self, task: Task) -> Answer | None:
@@ -431,6 +442,7 @@ class Fetcher:
         if why == "auto":
             why = emptiness(answer.body, answer.content_type)
         if why:
+            answer.held.give()  # what the page loads may need room, and nobody who holds some waits for more
             await self._browser().render(url, answer, job, why)
 
     def _browser(self) -> Renderer:
@@ -452,6 +464,7 @@ class Fetcher:
             backoff = backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, _jitter())
             wait_s = max(backoff, rest_s, answer.again_s)
             reason = answer.error or f"http_{answer.http}"
+            answer.held.give()
             result = self._result(task, "failed", reason=reason, answer=answer, host_wait_s=rest_s)
             self.dones.add(task, msgspec.structs.replace(result, next_at=now + wait_s, delay_s=wait_s))
             return
@@ -504,16 +517,16 @@ class Fetcher:
         self.stage.bytes += len(body)
         try:
             known = None if answer.rendered else answer.validators  # they speak of what scripts began with
-            self._send_page(task, meta, b"" if redirect else body, result, known)
+            self._send_page(meta, b"" if redirect else body, _Sent(task, result, answer.held, known))
         except GiveUp as error:
             meta = msgspec.structs.replace(
                 meta, error=error.reason, kept=False, content_type=meta.content_type[:100], link=()
             )
-            self._send_page(task, meta, b"", msgspec.structs.replace(result, reason=error.reason))
+            cut = msgspec.structs.replace(result, reason=error.reason)
+            self._send_page(meta, b"", _Sent(task, cut, answer.held))
 
-    def _send_page(
-        self, task: Task, meta: pg.PageMeta, body: bytes, result: u.Result, known: Validators | None = None
-    ) -> None:
+    def _send_page(self, meta: pg.PageMeta, body: bytes, sent: _Sent) -> None:
+        task = sent.task
         crash.point("fetch.page.sending")
         self.stage.producer.send(
             self.stage.names.pages,
@@ -521,19 +534,13 @@ class Fetcher:
             key=task.domain.encode(),
             partition=task.partition.fold.partition,
             headers=[(pg.HEADER, pg.encode(meta))],
-            on_delivery=partial(self._paged, task, result, len(body), known),
+            on_delivery=partial(self._paged, sent, len(body)),
         )
 
-    def _paged(
-        self,
-        task: Task,
-        result: u.Result,
-        size_bytes: int,
-        known: Validators | None,
-        partition: int,
-        offset: int,
-    ) -> None:
+    def _paged(self, sent: _Sent, size_bytes: int, partition: int, offset: int) -> None:
         crash.point("fetch.page.acknowledged")
+        task, result, held, known = sent
+        held.give()  # until now the producer had a copy of the body
         if known is not None:
             if known.offset == validators.UNWRITTEN:
                 known = Validators(known.etag, known.modified, offset, task.epoch)
@@ -594,8 +601,7 @@ class Fetcher:
         self._robots_answered(host, answer)
 
     async def _robots_answer(self, url: str) -> Answer:
-        assert self.client is not None
-        answer = await self.client.get(url, any_type=True, max_bytes=ROBOTS_BYTES)
+        answer = await self._small(url)
         for _ in range(ROBOTS_REDIRECTS):
             if answer.http not in REDIRECTS or not answer.location:
                 return answer
@@ -603,9 +609,15 @@ class Fetcher:
                 url = serialise(answer.location, url)
             except InvalidUrl:
                 break
-            answer = await self.client.get(url, any_type=True, max_bytes=ROBOTS_BYTES)
+            answer = await self._small(url)
         if answer.http in REDIRECTS:
             answer.http, answer.body = 404, b""
+        return answer
+
+    async def _small(self, url: str) -> Answer:
+        assert self.client is not None
+        answer = await self.client.get(url, any_type=True, max_bytes=ROBOTS_BYTES)
+        answer.held.give()  # it is read at once
         return answer
 
     def _robots_answered(self, host: Host, answer: Answer) -> None:

@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -26,6 +27,7 @@ from crawlog.streams.validators import Validators, of_headers
 
 from .connections import Connector, GuardedResolver, LeaseLost, Names, Refused, SocksConnector
 from .outfit import BARE, Blame, Outfit, ProxyFailed, Worn
+from .room import Held, Room
 
 OK = 200
 NOT_MODIFIED = 304
@@ -35,6 +37,10 @@ DRAINED_BYTES = 64 * 1024
 """A body that nobody wants is read up to here to keep its connection, and cut off beyond."""
 
 KEEPALIVE_S = 30.0
+
+FREE_BYTES = 256 * 1024
+"""Of each body so much is read without room in memory: nearly every page is smaller."""
+
 _DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
 """Codings that aiohttp undoes, where one stands alone."""
 
@@ -57,6 +63,7 @@ class Answer:
         same_as: (partition, offset) of the page in crawl.pages that it still is.
         again_s: Seconds before which another attempt would meet the same.
         rendered, render_error: As in a page's metadata.
+        held: The body's room in memory; to be given back once the body is let go.
     """
 
     __slots__ = (
@@ -65,6 +72,7 @@ class Answer:
         "by_proxy",
         "content_type",
         "error",
+        "held",
         "http",
         "kept",
         "link",
@@ -99,6 +107,25 @@ class Answer:
         self.render_error = ""
         self.validators: Validators | None = None
         self.same_as: tuple[int, int] | None = None
+        self.held = Held()
+
+
+class _Reading(NamedTuple):
+    """How a response is read.
+
+    Attributes:
+        any_type: Keep the body whatever its type.
+        limit: Bytes of a body.
+        cuts: Whether a larger body is cut there; else none of it is kept.
+        outfit: What the request went out with.
+        deadline: Of the whole request.
+    """
+
+    any_type: bool
+    limit: int
+    cuts: bool
+    outfit: Worn
+    deadline: asyncio.Timeout
 
 
 class Client:
@@ -114,6 +141,8 @@ class Client:
         self._allow_private = settings.network.allow_private
         self._max_body_bytes = fetch.max_body_bytes
         self._conditional = fetch.conditional
+        self._timeout_s = fetch.timeout_s
+        self.room = Room(fetch.bodies_mb << 20)
         self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
         self._outfit = Outfit(fetch)
         self._resolver = GuardedResolver(
@@ -137,7 +166,7 @@ class Client:
         session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(
-                total=fetch.timeout_s,
+                total=None,  # `_get` has a deadline of its own, which can be put off
                 sock_connect=fetch.connect_timeout_s,
                 sock_read=fetch.first_byte_timeout_s,
             ),
@@ -188,34 +217,44 @@ class Client:
             job: Whose cookies are sent; without one there are none.
             headers: Further ones, of this request; what is sent to every host and logins are stronger.
 
+        Returns: Whoever is done with the body gives `Answer.held` back: until then others may have to wait.
         Raises: LeaseLost: nothing was sent.
         """
         started = time.monotonic()
         outfit = self._outfit.of(url, job) if self._outfit.is_any or headers else BARE
         if headers:
             outfit.options["headers"] = {**headers, **self._outfit.headers, **outfit.options.get("headers", {})}
-        answer = await self._get(url, any_type, max_bytes, outfit)
+        limit = self._max_body_bytes if max_bytes is None else max_bytes
+        answer = await self._get(url, _Reading(any_type, limit, max_bytes is not None, outfit, self._deadline()))
         answer.took_s = time.monotonic() - started
         return answer
 
-    async def _get(self, url: str, any_type: bool, max_bytes: int | None, outfit: Worn) -> Answer:
+    def _deadline(self) -> asyncio.Timeout:
+        return asyncio.timeout(self._timeout_s)
+
+    async def _get(self, url: str, reading: _Reading) -> Answer:
         refusal = _host_refusal(url[: url.find("/", 8)], self._allow_private)
         if refusal is not None:
             return _private(refusal)
         while True:
             answer = Answer(None)
             try:
-                await self._ask(url, answer, any_type, max_bytes, outfit)
+                async with reading.deadline:
+                    await self._ask(url, answer, reading)
             except (LeaseLost, asyncio.CancelledError):
                 raise
             except Exception as error:  # noqa: BLE001  # a server can make aiohttp raise nearly anything
-                blame = outfit.blame(error)
-                if blame in ("proxy", "unknown") and outfit.goes_again():
+                blame = reading.outfit.blame(error)
+                if blame in ("proxy", "unknown") and reading.outfit.goes_again():
+                    reading = reading._replace(deadline=self._deadline())
                     continue
-                return _failure(error, answer, outfit, blame)
+                return _failure(error, answer, reading.outfit, blame)
+            finally:
+                answer.held.cut(len(answer.body))
             return answer
 
-    async def _ask(self, url: str, answer: Answer, any_type: bool, max_bytes: int | None, outfit: Worn) -> None:
+    async def _ask(self, url: str, answer: Answer, reading: _Reading) -> None:
+        outfit = reading.outfit
         session = self._by_socks.get(outfit.proxy, self._session) if outfit.proxy is not None else self._session
         async with session.get(sent_as(url), allow_redirects=False, **outfit.options) as response:
             outfit.answered(response)
@@ -229,15 +268,16 @@ class Client:
                 answer.location = _escaped(headers.get("Location", ""))
             if response.connection is not None and response.connection.protocol is not None:
                 response.connection.protocol.read_timeout = self._chunk_timeout_s
-            await self._body(response, answer, any_type, max_bytes, outfit)
+            await self._body(response, answer, reading)
             if self._conditional and answer.http == OK and answer.kept and answer.body:
                 answer.validators = of_headers(headers.get("ETag"), headers.get("Last-Modified"))
 
-    async def _body(
-        self, response: aiohttp.ClientResponse, answer: Answer, any_type: bool, max_bytes: int | None, outfit: Worn
-    ) -> None:
-        if any_type or self._accepts(answer.content_type):
-            await self._read(response, answer, max_bytes, any_type, outfit)
+    async def _body(self, response: aiohttp.ClientResponse, answer: Answer, reading: _Reading) -> None:
+        if reading.any_type or self._accepts(answer.content_type):
+            if _is_small(response, reading):
+                self._keep(answer, await response.read(), [], is_known=reading.any_type)
+            else:
+                await self._read(response, answer, reading)
         elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
             await response.read()
         else:
@@ -255,18 +295,14 @@ class Client:
             answer.sniffed = kind
         return kind in self._accepted or not answer.sniffed
 
-    async def _read(
-        self, response: aiohttp.ClientResponse, answer: Answer, max_bytes: int | None, any_type: bool, outfit: Worn
-    ) -> None:
-        limit = self._max_body_bytes if max_bytes is None else max_bytes
-        length = response.content_length
-        if length is not None and length <= limit and "Content-Encoding" not in response.headers and not outfit.paced:
-            self._keep(answer, await response.read(), [], is_known=any_type)
-            return
-        codings = layers(response.headers.get("Content-Encoding", ""), _DECODED)
+    async def _read(self, response: aiohttp.ClientResponse, answer: Answer, reading: _Reading) -> None:
+        coding = response.headers.get("Content-Encoding")
+        length = response.content_length if coding is None else None
+        outfit = reading.outfit
+        codings = layers(coding or "", _DECODED)
         chunks: list[bytes] = []
         size = 0
-        is_known = any_type
+        is_known = reading.any_type
         while chunk := await response.content.readany():
             chunks.append(chunk)
             size += len(chunk)
@@ -277,13 +313,33 @@ class Client:
                 if not self._is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES]):
                     response.close()
                     return
-            if size > limit:
+            if size > reading.limit or (is_known and not reading.cuts and (length or 0) > reading.limit):
                 response.close()
-                if max_bytes is None:
+                if not reading.cuts:
                     answer.error = "too_large"
                     return
                 break
-        self._keep(answer, b"".join(chunks)[:limit], codings, is_known=is_known)
+            if max(size, length or 0) > FREE_BYTES and not answer.held.size_bytes:
+                await self._take_room(response, answer, reading, length)
+        self._keep(answer, b"".join(chunks)[: reading.limit], codings, is_known=is_known)
+
+    async def _take_room(
+        self, response: aiohttp.ClientResponse, answer: Answer, reading: _Reading, length: int | None
+    ) -> None:
+        """Wait for room for all that the body may be. Meanwhile no byte is taken from the server, and no time runs."""
+        protocol = response.connection.protocol if response.connection is not None else None
+        if protocol is not None and protocol.connected:
+            protocol.pause_reading()  # which also stops the clock of `fetch.chunk_timeout_s`
+        loop = asyncio.get_running_loop()
+        deadline = reading.deadline
+        left_s = (deadline.when() or 0.0) - loop.time()
+        deadline.reschedule(None)
+        try:
+            answer.held = await self.room.take(min(length or reading.limit, reading.limit))
+        finally:
+            deadline.reschedule(loop.time() + left_s)
+            if protocol is not None:
+                protocol.resume_reading()
 
     def _keep(self, answer: Answer, body: bytes, codings: list[str], *, is_known: bool) -> None:
         """Keep a body, without the codings that are left on it, if it is of a type that is wanted."""
@@ -303,6 +359,17 @@ def sent_as(url: str) -> URL:
     if url.endswith("?"):  # an empty query would be left out, and the page asked for would be another one
         wanted._cache["raw_path_qs"] = url[url.index("/", 8) :]  # noqa: SLF001  # no other way to say so
     return wanted
+
+
+def _is_small(response: aiohttp.ClientResponse, reading: _Reading) -> bool:
+    """Whether a body can be read at once: its length is known, and nothing has to be watched meanwhile."""
+    length = response.content_length
+    return (
+        length is not None
+        and length <= min(reading.limit, FREE_BYTES)
+        and "Content-Encoding" not in response.headers
+        and not reading.outfit.paced
+    )
 
 
 def _tls(settings: Settings) -> ssl.SSLContext:

@@ -183,6 +183,7 @@ class Resources:
         rest_s = 0.0
         try:
             answer = await self._client.get(url, any_type=True, job=job, headers=forwarded(headers))
+            answer.held.give()  # a page's budget bounds what its browser is given
             rest_s = self._rest_of(host, answer, time.time())
         finally:
             self._frontier.finished(host, rest_s)

@@ -170,7 +170,7 @@ class _Collected:
 
     async def _answer(self, client: Client, url: str) -> tuple[Answer, str]:
         """The answer behind redirects, and whose it is."""
-        answer = await client.get(url, any_type=True)
+        answer = await self._get(client, url)
         for _ in range(self._settings.scope.max_redirects):
             if answer.http not in REDIRECTS or not answer.location:
                 break
@@ -178,5 +178,10 @@ class _Collected:
                 url = serialise(answer.location, url)
             except InvalidUrl:
                 break
-            answer = await client.get(url, any_type=True)
+            answer = await self._get(client, url)
         return answer, url
+
+    async def _get(self, client: Client, url: str) -> Answer:
+        answer = await client.get(url, any_type=True)
+        answer.held.give()  # there is one at a time
+        return answer

@@ -2,6 +2,7 @@
 
     python -m bench.hostile            10,000 hostile URLs, 5,000 good pages, 50 hosts of a byte a second; three minutes
     python -m bench.hostile --short    a few URLs of each behaviour, and no comparison: half a minute, nothing written
+    python -m bench.hostile --large    250 hosts that send a page of 7 MB each at once: only what memory that takes
     python -m bench.hostile --lag      only how long each behaviour blocks the loop of the HTTP client
 
 The good pages are the synthetic site's, which counts what it served; the outcomes are read from crawl.urls by a plain
@@ -20,9 +21,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,6 +68,7 @@ class Plan:
         hosts: Addresses of one behaviour.
         good: Hosts of good pages, and pages of each.
         only: Behaviours, by name; empty for all.
+        settings: Other ones.
     """
 
     sizes: dict[str, int]
@@ -74,6 +76,7 @@ class Plan:
     good: tuple[int, int]
     delay_s: float
     only: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def urls(self, port: int) -> dict[str, int]:
         """Hostile URLs and their behaviours, one of each behaviour after the other."""
@@ -90,6 +93,10 @@ class Plan:
 
 FULL = Plan({"many": 101, "large": 8, "slow": 8}, 8, (50, 100), 0.25)
 SHORT = Plan({"many": 1, "large": 1, "slow": 1}, 1, (10, 30), 0.1)
+PATIENT = {
+    f"fetch.{name}": 120 for name in ("timeout_s", "connect_timeout_s", "first_byte_timeout_s", "chunk_timeout_s")
+}
+LARGE = Plan({"many": 0, "large": 250, "slow": 0}, 250, (10, 30), 0.1, (web.LONG,), PATIENT)
 CALM = Plan({"many": 0, "large": 0, "slow": 0}, 8, FULL.good, FULL.delay_s)
 
 
@@ -170,7 +177,7 @@ def crawl(folder: Path, plan: Plan, port: int, certificates: Path) -> Crawled:
             (folder / "seeds.txt").write_text("\n".join(seeds) + "\n")
             before = os.getloadavg()[0]
             measured = measure(
-                _command(folder, broker.bootstrap, plan.delay_s),
+                _command(folder, broker.bootstrap, plan),
                 folder,
                 timeout_s=LIMIT_S,
                 env=os.environ | {"SSL_CERT_FILE": str(certificates / "ca.pem")},
@@ -195,8 +202,8 @@ def _mixed(good: Sequence[str], hostile: Sequence[str]) -> list[str]:
     )
 
 
-def _command(folder: Path, bootstrap: str, delay_s: float) -> list[str]:
-    settings = SETTINGS | {"politeness.delay_s": delay_s}
+def _command(folder: Path, bootstrap: str, plan: Plan) -> list[str]:
+    settings = SETTINGS | {"politeness.delay_s": plan.delay_s, **plan.settings}
     words = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     at = ["--data", str(folder / "data"), "--bootstrap", bootstrap, "-o", str(folder / "rows.jsonl")]
     return [sys.executable, "-m", "crawlog", "run", "--seeds", str(folder / "seeds.txt"), *at, "--json", *words]
@@ -320,21 +327,22 @@ def main() -> int:
     """0 when every outcome is as named and nothing good was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--large", action="store_true")
     parser.add_argument("--lag", action="store_true")
     parser.add_argument("--only", default="", help="names of behaviours, with semicolons between")
     args = parser.parse_args()
     only = tuple(filter(None, args.only.split(";")))
     certificates = FOLDER / "certificates"
     with serving(certificates) as port:
-        lag = asyncio.run(lags(port, only))
+        lag = {} if args.large else asyncio.run(lags(port, only))
         for name, ms in sorted(lag.items(), key=lambda one: -one[1])[: 10 if not args.lag else None]:
             print(f"{ms:>8.1f} ms  {name}", file=sys.stderr)
         if args.lag:
             return 0
-        plan = SHORT if args.short else FULL
-        mixed = crawl(FOLDER / "mixed", Plan(plan.sizes, plan.hosts, plan.good, plan.delay_s, only), port, certificates)
+        plan = LARGE if args.large else SHORT if args.short else FULL
+        mixed = crawl(FOLDER / "mixed", replace(plan, only=only or plan.only), port, certificates)
         calm = tarpits = None
-        if not args.short and not only:
+        if plan is FULL and not only:
             calm = crawl(FOLDER / "calm", CALM, port, certificates)
             slow = Plan({"slow": 50, "many": 0, "large": 0}, 50, CALM.good, CALM.delay_s, ("a body byte a second",))
             tarpits = crawl(FOLDER / "tarpits", slow, port, certificates)

@@ -36,6 +36,7 @@ MB = 1 << 20
 LARGE = 7 * MB
 """A body just within the default limit of 8 MiB."""
 
+LONG = "7 MB of prose"
 BOMB = 200 * MB
 HTML = b"Content-Type: text/html\r\n"
 OK = b"HTTP/1.1 200 OK\r\n" + HTML
@@ -175,6 +176,28 @@ def _gzip_bomb() -> bytes:
 
 def _many(piece: bytes, size: int = LARGE) -> bytes:
     return piece * (size // len(piece))
+
+
+def at_pace(build: Callable[[], bytes], bytes_per_s: int) -> Script:
+    """A whole page, a piece after the other."""
+    built = lru_cache(1)(lambda: response(build()))
+    piece = 256 * 1024
+
+    def script(_: Asked) -> Iterator[Step]:
+        page = built()
+        for at in range(0, len(page), piece):
+            yield page[at : at + piece]
+            yield piece / bytes_per_s
+
+    return script
+
+
+def _prose() -> bytes:
+    paragraph = (
+        b'<p>Seven megabytes of <b>prose</b>, and here and there a <a href="http://x.invalid/%d">link</a>. '
+        + b"word " * 100
+    )
+    return b"<title>long</title>" + b"".join(paragraph % (n % 100) for n in range(LARGE // len(paragraph)))
 
 
 def _links() -> bytes:
@@ -482,6 +505,7 @@ CONTENTS = (
         "fetched 200",
         body(lambda: b"<title>&lt;script>alert(1)&lt;/script>\x1b[2J</title>"),
     ),
+    Behaviour(LONG, "fetched 200", at_pace(_prose, 3 * MB), "large"),
     Behaviour("a title of 7 MB", "fetched 200", body(lambda: b"<title>" + _many(b"x")), "large"),
 )
 

@@ -48,6 +48,12 @@ LEAVE_S = 0.5
 BOUNDS_S = 10.0
 """How long the log may take to say what it holds, before it is asked again."""
 
+LARGE_BYTES = 512 << 10
+"""A record as large as this waits until the agent's buffer is empty: `BUFFERED` counts, and pages may have 8 MiB."""
+
+LARGE_LOOK_S = 0.01
+"""Between two looks for that, as a queue does not tell when it is empty; to parse such a page takes longer."""
+
 YIELD_EVERY = 50
 """Records handed over between two turns of the event loop."""
 
@@ -234,6 +240,9 @@ class Consumer(driver.Consumer):
         for count, (tp, record) in enumerate(self.scheduler.iterate(records)):
             if any(queue.full() for queue in queues):
                 await self._for_room()
+            is_large = len(record.value or b"") >= LARGE_BYTES
+            while is_large and self.flow_active and not all(q.empty() for q in queues):  # noqa: ASYNC110  # see LARGE_LOOK_S
+                await asyncio.sleep(LARGE_LOOK_S)
             if not self.flow_active or self.app.consumer_generation_id != generation:
                 return
             await self.callback(self._to_message(tp, record))

@@ -64,6 +64,9 @@ _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]+(?>[^\t\n\f\r />=]+)(?:[\t\n\f\r ]*=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|[^\t\n\f\r >]*))?"
 )
 
+MEMORABLE_CHARS = 256
+"""A longer href is resolved anew each time: a page of 8 MiB may be one link, and 100,000 are remembered."""
+
 _TEMPLATE_END = b"</template"
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
@@ -327,6 +330,8 @@ class Links:
         """
         if href.startswith(_NO_LINKS):
             return False
+        if len(href) > MEMORABLE_CHARS:
+            return self._outlink(href, base) or False
         fragment = href.find("#")
         if fragment > 0 and href[fragment - 1] > " ":  # before a `#` white space counts, at the end it does not
             href = href[:fragment]

@@ -17,6 +17,7 @@ from crawlog.agents import fetch, frontier
 from crawlog.agents.fetch import Fetcher
 from crawlog.agents.frontier import Stage
 from crawlog.agents.http import Answer
+from crawlog.agents.room import Room
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams import store
@@ -104,6 +105,7 @@ class Web:
         etags: Of pages, by URL; asked for with the same one they are 304.
         conditions: URLs asked for with an ETag, and that.
         before: Called with each URL before it is answered.
+        room: Of which each answer holds one byte.
     """
 
     latency_s: dict[str, float] = field(default_factory=lambda: {"any": 0.0})
@@ -112,6 +114,7 @@ class Web:
     robots: bytes | None = None
     etags: dict[str, str] = field(default_factory=dict)
     conditions: list[tuple[str, str]] = field(default_factory=list)
+    room: Room = field(default_factory=lambda: Room(1000))
     before: Callable[[str], None] = lambda _url: None
     asked: list[tuple[float, str]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -135,6 +138,7 @@ class Web:
             self.under_way.discard(url)
         self.ended.append(url)
         answer = Answer(self.status.get(url, 200))
+        answer.held = await self.room.take(1)
         answer.content_type, answer.kept, answer.body = "text/html", True, b"<title>x</title>"
         if url in self.etags:
             answer.validators = of_headers(self.etags[url], None)

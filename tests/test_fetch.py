@@ -12,6 +12,7 @@ from fetching import Web, running
 
 from crawlog.agents.fetch import _whole_lines, again_is_worth
 from crawlog.agents.http import Answer
+from crawlog.agents.room import Room
 from crawlog.streams.consumer import within
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.suspects import Deaths, _hash
@@ -69,6 +70,23 @@ async def test_an_answer_that_cannot_be_recorded_is_a_failure(tmp_path: Path, mo
             ("failed", "answer_broken: UnicodeEncodeError")
         ]
         assert not world.fetcher.places
+        assert world.web.room.free_bytes == 1000
+
+
+async def test_room_for_a_body_is_taken_until_the_log_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer holds it as long; one that is to be asked for again is let go at once."""
+    web = Web(status={"http://a.com/again": 503}, room=Room(10))
+    async with running(tmp_path, monkeypatch, web, fetch__attempts=2) as world:
+        world.find("http://b.com/x")
+        await world.all_done("http://b.com/x")
+        assert web.room.free_bytes == 10
+
+        def silence(_url: str) -> None:
+            world.log.is_silent = True
+
+        web.before = silence
+        world.find("http://a.com/again", "http://c.com/x")
+        await world.until(lambda: len(web.ended) == 3 and web.room.free_bytes == 9)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from crawlog.agents.connections import LeaseLost
-from crawlog.agents.http import DRAINED_BYTES, Answer, Client
+from crawlog.agents.http import DRAINED_BYTES, FREE_BYTES, Answer, Client
+from crawlog.agents.room import Room
 from crawlog.streams.settings import Settings
 
 LIMIT = 10_000
@@ -107,6 +108,13 @@ async def got(speak: Speak, **fetch: Any) -> Answer:
     """The answer to one request."""
     async with talk(speak, **fetch) as (client, _, url):
         return await client.get(url)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110  # the client tells nobody
+            await asyncio.sleep(0.01)
 
 
 def squeezed(body: bytes, coding: str) -> bytes:
@@ -356,3 +364,63 @@ async def test_the_request_says_who_asks() -> None:
     assert b"User-Agent: tester\r\n" in web.requests[0]
     assert b"Accept-Encoding: gzip, deflate, br, zstd\r\n" in web.requests[0]
     assert b"Cookie" not in web.requests[0]
+
+
+async def test_a_large_body_waits_for_room_without_its_deadline() -> None:
+    """Longer than the request and its silence may last: meanwhile the server is held, and that is not its fault."""
+    size = 4 << 20
+    parts = response(b"x" * size)
+    async with talk(says(parts), max_body_bytes=size, timeout_s=2.0, chunk_timeout_s=1.0) as (client, _, url):
+        others = await client.room.take(1 << 40)
+        asked = asyncio.create_task(client.get(url))
+        await until(lambda: client.room.waiting == 1)
+        await asyncio.sleep(2.5)
+        assert not asked.done()
+        others.give()
+        answer = await asked
+    assert (answer.error, len(answer.body), answer.held.size_bytes) == ("", size, size)
+    assert answer.took_s > 2.5
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_large_bodies_together_are_no_larger_than_the_room(is_chunked: bool) -> None:
+    """Where a length is unknown the limit counts until the body is there; small bodies pass them by."""
+    size, small = 2 * FREE_BYTES, b"s" * 1000
+    parts = [*chunked(b"x" * size), b"0\r\n\r\n"] if is_chunked else [response(b"x" * size)]
+    async with talk(says(*parts), max_body_bytes=size) as (client, web, url):
+        client.room = Room(2 * size)
+        asked = [asyncio.create_task(client.get(url)) for _ in range(5)]
+        await until(lambda: client.room.waiting == 3 and sum(one.done() for one in asked) == 2)
+        web.speak = says(response(small))
+        assert (await client.get(url)).body == small
+        for _ in range(5):
+            done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            assert sum(len(one.result().body) for one in done) <= 2 * size
+            first = done.pop()
+            asked.remove(first)
+            first.result().held.give()
+            assert first.result().kept
+        assert client.room.free_bytes == 2 * size
+
+
+async def test_what_is_not_kept_holds_no_room() -> None:
+    """A body that breaks off, one too large, one given up by its caller: each had its room, and gave it back."""
+    size = 4 * FREE_BYTES
+    broken = response(b"x" * size)[:-FREE_BYTES]
+
+    async def breaks_off(out: asyncio.StreamWriter) -> None:
+        out.write(broken)
+        await out.drain()
+        raise ConnectionError
+
+    async with talk(breaks_off, max_body_bytes=size) as (client, web, url):
+        whole = client.room.free_bytes
+        assert (await client.get(url)).error == "bad_body"
+        web.speak = says(*chunked(*[b"x" * FREE_BYTES] * 6))
+        assert (await client.get(url)).error == "too_large"
+        web.speak = says(*chunked(b"x" * 2 * FREE_BYTES))
+        asked = asyncio.create_task(client.get(url))
+        await until(lambda: client.room.free_bytes < whole)
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert client.room.free_bytes == whole

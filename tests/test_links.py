@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.domain import Places
-from crawlog.streams.links import Links, extract, thinned
+from crawlog.streams.links import MEMORABLE_CHARS, Links, extract, thinned
 
 URL = "http://site.test/dir/page.html?q=1"
 
@@ -182,6 +182,16 @@ def test_a_remembered_link_is_the_same_link(asked: list[tuple[str, str]]) -> Non
     for base, href in asked:
         wanted = links().resolve(base, [href])
         assert long.resolve(base, [href]) == long.resolve(base, [href]) == short.resolve(base, [href]) == wanted
+
+
+def test_long_links_are_resolved_and_not_remembered() -> None:
+    """A page of links of a megabyte each would be kept for the next one."""
+    resolver = links()
+    hrefs = ["/" + "x" * MEMORABLE_CHARS, "http://a.com/" + "y" * MEMORABLE_CHARS, "/short"]
+    outlinks = resolver.resolve("http://a.com/", hrefs)
+    assert [link.url for link in outlinks] == ["http://a.com" + hrefs[0], hrefs[1], "http://a.com/short"]
+    assert {href for known in resolver._new.values() for href in known} == {"/short"}
+    assert {*resolver._known.values()} == {outlinks[2]}
 
 
 def test_a_tag_of_half_a_million_attributes_is_no_stall() -> None:

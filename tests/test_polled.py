@@ -1,0 +1,106 @@
+"""What a worker's consumer takes at a time: bounded by bytes where records are large, and never half a rebalance's."""
+
+import asyncio
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.errors import CorruptRecordException
+from faust.transport.drivers import aiokafka as driver
+
+from crawlog.streams import consumer as consumer_module
+from crawlog.streams.consumer import LARGE_BYTES, Consumer
+from crawlog.streams.member import POLLED_BYTES, POLLED_PIECE, ConsumerThread
+
+MIB = 1 << 20
+
+
+class Log:
+    """Stands in for aiokafka: gives what it has without waiting, an error where one is put."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *sizes: int | Exception) -> None:
+        self.left = deque(sizes)
+        self.timeouts: list[float | None] = []
+        self._coordinator = SimpleNamespace(check_errors=lambda: None)
+        self._subscription = SimpleNamespace(reassignment_in_progress=False)
+        monkeypatch.setattr(driver.AIOKafkaConsumerThread, "_fetch_records", self._fetch)
+
+    async def _fetch(self, _log: Any, _active: Any, *, max_records: int, **more: float) -> dict[str, list[Any]]:
+        self.timeouts.append(more["timeout"])
+        found: list[Any] = []
+        while self.left and len(found) < max_records:
+            one = self.left[0]
+            if isinstance(one, Exception):
+                if not found:
+                    self.left.popleft()
+                    raise one
+                break
+            found.append(SimpleNamespace(value=bytes(self.left.popleft())))  # type: ignore[arg-type]  # an int
+        return {"tp": found} if found else {}
+
+    async def polled(self, most: int = 64) -> int:
+        """How many records come at once."""
+        thread: Any = ConsumerThread.__new__(ConsumerThread)
+        found = await thread._fetch_records(self, set(), timeout=1.0, max_records=most)
+        return sum(len(records) for records in found.values())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "polled"),
+    [
+        ([1000] * 100, 64, 64),
+        ([1000] * 100, 2, 2),
+        ([1000] * 3, 64, 3),
+        ([], 64, 0),
+        ([8 * MIB] * 64, 64, POLLED_PIECE),
+        ([MIB] * 64, 64, POLLED_BYTES // MIB),
+    ],
+    ids=["small ones", "no more than asked", "all there is", "nothing", "pages of 8 MiB", "a MiB each"],
+)
+async def test_records_are_polled_by_number_and_by_bytes(
+    sizes: list[int], most: int, polled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only the first look waits for any."""
+    log = Log(monkeypatch, *sizes)
+    assert await log.polled(most) == polled
+    assert log.timeouts[0] == 1.0
+    assert set(log.timeouts[1:]) <= {0}
+
+
+async def test_an_error_behind_records_does_not_lose_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their positions have moved on; an error in front is raised."""
+    log = Log(monkeypatch, *[1] * POLLED_PIECE, CorruptRecordException(), 1)
+    assert await log.polled() == POLLED_PIECE
+    log.left.appendleft(CorruptRecordException())
+    with pytest.raises(CorruptRecordException):
+        await log.polled()
+
+
+async def test_records_of_two_assignments_do_not_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second look would wait for the rebalance, with records in hand that are another owner's by then."""
+    log = Log(monkeypatch, *[1] * 64)
+    log._subscription.reassignment_in_progress = True
+    assert await log.polled() == POLLED_PIECE
+
+
+async def test_a_large_record_waits_until_the_buffer_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count of 16 would be 128 MiB; small ones behind it need not wait."""
+    buffer: asyncio.Queue[int] = asyncio.Queue(16)
+    monkeypatch.setattr(consumer_module, "LARGE_LOOK_S", 0.0)
+    consumer: Any = Consumer.__new__(Consumer)
+
+    async def put(size: int) -> None:
+        await buffer.put(size)
+
+    consumer.app = SimpleNamespace(consumer_generation_id=1, topics=[SimpleNamespace(queue=buffer)])
+    consumer.scheduler = SimpleNamespace(iterate=lambda sizes: [(None, SimpleNamespace(value=bytes(s))) for s in sizes])
+    consumer.flow_active = True
+    consumer.callback = put
+    consumer._to_message = lambda _tp, record: len(record.value)
+    handing = asyncio.create_task(consumer._hand_over([LARGE_BYTES, 1, 2, LARGE_BYTES, 3]))
+    for waiting in ([LARGE_BYTES, 1, 2], [LARGE_BYTES, 3]):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert [buffer.get_nowait() for _ in range(buffer.qsize())] == waiting
+    await handing
