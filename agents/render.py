@@ -13,8 +13,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Coroutine
-from pathlib import Path
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -61,8 +60,11 @@ CLOSE_S = 3.0
 LOOK_S = 0.05
 """Between two looks whether a page is ready."""
 
-WATCH_S = 0.5
+WATCH_S = 1.0
 """Between two looks at the browser's memory."""
+
+UNWANTED = ["--disable-ipc-flooding-protection", "--disable-popup-blocking", "--enable-unsafe-swiftshader"]
+"""Of Playwright's arguments, which are for tests: pages of strangers are better off without."""
 
 IDLE_S = 60.0
 """Without a page for so long, the browser is ended."""
@@ -251,6 +253,7 @@ class _Browser:
         try:
             browser = await driver.chromium.launch(
                 executable_path=path,
+                ignore_default_args=UNWANTED,
                 args=[*ARGUMENTS, f"--js-flags=--max-old-space-size={heap_mb}"],
                 chromium_sandbox=may_sandbox(settings),
                 handle_sigint=False,
@@ -306,7 +309,7 @@ class _Browser:
 
     def shrink(self, most_bytes: int) -> int:
         """How large it is, bytes; where that is too much the largest page has been ended."""
-        sizes = {one: size_bytes(one) for one in self.processes()}
+        sizes = size_bytes(self.processes())
         size = sum(sizes.values())
         if size > most_bytes:
             self.cut_at = time.monotonic()
@@ -331,16 +334,21 @@ class _Browser:
             _kill(one)
 
 
-def size_bytes(process: psutil.Process) -> int:
-    """What a process takes, memory that it shares counted in parts (PSS); where that is secret, what is its own."""
-    try:
-        with Path(f"/proc/{process.pid}/smaps_rollup").open("rb") as maps:
-            return next(int(line.split()[1]) << 10 for line in maps if line.startswith(b"Pss:"))
-    except (OSError, StopIteration):
+def size_bytes(processes: Iterable[psutil.Process]) -> dict[psutil.Process, int]:
+    """What each process has of its own, and the first one also what they share: together a little more than their PSS.
+
+    The kernel's own PSS costs it some 10 ms a process, and stops the process for as long.
+    """
+    sizes: dict[psutil.Process, int] = {}
+    shared = 0
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             memory = process.memory_info()
-            return int(memory.rss - getattr(memory, "shared", 0))
-    return 0
+            sizes[process] = memory.rss - memory.shared
+            shared = max(shared, memory.shared)
+    for first in list(sizes)[:1]:
+        sizes[first] += shared
+    return sizes
 
 
 def _is_chromium(process: psutil.Process) -> bool:

@@ -209,17 +209,17 @@ class Resources:
         if host is None:
             elsewhere = cast("Owned", _Elsewhere())  # such a host has no queue: only its cache is asked
             host = Host(place.host, place.domain, elsewhere, self._settings.politeness.delay_s)
-            self._foreign[place.host] = host
             self._forget()
+            self._foreign[place.host] = host
         self._foreign.move_to_end(place.host)
         self._frontier.order(host)
         return host
 
     def _forget(self) -> None:
         """Let go of the hosts asked longest ago that need no rest."""
-        if len(self._foreign) <= FOREIGN_HOSTS:
+        if len(self._foreign) < FOREIGN_HOSTS:
             return
         now = time.monotonic()
         for key in [key for key, host in self._foreign.items() if not host.in_flight and host.next_at <= now][:100]:
-            if len(self._foreign) > FOREIGN_HOSTS:
+            if len(self._foreign) >= FOREIGN_HOSTS:
                 del self._foreign[key]

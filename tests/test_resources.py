@@ -1,0 +1,257 @@
+"""What pages in a browser ask for, without a browser: whose turn it is, what robots.txt says, what is remembered."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from crawlog.agents.http import Answer, Client
+from crawlog.agents.render import Renderer
+from crawlog.agents.resources import FOREIGN_HOSTS, Budget, Resources
+from crawlog.streams.browsers import find_browser
+from crawlog.streams.commands import Orders
+from crawlog.streams.domain import Place, Places
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.rendering import Wish
+from crawlog.streams.robots import RobotsRules
+from crawlog.streams.settings import Settings
+
+DELAY_S = 0.15
+
+
+class Web:
+    """Answers every URL, and keeps when it was asked.
+
+    Attributes:
+        redirects: Where URLs point.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, str]] = []
+        self.redirects: dict[str, str] = {}
+
+    async def get(self, url: str, **_: Any) -> Answer:
+        """An answer of ten bytes."""
+        self.asked.append((time.monotonic(), url))
+        await asyncio.sleep(0.005)
+        answer = Answer(200)
+        answer.kept, answer.body, answer.content_type = True, b"0123456789", "text/javascript"
+        if url in self.redirects:
+            answer.http, answer.location = 302, self.redirects[url]
+        return answer
+
+    @property
+    def urls(self) -> list[str]:
+        """What was asked for."""
+        return [url for _, url in self.asked]
+
+
+class Owner:
+    """A dispatcher that owns some hosts."""
+
+    def __init__(self, *names: str) -> None:
+        self.frontier = Frontier(Settings().politeness, time.monotonic, time.time)
+        self.hosts: dict[str, Host] = {}
+        self.names = names
+        self.frontier.lend = self.lend  # type: ignore[method-assign]  # a partition would need a state
+
+    def lend(self, place: Place) -> Host | None:
+        """The host, if it is one of ours."""
+        if place.domain not in self.names:
+            return None
+        return self.hosts.setdefault(place.host, Host(place.host, place.domain, None, DELAY_S))  # type: ignore[arg-type]  # no queue
+
+
+def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: float = DELAY_S) -> Resources:
+    """Resources of a web; robots.txt is not obeyed where there is none."""
+    base = Settings()
+    settings = base.model_copy(
+        update={
+            "politeness": base.politeness.model_copy(update={"delay_s": delay_s}),
+            "robots": base.robots.model_copy(update={"obey": robots is not None}),
+        }
+    )
+
+    async def ask_rules(host: Host) -> None:
+        await web.get(f"{host.key}/robots.txt")
+        host.rules, host.rules_until = RobotsRules.parse(robots or b""), time.monotonic() + 60.0
+        owner.frontier.finished(host)
+
+    client: Client = web  # type: ignore[assignment]  # as much of it as is used
+    return Resources(settings, client, owner.frontier, Places(1).of, ask_rules, lambda *_: 0.0)
+
+
+def script(url: str) -> Wish:
+    """A wish for a script."""
+    return Wish("GET", url, "script")
+
+
+def budget(requests: int = 100, size_bytes: int = 1 << 20, job: str = "j") -> Budget:
+    """A page's."""
+    return Budget(job, requests, size_bytes)
+
+
+@pytest.mark.parametrize("names", [("a.com",), ()])
+async def test_requests_to_one_host_rest_between(names: tuple[str, ...]) -> None:
+    """Whoever owns it, for all pages together; another host is not waited for."""
+    web = Web()
+    one = resources(web, Owner(*names))
+    wishes = [script(f"http://a.com/{n}") for n in range(3)] + [script("http://b.com/")]
+    await asyncio.gather(*(one.get(wish, {}, budget()) for wish in wishes))
+    times = [at for at, url in web.asked if "a.com" in url]
+    assert min(later - earlier for earlier, later in pairwise(times)) >= DELAY_S * 0.99
+    assert web.urls.index("http://b.com/") <= 1
+
+
+async def test_a_page_and_what_it_asks_for_share_the_rest_of_their_host() -> None:
+    """The first script waits for the delay since the document; the dispatcher waits for the script."""
+    web, owner = Web(), Owner("a.com")
+    one = resources(web, owner)
+    host = owner.lend(Places(1).of("http://a.com/"))
+    assert host is not None
+    host.in_flight = 1  # the document's place, which its page holds until it is rendered
+    began = time.monotonic()
+    with one.visiting("http://a.com/"):
+        await one.get(script("http://a.com/app.js"), {}, budget())
+    assert web.asked[0][0] - began >= DELAY_S * 0.99
+    assert host.next_at >= web.asked[0][0] + DELAY_S
+    assert host.in_flight == 1
+
+
+async def test_pages_that_need_each_others_hosts_do_not_wait_for_ever() -> None:
+    """A page in the browser holds its host's place, but no request is under way."""
+    web, owner = Web(), Owner("a.com", "b.com")
+    one = resources(web, owner, delay_s=0.0)
+
+    async def visit(url: str, needs: str) -> None:
+        host = owner.lend(Places(1).of(url))
+        assert host is not None
+        host.in_flight += 1
+        with one.visiting(url):
+            await asyncio.sleep(0.01)
+            await one.get(script(needs), {}, budget())
+
+    async with asyncio.timeout(5.0):
+        await asyncio.gather(visit("http://a.com/", "http://b.com/x"), visit("http://b.com/", "http://a.com/x"))
+
+
+async def test_a_request_waits_for_those_of_its_hosts_queue() -> None:
+    """`politeness.per_host` counts both."""
+    web, owner = Web(), Owner("a.com")
+    one = resources(web, owner)
+    host = owner.lend(Places(1).of("http://a.com/"))
+    assert host is not None
+    host.in_flight = 1
+    asking = asyncio.create_task(one.get(script("http://a.com/x"), {}, budget()))
+    await asyncio.sleep(0.05)
+    assert web.asked == []
+    owner.frontier.finished(host)
+    assert (await asking).http == 200
+
+
+async def test_a_script_is_asked_for_once_a_job() -> None:
+    """Also where two pages want it at once; data is asked for each time, and an answer is no other job's."""
+    web = Web()
+    one = resources(web, Owner(), delay_s=0.0)
+    both = [one.get(script("http://a.com/app.js"), {}, budget()) for _ in range(2)]
+    assert [answer.body for answer in await asyncio.gather(*both)] == [b"0123456789"] * 2
+    assert len(web.asked) == 1
+    await one.get(script("http://a.com/app.js"), {}, budget(job="other"))
+    for _ in range(2):
+        await one.get(Wish("GET", "http://a.com/data", "fetch"), {}, budget())
+    assert web.urls[1:] == ["http://a.com/app.js", "http://a.com/data", "http://a.com/data"]
+
+
+async def test_robots_txt_is_read_first_and_holds_at_each_hop() -> None:
+    """Of the host that is asked, once."""
+    web = Web()
+    web.redirects["http://a.com/goes"] = "http://b.com/private/x"
+    one = resources(web, Owner(), b"User-agent: *\nDisallow: /private/\n", delay_s=0.0)
+    answers = [await one.get(script(f"http://a.com/{path}"), {}, budget()) for path in ("x", "private/x", "goes")]
+    assert [(answer.http, answer.error) for answer in answers] == [(200, ""), (None, "robots"), (None, "robots")]
+    assert web.urls == [
+        "http://a.com:80/robots.txt",
+        "http://a.com/x",
+        "http://a.com/goes",
+        "http://b.com:80/robots.txt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spent", "error"),
+    [(budget(requests=0), "budget"), (budget(size_bytes=0), "budget"), (budget(), "")],
+)
+async def test_a_page_has_a_budget(spent: Budget, error: str) -> None:
+    """Of requests and of bytes."""
+    web = Web()
+    answer = await resources(web, Owner()).get(script("http://a.com/"), {}, spent)
+    assert (answer.error, len(web.asked)) == (error, 0 if error else 1)
+
+
+async def test_a_redirect_without_end_ends() -> None:
+    """And each hop is paid for."""
+    web = Web()
+    web.redirects["http://a.com/"] = "http://a.com/"
+    answer = await resources(web, Owner(), delay_s=0.0).get(Wish("GET", "http://a.com/", "fetch"), {}, budget())
+    assert (answer.error, len(web.asked)) == ("redirects", 11)
+
+
+@pytest.mark.parametrize("orders", [Orders(blocked=True), Orders(paused=True)])
+async def test_what_the_operator_stopped_is_not_asked(orders: Orders) -> None:
+    """A page cannot wait for the end of a pause."""
+    web, owner = Web(), Owner("a.com")
+    host = owner.lend(Places(1).of("http://a.com/"))
+    assert host is not None
+    host.orders = orders
+    answer = await resources(web, owner).get(script("http://a.com/"), {}, budget())
+    assert (answer.error, web.asked) == ("control", [])
+
+
+async def test_hosts_of_others_are_forgotten_when_they_have_rested() -> None:
+    """Those that still rest are not: their next request would come too soon."""
+    web = Web()
+    one = resources(web, Owner(), delay_s=0.0)
+    for n in range(FOREIGN_HOSTS + 50):
+        one._host(f"http://host{n}.com/")
+    assert len(one._foreign) == FOREIGN_HOSTS
+    for host in one._foreign.values():
+        host.rest(time.monotonic() + 60.0)
+    one._host("http://another.com/").rest(time.monotonic() + 60.0)
+    assert len(one._foreign) == FOREIGN_HOSTS + 1
+
+
+def lacking(monkeypatch: pytest.MonkeyPatch, **found: object) -> None:
+    """Take away the browser, or what drives it."""
+    for name, value in found.items():
+        monkeypatch.setattr(f"crawlog.streams.browsers.{name}", lambda *_, value=value: value)
+
+
+def _without_driver(patch: pytest.MonkeyPatch) -> None:
+    lacking(patch, find_spec=None)
+
+
+def _without_browser(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("crawlog.streams.browsers.shutil.which", lambda _name: None)
+    lacking(patch, find_spec=True)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [(_without_driver, "pip install 'crawlog\\[browser\\]'"), (_without_browser, "apt install chromium")],
+)
+async def test_without_a_browser_the_page_stays_and_the_next_command_is_said(
+    monkeypatch: pytest.MonkeyPatch, lacks: Callable[[pytest.MonkeyPatch], None], said: str
+) -> None:
+    """`crawlog run` says it before it starts anything; a worker says it once and goes on."""
+    lacks(monkeypatch)
+    with pytest.raises(Misconfigured, match=said):
+        find_browser(Settings())
+    renderer = Renderer(Settings(), resources(Web(), Owner()))
+    answer = Answer(200)
+    answer.body, answer.kept = b"<p>plain", True
+    await renderer.render("http://a.com/", answer, "j", "always")
+    assert (answer.body, answer.rendered, answer.render_error) == (b"<p>plain", "", "no_browser")
