@@ -257,6 +257,14 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert f"Usage: crawlog {command}" in capsys.readouterr().out
 
 
+def test_run_says_that_it_needs_a_browser_before_it_starts_anything() -> None:
+    """With the command that gets one."""
+    done = crawlog("run", "http://a.example/", "-s", "render=auto", "-s", "render.browser=/nowhere/chromium")
+    assert done.returncode == 2
+    assert "render.browser = /nowhere/chromium is no program" in done.stderr
+    assert "apt install chromium" in done.stderr
+
+
 def test_doctor_says_what_to_do_next() -> None:
     """A line each, with status; an unreachable broker is a failure with an advice."""
     done = crawlog("doctor", "--bootstrap", UNREACHABLE, "--json")

@@ -255,6 +255,23 @@ async def test_requests_of_a_page_rest_as_pages_do(browser: _Browser, site: Site
     assert min(later - earlier for earlier, later in pairwise(times)) >= 0.39
 
 
+async def test_a_rebalance_gives_a_page_in_the_browser_back(
+    browser: _Browser, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a trace in the log, and without waiting for its script to end."""
+    monkeypatch.setattr("crawlog.agents.fetch.DRAIN_S", 0.1)
+    site.pages["/endless"] = "<div id=root></div><script src=/lib.js></script><script>while (true);</script>"
+    async with crawling(browser, tmp_path, RenderRules("always")) as world:
+        world.find(f"http://127.0.0.1:{site.port}/endless", job="r")
+        await until(lambda: "/lib.js" in site.paths())
+        world.stage.rebalance_started()
+        await world.fetcher.drain()
+        assert not world.fetcher.places
+        assert not world.fetcher._running
+        assert (world.log.pages, world.log.dones) == ([], [])
+    await until(lambda: not any(map(is_busy, browser.processes())))
+
+
 WAYS = """<body><script>
 const at = '%(target)s', get = way => at + way;
 fetch(get('fetch')).catch(() => 0);
