@@ -150,34 +150,35 @@ class Resources:
             known = self._scripts.get(budget.job, url) if is_static else None
             if known is not None:
                 return known
-            refused = await self._refusal(url, host)
+            refused = await self._refusal(url)
             if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
                 refused = "budget"
             if refused:
                 return Answer(None, refused)
             budget.requests -= 1
-            answer = await self._asked(url, host, headers, budget.job)
+            answer = await self._asked(url, headers, budget.job)
         budget.size_bytes -= len(answer.body)
         if is_static:
             self._scripts.keep(budget.job, url, answer)
         return answer
 
-    async def _refusal(self, url: str, host: Host) -> str:
+    async def _refusal(self, url: str) -> str:
         """Why a host is not asked; empty when it may be."""
+        host = self._host(url)
         if host.orders.blocked or host.orders.paused:
             return "control"
         if not self._settings.robots.obey:
             return ""
         if host.rules is None or time.monotonic() >= host.rules_until:
-            await self._turn(host)
+            host = await self._turn(url)
             host.in_flight += 1
             await self._ask_rules(host)
         if host.rules is None:
             return "robots_unreachable"
         return "" if host.rules.allowed(url, self._settings.robots.token)[0] else host.unreachable or "robots"
 
-    async def _asked(self, url: str, host: Host, headers: Mapping[str, str], job: str) -> Answer:
-        await self._turn(host)
+    async def _asked(self, url: str, headers: Mapping[str, str], job: str) -> Answer:
+        host = await self._turn(url)
         host.in_flight += 1
         host.rest(time.monotonic() + host.delay_s)
         rest_s = 0.0
@@ -189,14 +190,18 @@ class Resources:
             self._frontier.finished(host, rest_s)
         return answer
 
-    async def _turn(self, host: Host) -> None:
-        """Returns when the host may be asked: it has rested, and as many requests as allowed are not under way."""
+    async def _turn(self, url: str) -> Host:
+        """The host, once it may be asked: it has rested, and as many requests as allowed are not under way.
+
+        Its entry is looked up each time: the dispatcher may let it go meanwhile.
+        """
         most = self._settings.politeness.per_host
         while True:
+            host = self._host(url)
             is_busy = host.in_flight - self._visited[host.key] >= most
             wait_s = host.next_at - time.monotonic()
             if not is_busy and wait_s <= 0:
-                return
+                return host
             await asyncio.sleep(max(wait_s, BUSY_S if is_busy else 0.0))
 
     def _host(self, url: str) -> Host:
