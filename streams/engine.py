@@ -3,6 +3,7 @@
     engine.json   what stays: cluster id, ports
     broker.json   the running broker: pid and the time it started; gone after a clean stop
     log/          Kafka's data
+    tmp/          what Java unpacks, emptied at every start: a killed broker leaves it
     broker.log    what the broker says
     server.properties, log4j2.properties   written anew at every start
     power-cut     the machine went down while the broker ran, and what that broke is not mended yet
@@ -17,6 +18,7 @@ import contextlib
 import fcntl
 import json
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,8 +150,10 @@ def _start(settings: "Settings", data: Path, folder: Path, report: Report) -> En
     archived = archive(java, jars, cache_folder(settings))
     options = [f"-Xmx{settings.engine.heap_mb}m", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
     options += [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-Dlog4j2.disable.jmx=true"]
-    options += ["-cp", class_path(jars)]
+    options += [f"-Djava.io.tmpdir={folder / 'tmp'}", "-cp", class_path(jars)]
     try:
+        shutil.rmtree(folder / "tmp", ignore_errors=True)
+        (folder / "tmp").mkdir()
         identity = _identity(data, folder)
         if broker.lost_power(folder):
             (folder / POWER_CUT).touch()
