@@ -23,6 +23,7 @@ from crawlog.streams import crash, validators
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.errors import GiveUp
+from crawlog.streams.forms import Session
 from crawlog.streams.frontier import Host, RobotsTask, Task
 from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
 from crawlog.streams.rendering import Rendering, emptiness
@@ -36,6 +37,7 @@ from . import frontier
 from .connections import LeaseLost
 from .frontier import Stage
 from .http import NOT_MODIFIED, REDIRECTS, Answer, Client
+from .logins import Logins
 from .pages import LOOK_S, PagesLog
 from .render import Renderer
 from .resources import Resources
@@ -187,6 +189,7 @@ class Fetcher:
         self._at_address: Counter[str] = Counter()
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._turns = Turns()
+        self._logins = Logins(settings.fetch)
         self._renderer: Renderer | None = None
         self._renderings: dict[str, tuple[u.RenderRules, Rendering]] = {}
         self.suspects = Suspects(
@@ -327,6 +330,10 @@ class Fetcher:
         if self._needs_no_request(task):
             self.frontier.unsent(host)
             return
+        session = self._logins.session(task)
+        if not await self._is_logged_in(task, session):
+            return
+        asked_at = time.monotonic()
         try:
             answer = await self._asked(task)
         except BaseException as error:
@@ -336,10 +343,8 @@ class Fetcher:
             if isinstance(error, LeaseLost):
                 return
             raise
-        if answer is None:  # the address is busy with other hosts: this URL is the host's next again
-            self.frontier.finished(host, ADDRESS_BUSY_S)
-            self.frontier.back(task)
-            self._release(task)
+        if answer is None or self._logins.is_over(session, url, answer, asked_at):
+            self._asks_again(task, answer)
             return
         crash.point("fetch.answered")
         try:
@@ -348,6 +353,38 @@ class Fetcher:
             log.exception("answer_broken", url=url)
             answer.held.give()
             self._failed(task, f"answer_broken: {type(error).__name__}")
+
+    def _asks_again(self, task: Task, answer: Answer | None, wait_s: float = 0.0) -> None:
+        """The URL is its host's next one again: nobody was asked, or the answer was none to it."""
+        if answer is not None:
+            answer.held.give()
+        self.frontier.finished(task.host, wait_s if answer is not None else ADDRESS_BUSY_S)
+        self.frontier.back(task)
+        self._release(task)
+
+    async def _is_logged_in(self, task: Task, session: Session | None) -> bool:
+        """Whether the task may go on; else its turn went to the login, or it has failed with that."""
+        if session is None:
+            return True
+        turn = session.turn(time.monotonic())
+        if turn == "fail":
+            self.frontier.unsent(task.host)
+            self._failed(task, session.reason)
+        elif turn == "wait":
+            self._asks_again(task, None)
+        elif turn == "send":
+            assert self.client is not None
+            try:
+                answer = await self._noted(session.form.url, partial(self.client.log_in, session.form, task.job.name))
+            except BaseException as error:
+                session.given_back()
+                self._asks_again(task, None)
+                if isinstance(error, LeaseLost):
+                    return False
+                raise
+            self._logins.answered(session, answer, may_pass=again_is_worth(answer))
+            self._asks_again(task, answer, self._rest_of(task.host, answer, time.time()))
+        return turn == "ask"
 
     async def _asked(self, task: Task) -> Answer | None:
         """The answer, rendered or pointing to an older page where it is one; None when the address is busy."""

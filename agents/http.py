@@ -20,6 +20,7 @@ from yarl import URL
 from crawlog.streams.codings import BadCoding, TooLarge, layers, undone
 from crawlog.streams.egress import literal_refusal
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.forms import Form
 from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Settings
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
@@ -229,6 +230,12 @@ class Client:
         answer.took_s = time.monotonic() - started
         return answer
 
+    async def log_in(self, form: Form, job: str) -> Answer:
+        """Post a form; the cookies that come are the job's. Raises: LeaseLost: nothing was sent."""
+        outfit = self._outfit.of(form.url, job)
+        outfit.post(form.body)
+        return await self._get(form.url, _Reading(True, DRAINED_BYTES, True, outfit, self._deadline()))
+
     def _deadline(self) -> asyncio.Timeout:
         return asyncio.timeout(self._timeout_s)
 
@@ -256,7 +263,7 @@ class Client:
     async def _ask(self, url: str, answer: Answer, reading: _Reading) -> None:
         outfit = reading.outfit
         session = self._by_socks.get(outfit.proxy, self._session) if outfit.proxy is not None else self._session
-        async with session.get(sent_as(url), allow_redirects=False, **outfit.options) as response:
+        async with session.request(outfit.method, sent_as(url), allow_redirects=False, **outfit.options) as response:
             outfit.answered(response)
             answer.http = response.status
             headers = response.headers

@@ -15,6 +15,7 @@ from python_socks import ProxyTimeoutError
 from yarl import URL
 
 from crawlog.streams.domain import registrable_domain
+from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (
     TUNNELLED_NOT,
     Bandwidth,
@@ -50,12 +51,14 @@ class Worn:
     """What one request goes out with.
 
     Attributes:
+        method: GET, or POST.
         options: For aiohttp.
         paced: The buckets of its body.
         proxy: By which it goes, if by any.
     """
 
     def __init__(self, url: str = "", paced: tuple[Bandwidth, ...] = ()) -> None:
+        self.method = "GET"
         self.options: dict[str, Any] = {}
         self.paced = paced
         self._url = url
@@ -67,6 +70,12 @@ class Worn:
     def send(self, headers: Mapping[str, str]) -> None:
         """Send further headers."""
         self.options.setdefault("headers", {}).update(headers)
+
+    def post(self, form: str) -> None:
+        """Send the fields of a form."""
+        self.method = "POST"
+        self.options["data"] = form.encode()
+        self.send({"Content-Type": "application/x-www-form-urlencoded"})
 
     def take_jar(self, jar: aiohttp.CookieJar) -> None:
         """Send its cookies, and keep those that come."""
@@ -190,12 +199,13 @@ class Outfit:
         self.proxy_names = frozenset(urlsplit(proxy.url).hostname or "" for proxy in pool)
         self.socks = tuple(dict.fromkeys(proxy for proxy in pool if proxy.is_socks))
         self.tells_names = any(proxy.resolves for proxy in pool)
-        self._jars: OrderedDict[tuple[str, str], aiohttp.CookieJar] | None = OrderedDict() if settings.cookies else None
+        self._keeps_all = settings.cookies
+        self._keeps = frozenset(read_form(text).origin for text in settings.forms)
+        self._jars: OrderedDict[tuple[str, str], aiohttp.CookieJar] = OrderedDict()
         self._all = Bandwidth(settings.max_bytes_per_s) if settings.max_bytes_per_s else None
         self._each = Bandwidths(settings.max_host_bytes_per_s) if settings.max_host_bytes_per_s else None
-        self.is_any = bool(
-            self._logins or pool or settings.cookies or settings.max_bytes_per_s or settings.max_host_bytes_per_s
-        )
+        is_paced = settings.max_bytes_per_s or settings.max_host_bytes_per_s
+        self.is_any = bool(self._logins or self._keeps or pool or settings.cookies or is_paced)
 
     def of(self, url: str, job: str) -> Worn:
         """What a request for a URL goes out with."""
@@ -206,14 +216,13 @@ class Outfit:
         worn = Worn(url, tuple(paced))
         if origin in self._logins:
             worn.send({"Authorization": self._logins[origin]})
-        if self._jars is not None and job:
+        if job and (self._keeps_all or origin in self._keeps):
             worn.take_jar(self._jar(job, registrable_domain(urlsplit(url).hostname or "")))
         if self._proxies:
             worn.go_through(self._proxies)
         return worn
 
     def _jar(self, job: str, domain: str) -> aiohttp.CookieJar:
-        assert self._jars is not None
         jar = self._jars.get((job, domain))
         if jar is None:
             jar = self._jars[job, domain] = aiohttp.CookieJar(unsafe=True)  # of addresses too: it knows one domain only

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from .forms import read_form
 from .outbound import read_header, read_login, read_proxy
 
 T = TypeVar("T")
@@ -151,6 +152,13 @@ class Fetch(Section):
     """Further request headers, `Name: value`, sent to every host; `From: you@example.org` names a contact."""
     logins: Annotated[tuple[str, ...], Field(repr=False)] = ()
     """Basic logins, `https://USER:PASSWORD@HOST[:PORT]`; each is sent to that scheme, host and port only."""
+    forms: Annotated[tuple[str, ...], Field(repr=False)] = ()
+    """Form logins, `https://HOST[:PORT]/PATH#FIELD=VALUE&FIELD=VALUE`, fields percent-encoded: posted to that URL
+    before a job's first page of that scheme, host and port; the cookies are kept. robots.txt is not asked."""
+    logged_out: tuple[Literal["redirect", "401", "403"], ...] = ("redirect", "401", "403")
+    """What shows that such a session is over: a redirect to the form's URL, a status."""
+    login_again_s: Annotated[float, Field(ge=60)] = 600.0
+    """Least time between two logins of a job at one host, seconds; while a failed one stands so long, its URLs fail."""
     cookies: bool = False
     """Whether cookies are kept and sent: by job and registrable domain, in memory, lost when the worker ends."""
     proxies: Annotated[tuple[str, ...], Field(repr=False)] = ()
@@ -170,11 +178,12 @@ class Fetch(Section):
             raise ValueError("a header is one line of Latin-1 without control characters")
         return value
 
-    @field_validator("headers", "logins", "proxies")
+    @field_validator("headers", "logins", "forms", "proxies")
     @classmethod
     def each_is_well_formed(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         """What is wrong with a login or a proxy is said without repeating it."""
-        read = {"headers": read_header, "logins": read_login, "proxies": read_proxy}[info.field_name or ""]
+        readers = {"headers": read_header, "logins": read_login, "forms": read_form, "proxies": read_proxy}
+        read = readers[info.field_name or ""]
         for text in value:
             read(text)
         return value

@@ -1,0 +1,63 @@
+"""Form logins: posted in a turn of the host before a job's first page there, and again when a session is over."""
+
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from crawlog.streams.forms import Session, leads_to, read_form
+from crawlog.streams.outbound import origin_of
+from crawlog.streams.sections import Fetch
+
+from .http import REDIRECTS, Answer
+
+if TYPE_CHECKING:
+    from crawlog.streams.frontier import Task
+
+log = structlog.get_logger()
+
+
+class Logins:
+    """The sessions of one worker."""
+
+    def __init__(self, settings: Fetch) -> None:
+        self._settings = settings
+        self._forms = {form.origin: form for form in map(read_form, settings.forms)}
+        self._sessions: dict[tuple[str, str], Session] = {}
+
+    def session(self, task: "Task") -> Session | None:
+        """Of the task's job at its origin; None where no login was given."""
+        if not self._forms:
+            return None
+        form = self._forms.get(origin_of(task.row.url))
+        if form is None:
+            return None
+        key = task.job.name, form.origin
+        session = self._sessions.get(key)
+        if session is None:
+            session = Session(form, self._settings.login_again_s, self._settings.attempts)
+            self._sessions[key] = session
+        return session
+
+    def answered(self, session: Session, answer: Answer, *, may_pass: bool) -> None:
+        """Take note of the form's answer."""
+        reason = answer.error
+        if not reason and answer.http is not None and answer.http >= 400:
+            reason = f"http_{answer.http}"
+        if not reason and answer.http in REDIRECTS and leads_to(session.form, session.form.url, answer.location):
+            reason = "shown_again"
+        session.answered(reason, time.monotonic(), may_pass=may_pass)
+        if reason:
+            log.warning("login_failed", origin=session.form.origin, reason=reason)
+        else:
+            log.info("logged_in", origin=session.form.origin, http=answer.http)
+
+    def is_over(self, session: Session | None, url: str, answer: Answer, asked_at: float) -> bool:
+        """Whether an answer shows that there is no session, and one is worth beginning."""
+        if session is None:
+            return False
+        signs = self._settings.logged_out
+        is_sign = str(answer.http) in signs or (
+            "redirect" in signs and answer.http in REDIRECTS and leads_to(session.form, url, answer.location)
+        )
+        return is_sign and url != session.form.url and session.is_worth_another(asked_at, time.monotonic())

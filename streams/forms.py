@@ -1,0 +1,111 @@
+"""Logins by a form: what is posted, when, and what shows that it is needed again. Pure: time is `now`.
+
+A session belongs to one job and one origin. It is begun before the job's first page there, and again when an answer
+shows that it is over, but no more often than once in `again_s`: an answer that shows so sooner is a result like any.
+"""
+
+from typing import Literal, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from .canonical import InvalidUrl, serialise
+from .outbound import origin_of
+
+Sign = Literal["redirect", "401", "403"]
+"""A redirect to the form's own URL, or a status."""
+
+Turn = Literal["ask", "send", "wait", "fail"]
+
+
+class Form(NamedTuple):
+    """A form of one origin.
+
+    Attributes:
+        url: Where it is posted to.
+        body: Its fields (application/x-www-form-urlencoded).
+    """
+
+    origin: str
+    url: str
+    body: str
+
+
+def read_form(text: str) -> Form:
+    """The form in `https://HOST[:PORT]/PATH#FIELD=VALUE&FIELD=VALUE`; fields are percent-encoded.
+
+    Raises: ValueError: there is none; the message does not repeat it.
+    """
+    shape = "a form login is https://HOST[:PORT]/PATH#FIELD=VALUE&FIELD=VALUE; fields are percent-encoded"
+    url, _, fields = text.strip().partition("#")
+    try:
+        parts, origin = urlsplit(url), origin_of(url)
+        pairs = parse_qsl(fields, keep_blank_values=True, strict_parsing=True)
+        is_form = pairs and parts.scheme in ("http", "https") and parts.hostname and not parts.username
+        url = serialise(url)
+    except (ValueError, InvalidUrl):
+        raise ValueError(shape) from None
+    if not is_form:
+        raise ValueError(shape)
+    return Form(origin, url, urlencode(pairs))
+
+
+def leads_to(form: Form, url: str, location: str) -> bool:
+    """Whether a redirect of `url` leads to the form, whatever its query."""
+    try:
+        target = serialise(location, url)
+    except InvalidUrl:
+        return False
+    return origin_of(target) == form.origin and urlsplit(target).path == urlsplit(form.url).path
+
+
+class Session:
+    """A job's session at one origin.
+
+    Args:
+        again_s: Least time between two logins; also how long a failed one stands.
+        attempts: Tries at a form whose server does not answer.
+
+    Attributes:
+        reason: Why the last login failed.
+    """
+
+    def __init__(self, form: Form, again_s: float, attempts: int) -> None:
+        self.form = form
+        self.reason = ""
+        self._again_s = again_s
+        self._attempts = attempts
+        self._state: Literal["out", "sending", "in", "failed"] = "out"
+        self._at = 0.0
+        self._tries = 0
+
+    def turn(self, now: float) -> Turn:
+        """What is to be done before a page is asked for; who is told `send` must say what became of it."""
+        if self._state == "failed" and now - self._at >= self._again_s:
+            self._state, self._tries = "out", 0
+        if self._state == "out":
+            self._state = "sending"
+            return "send"
+        turns: dict[str, Turn] = {"in": "ask", "sending": "wait", "failed": "fail"}
+        return turns[self._state]
+
+    def given_back(self) -> None:
+        """The form was not sent, or nobody knows what became of it."""
+        self._state = "out"
+
+    def answered(self, reason: str, now: float, *, may_pass: bool) -> None:
+        """The form was answered: `reason` says why that is no login; empty when it is one."""
+        self._tries += 1
+        self._at = now
+        if not reason:
+            self._state, self._tries = "in", 0
+        elif may_pass and self._tries < self._attempts:
+            self._state = "out"
+        else:
+            self._state, self.reason = "failed", f"login_failed: {reason}"
+
+    def is_worth_another(self, asked_at: float, now: float) -> bool:
+        """Whether a page whose answer shows no session is asked for once more, logged in anew."""
+        if self._state == "in" and asked_at >= self._at:
+            if now - self._at < self._again_s:
+                return False
+            self._state = "out"
+        return self._state != "failed"
