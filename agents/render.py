@@ -102,14 +102,18 @@ class _Failed(Exception):
 
 
 class Renderer:
-    """A browser for a few pages at a time; it is there when it is needed."""
+    """A browser for a few pages at a time; it is there when it is needed.
+
+    Attributes:
+        browser: None while no page needs it.
+    """
 
     def __init__(self, settings: "Settings", resources: Resources) -> None:
         self._settings = settings
         self._resources = resources
         self._free = asyncio.Semaphore(settings.render.pages)
         self._starting = asyncio.Lock()
-        self._browser: _Browser | None = None
+        self.browser: Chromium | None = None
         self._watching: asyncio.Task[None] | None = None
         self._is_missing = False
 
@@ -159,21 +163,21 @@ class Renderer:
         if visit.location:
             answer.location, answer.rendered = visit.location, why
 
-    async def _ready(self) -> "_Browser":
+    async def _ready(self) -> "Chromium":
         """The browser, another one where the last is dead or has had its pages."""
         async with self._starting:
-            browser = self._browser
+            browser = self.browser
             if browser is not None and browser.served >= self._settings.render.recycle_pages:
                 await browser.empty.wait()  # it gets no more pages, and those it has end
                 await self._end()
             elif browser is not None and not browser.is_alive:
                 await self._end()
-            if self._browser is None:
-                self._browser = await self._start()
-                self._watching = asyncio.create_task(self._watch(self._browser))
-            return self._browser
+            if self.browser is None:
+                self.browser = await self._start()
+                self._watching = asyncio.create_task(self._watch(self.browser))
+            return self.browser
 
-    async def _start(self) -> "_Browser":
+    async def _start(self) -> "Chromium":
         try:
             path = find_browser(self._settings)
         except Misconfigured as error:
@@ -184,14 +188,14 @@ class Renderer:
         self._is_missing = False
         try:
             async with asyncio.timeout(START_S):
-                return await _Browser.start(path, self._settings)
+                return await Chromium.start(path, self._settings)
         except Exception as error:  # noqa: BLE001  # Playwright's own, a timeout, a driver that does not run
             lines = [line for line in str(error).splitlines() if line.strip()]
             told = " | ".join(lines[:3])[:300] or type(error).__name__
             log.critical("browser_broken", path=path, error=told, then="pages are kept as they were sent")
             raise _Failed("browser_broken") from None
 
-    async def _watch(self, browser: "_Browser") -> None:
+    async def _watch(self, browser: "Chromium") -> None:
         """End the largest page when the browser is too large, and the browser when nobody needs it."""
         most = self._settings.render.memory_mb << 20
         while browser.is_alive:
@@ -202,13 +206,13 @@ class Renderer:
                     log.warning("browser_too_large", memory_mb=size >> 20, limit_mb=most >> 20, then="a page is ended")
             elif time.monotonic() - browser.used_at > IDLE_S and not self._starting.locked():
                 async with self._starting:
-                    if not browser.pages and self._browser is browser:
-                        self._browser = None
+                    if not browser.pages and self.browser is browser:
+                        self.browser = None
                         await browser.close()
                 return
 
     async def _end(self) -> None:
-        browser, self._browser = self._browser, None
+        browser, self.browser = self.browser, None
         watching, self._watching = self._watching, None
         if watching is not None:
             watching.cancel()
@@ -220,10 +224,11 @@ class Renderer:
         await self._end()
 
 
-class _Browser:
+class Chromium:
     """Chromium and what drives it, with all their processes.
 
     Attributes:
+        drivers: The processes that drive it: Playwright's, one.
         pages: In it now.
         served: It has had.
         empty: Set while no page is in it.
@@ -233,7 +238,7 @@ class _Browser:
 
     def __init__(self, driver: "Playwright", browser: "Browser", processes: list[psutil.Process]) -> None:
         self._driver = driver
-        self._processes = processes
+        self.drivers = processes
         self.browser = browser
         self.pages = self.served = 0
         self._behind: set[asyncio.Task[None]] = set()
@@ -243,7 +248,7 @@ class _Browser:
         self.cut_at = 0.0
 
     @classmethod
-    async def start(cls, path: str, settings: "Settings") -> "_Browser":
+    async def start(cls, path: str, settings: "Settings") -> "Chromium":
         """Start both."""
         from playwright.async_api import async_playwright  # an extra
 
@@ -290,7 +295,7 @@ class _Browser:
     def processes(self) -> list[psutil.Process]:
         """Chromium's, as they are now."""
         found = []
-        for driver in self._processes:
+        for driver in self.drivers:
             with contextlib.suppress(psutil.Error):
                 found += [one for one in driver.children(recursive=True) if _is_chromium(one)]
         return found
@@ -330,7 +335,7 @@ class _Browser:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_S):
                 await self._driver.stop()
-        for one in (*processes, *self._processes):
+        for one in (*processes, *self.drivers):
             _kill(one)
 
 
@@ -379,7 +384,7 @@ class _Visit:
     def __init__(
         self,
         settings: "Settings",
-        browser: _Browser,
+        browser: Chromium,
         resources: Resources,
         url: str,
         answer: Answer,

@@ -17,7 +17,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from crawlog.agents.http import Answer, Client
-from crawlog.agents.render import Renderer, _Browser
+from crawlog.agents.render import Chromium, Renderer
 from crawlog.agents.resources import Resources
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import RenderRules
@@ -105,9 +105,9 @@ def fresh(site: Site) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(chromium: str) -> AsyncIterator[_Browser]:
+async def browser(chromium: str) -> AsyncIterator[Chromium]:
     """One browser for all tests that do not end it."""
-    started = await _Browser.start(chromium, changed(Settings(), SCRIPTED))
+    started = await Chromium.start(chromium, changed(Settings(), SCRIPTED))
     yield started
     await started.close()
 
@@ -119,13 +119,13 @@ class Stage:
         became: Of each URL that the worker was to ask for: the error, or the status code.
     """
 
-    def __init__(self, settings: Settings, browser: _Browser | None) -> None:
+    def __init__(self, settings: Settings, browser: Chromium | None) -> None:
         self.client = Client(settings, "tester", lambda: True)
         self.frontier = Frontier(settings.politeness, time.monotonic, time.time)
         self.became: dict[str, str] = {}
         resources = Resources(settings, self.client, self.frontier, Places(1).of, self._no_rules, lambda *_: 0.0)
         self.renderer = Renderer(settings, resources)
-        self.renderer._browser = browser
+        self.renderer.browser = browser
         get = self.client.get
 
         async def noted(url: str, **more: Any) -> Answer:
@@ -147,7 +147,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(browser: _Browser | None, **settings: Any) -> AsyncIterator[Stage]:
+async def stage(browser: Chromium | None, **settings: Any) -> AsyncIterator[Stage]:
     """A stage with settings by name, with `__` for the dot."""
     changes = SCRIPTED | {name.replace("__", "."): value for name, value in settings.items()}
     one = Stage(changed(Settings(), changes), browser)
@@ -160,7 +160,7 @@ async def stage(browser: _Browser | None, **settings: Any) -> AsyncIterator[Stag
 
 
 @asynccontextmanager
-async def crawling(browser: _Browser, folder: Path, rules: RenderRules, **settings: Any) -> AsyncIterator[World]:
+async def crawling(browser: Chromium, folder: Path, rules: RenderRules, **settings: Any) -> AsyncIterator[World]:
     """A fetch service with a log in memory; the job `r` has the rules."""
     settings = {name.replace(".", "__"): value for name, value in SCRIPTED.items()} | settings
     client = Client(changed(Settings(), {n.replace("__", "."): v for n, v in settings.items()}), "tester", lambda: True)
@@ -169,7 +169,7 @@ async def crawling(browser: _Browser, folder: Path, rules: RenderRules, **settin
             world.stage.states.places = Places(1)
             world.fetcher.client = client
             renderer = world.fetcher._browser()
-            renderer._browser = browser
+            renderer.browser = browser
             patch.setattr(renderer, "close", lambda: asyncio.sleep(0))
             world.job("r", render=rules)
             yield world
@@ -186,7 +186,7 @@ async def pages(world: World, *urls: str) -> dict[str, tuple[PageMeta, bytes]]:
 
 
 async def test_twenty_pages_that_need_javascript_give_their_content(
-    browser: _Browser, site: Site, tmp_path: Path
+    browser: Chromium, site: Site, tmp_path: Path
 ) -> None:
     """Text and links that no HTML holds; each document and each script is asked for once."""
     urls = [f"http://127.0.0.1:{site.port}/page{n}" for n in range(20)]
@@ -204,7 +204,7 @@ async def test_twenty_pages_that_need_javascript_give_their_content(
     )
 
 
-async def test_a_page_with_text_is_left_as_it_is(browser: _Browser, site: Site, tmp_path: Path) -> None:
+async def test_a_page_with_text_is_left_as_it_is(browser: Chromium, site: Site, tmp_path: Path) -> None:
     """And a page whose URL a rule names is not."""
     html = f"<title>x</title><p>{'word ' * 80}<script>document.title = 'rendered'</script>"
     site.pages |= {"/plain": html, "/rule": html}
@@ -217,7 +217,7 @@ async def test_a_page_with_text_is_left_as_it_is(browser: _Browser, site: Site, 
     assert (meta.rendered, b"<title>rendered</title>" in body) == ("rule", True)
 
 
-async def test_a_page_that_goes_elsewhere_is_a_redirect(browser: _Browser, site: Site, tmp_path: Path) -> None:
+async def test_a_page_that_goes_elsewhere_is_a_redirect(browser: Chromium, site: Site, tmp_path: Path) -> None:
     """The frontier decides about the target; one that loads itself again and again is shown as it is."""
     site.pages |= {
         "/goes": "<script>location.href = '/page7#top'</script>",
@@ -233,7 +233,7 @@ async def test_a_page_that_goes_elsewhere_is_a_redirect(browser: _Browser, site:
     assert sorted(site.paths()) == ["/again", "/goes"]
 
 
-async def test_robots_txt_holds_for_what_a_page_asks_for(browser: _Browser, site: Site, tmp_path: Path) -> None:
+async def test_robots_txt_holds_for_what_a_page_asks_for(browser: Chromium, site: Site, tmp_path: Path) -> None:
     """That of the host it is asked of, read once, whoever owns the host."""
     site.pages["/robots.txt"] = "User-agent: *\nDisallow: /data\n"
     html = "<div id=root></div><script src=http://127.0.0.2:%d/lib.js></script><script src=/app.js></script>"
@@ -245,7 +245,7 @@ async def test_robots_txt_holds_for_what_a_page_asks_for(browser: _Browser, site
     assert site.paths("127.0.0.2") == ["127.0.0.2/robots.txt", "127.0.0.2/lib.js"]
 
 
-async def test_requests_of_a_page_rest_as_pages_do(browser: _Browser, site: Site, tmp_path: Path) -> None:
+async def test_requests_of_a_page_rest_as_pages_do(browser: Chromium, site: Site, tmp_path: Path) -> None:
     """The document, its script, its data, and the next page: one delay between each two."""
     urls = [f"http://127.0.0.1:{site.port}/page{n}" for n in range(2)]
     async with crawling(browser, tmp_path, RenderRules("always"), politeness__delay_s=0.4) as world:
@@ -256,7 +256,7 @@ async def test_requests_of_a_page_rest_as_pages_do(browser: _Browser, site: Site
 
 
 async def test_a_rebalance_gives_a_page_in_the_browser_back(
-    browser: _Browser, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Chromium, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a trace in the log, and without waiting for its script to end."""
     monkeypatch.setattr("crawlog.agents.fetch.DRAIN_S", 0.1)
@@ -315,7 +315,7 @@ class Trap(asyncio.DatagramProtocol):
         to.close()
 
 
-async def test_no_way_out_leads_to_a_private_address(browser: _Browser, site: Site) -> None:
+async def test_no_way_out_leads_to_a_private_address(browser: Chromium, site: Site) -> None:
     """Loopback has a listener for TCP and UDP that would tell."""
     trap = Trap()
     server = await asyncio.start_server(trap.connected, "127.0.0.1", 0)
@@ -337,7 +337,7 @@ async def test_no_way_out_leads_to_a_private_address(browser: _Browser, site: Si
 
 
 async def test_metadata_is_out_of_reach_by_name_and_by_redirect_too(
-    browser: _Browser, site: Site, monkeypatch: pytest.MonkeyPatch
+    browser: Chromium, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even where private addresses are allowed."""
     base = f"http://127.0.0.1:{site.port}"
@@ -357,7 +357,7 @@ async def test_metadata_is_out_of_reach_by_name_and_by_redirect_too(
     assert "metadata address 169.254.169.254" in one.became["http://rebind.example/x"]
 
 
-async def test_nothing_is_changed_on_a_server(browser: _Browser, site: Site) -> None:
+async def test_nothing_is_changed_on_a_server(browser: Chromium, site: Site) -> None:
     """No form, beacon or request with another method leaves; what is read is read."""
     base = f"http://127.0.0.1:{site.port}"
     async with stage(browser, render__block=()) as one:
@@ -366,7 +366,7 @@ async def test_nothing_is_changed_on_a_server(browser: _Browser, site: Site) -> 
     assert "/fetch" in site.paths()
 
 
-async def test_a_page_whose_script_never_ends_is_stopped(browser: _Browser, site: Site) -> None:
+async def test_a_page_whose_script_never_ends_is_stopped(browser: Chromium, site: Site) -> None:
     """It stays as it was sent, its process is gone, and the browser goes on."""
     html = "<p>sent<script>while (true);</script>"
     async with stage(browser, render__timeout_s=3.0) as one:
@@ -376,7 +376,7 @@ async def test_a_page_whose_script_never_ends_is_stopped(browser: _Browser, site
         assert b"next" in (await one.show("<script>document.write('next')</script>", "http://example.com/")).body
 
 
-async def test_a_page_that_never_stops_asking_is_taken_as_it_is(browser: _Browser, site: Site) -> None:
+async def test_a_page_that_never_stops_asking_is_taken_as_it_is(browser: Chromium, site: Site) -> None:
     """At the limit of time, and at that of requests; the mark says which."""
     base = f"http://127.0.0.1:{site.port}"
     html = "<p id=n><script>setInterval(() => fetch('/lib.js?' + Math.random()).then(() => n.append('.')), %d)</script>"
@@ -390,7 +390,7 @@ async def test_a_page_that_never_stops_asking_is_taken_as_it_is(browser: _Browse
     assert len(site.asked) == 20
 
 
-async def test_open_shadow_roots_are_part_of_the_page(browser: _Browser, site: Site) -> None:
+async def test_open_shadow_roots_are_part_of_the_page(browser: Chromium, site: Site) -> None:
     """As the templates that declare them: their links count."""
     root = "document.querySelector('x-y').attachShadow({mode: 'open'})"
     html = f"<x-y></x-y><script>{root}.innerHTML = '<a href=/in>in</a>'</script>"
@@ -399,7 +399,7 @@ async def test_open_shadow_roots_are_part_of_the_page(browser: _Browser, site: S
     assert b'<template shadowrootmode="open"><a href="/in">in</a></template>' in answer.body
 
 
-async def test_two_pages_at_a_time_take_less_than_700_mb(browser: _Browser, site: Site) -> None:
+async def test_two_pages_at_a_time_take_less_than_700_mb(browser: Chromium, site: Site) -> None:
     """All processes of Chromium together, shared memory counted once."""
     html = "<script>window.kept = []; for (let n = 0; n < 3000; n++) { const e = document.createElement('p');"
     html += " e.textContent = 'paragraph ' + n; document.body.append(e); kept.push({n, text: e.textContent}) }</script>"
@@ -414,7 +414,7 @@ async def test_two_pages_at_a_time_take_less_than_700_mb(browser: _Browser, site
     assert 50 << 20 < most <= 700 << 20
 
 
-async def test_a_page_that_takes_too_much_memory_is_ended_alone(browser: _Browser, site: Site) -> None:
+async def test_a_page_that_takes_too_much_memory_is_ended_alone(browser: Chromium, site: Site) -> None:
     """The browser goes on."""
     html = "<p>sent<script>const all = []; setInterval(() => all.push(new Uint8Array(16 << 20).fill(1)), 30)</script>"
     async with stage(browser, render__settle_s=15.0) as one:
@@ -432,14 +432,14 @@ async def test_a_browser_that_dies_is_started_again_and_its_page_tried_once_more
     async with stage(None) as one:
         showing = asyncio.create_task(one.show("<div id=root></div><script src=/app.js></script>", f"{base}/page3"))
         await until(lambda: site.asked)
-        first = one.renderer._browser
+        first = one.renderer.browser
         assert first is not None
         for process in first.processes():
             process.kill()
         answer = await showing
         assert b"thing 3" in answer.body
         assert (answer.rendered, answer.render_error) == ("always", "")
-        second = one.renderer._browser
+        second = one.renderer.browser
         assert second is not None
         assert second is not first
         processes = second.processes()
@@ -453,7 +453,7 @@ from test_render import stage
 async def main():
     async with stage(None) as one:
         await one.show("<p>x", "http://example.com/")
-        print(*(p.pid for p in one.renderer._browser.processes()), flush=True)
+        print(*(p.pid for p in one.renderer.browser.processes()), flush=True)
         os.kill(os.getpid(), 9)
 asyncio.run(main())
 """
