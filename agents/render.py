@@ -51,6 +51,9 @@ ARGUMENTS = (
 START_S = 30.0
 """Time for the browser to start, its first time on a machine included."""
 
+BROKEN_S = 60.0
+"""A browser that did not start is not tried again for so long."""
+
 TAKE_S, TAKE_ENDLESS_S = 10.0, 3.0
 """Time in which a page must show its DOM, and one that has not loaded in its time: a script that never ends cannot."""
 
@@ -115,7 +118,9 @@ class Renderer:
         self._starting = asyncio.Lock()
         self.browser: Chromium | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._launching: asyncio.Task[Chromium] | None = None
         self._is_missing = False
+        self._broken_until = 0.0
 
     async def render(self, url: str, answer: Answer, job: str, why: str) -> None:
         """Make the body what a browser shows, or note why it could not; a page that goes elsewhere gets a location.
@@ -173,11 +178,24 @@ class Renderer:
             elif browser is not None and not browser.is_alive:
                 await self._end()
             if self.browser is None:
-                self.browser = await self._start()
+                self.browser = await self._started()
                 self._watching = asyncio.create_task(self._watch(self.browser))
             return self.browser
 
+    async def _started(self) -> "Chromium":
+        """A new browser. Who is given up while it starts leaves it to the next one."""
+        if self._launching is None:
+            self._launching = asyncio.create_task(self._start())
+        launching = self._launching
+        try:
+            return await asyncio.shield(launching)
+        finally:
+            if launching.done():
+                self._launching = None
+
     async def _start(self) -> "Chromium":
+        if time.monotonic() < self._broken_until:
+            raise _Failed("browser_broken")
         try:
             path = find_browser(self._settings)
         except Misconfigured as error:
@@ -192,6 +210,7 @@ class Renderer:
         except Exception as error:  # noqa: BLE001  # Playwright's own, a timeout, a driver that does not run
             lines = [line for line in str(error).splitlines() if line.strip()]
             told = " | ".join(lines[:3])[:300] or type(error).__name__
+            self._broken_until = time.monotonic() + BROKEN_S
             log.critical("browser_broken", path=path, error=told, then="pages are kept as they were sent")
             raise _Failed("browser_broken") from None
 
@@ -222,6 +241,9 @@ class Renderer:
     async def close(self) -> None:
         """End the browser."""
         await self._end()
+        if self._launching is not None:
+            with contextlib.suppress(_Failed):
+                await (await self._launching).close()
 
 
 class Chromium:

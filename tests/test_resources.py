@@ -255,3 +255,24 @@ async def test_without_a_browser_the_page_stays_and_the_next_command_is_said(
     answer.body, answer.kept = b"<p>plain", True
     await renderer.render("http://a.com/", answer, "j", "always")
     assert (answer.body, answer.rendered, answer.render_error) == (b"<p>plain", "", "no_browser")
+
+
+async def test_a_browser_that_does_not_start_is_not_tried_for_each_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each page would wait for it; all are kept as they were sent."""
+    starts = 0
+
+    async def start(*_: object) -> None:
+        nonlocal starts
+        starts += 1
+        raise OSError("no such library")
+
+    monkeypatch.setattr("crawlog.agents.render.Chromium.start", start)
+    monkeypatch.setattr("crawlog.agents.render.find_browser", lambda _: "/usr/bin/chromium")
+    renderer = Renderer(Settings(), resources(Web(), Owner()))
+    for _ in range(3):
+        answer = Answer(200)
+        await renderer.render("http://a.com/", answer, "j", "always")
+        assert (answer.rendered, answer.render_error) == ("", "browser_broken")
+    assert starts == 1
