@@ -366,8 +366,11 @@ async def test_nothing_is_changed_on_a_server(browser: Chromium, site: Site) -> 
     assert "/fetch" in site.paths()
 
 
-async def test_a_page_whose_script_never_ends_is_stopped(browser: Chromium, site: Site) -> None:
+async def test_a_page_whose_script_never_ends_is_stopped(
+    browser: Chromium, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It stays as it was sent, its process is gone, and the browser goes on."""
+    monkeypatch.setattr("crawlog.agents.render.TAKE_ENDLESS_S", 1.0)
     html = "<p>sent<script>while (true);</script>"
     async with stage(browser, render__timeout_s=3.0) as one:
         answer = await one.show(html, "http://example.com/")
@@ -482,7 +485,7 @@ def pss_bytes(process: psutil.Process) -> int:
 def is_busy(process: psutil.Process) -> bool:
     """Whether it computes without a pause."""
     with contextlib.suppress(psutil.Error):
-        return process.cpu_percent(0.2) > 50
+        return process.cpu_percent(0.05) > 50
     return False
 
 
