@@ -36,7 +36,7 @@ class GuardedResolver(AbstractResolver):
     Args:
         cached: Names remembered; the one asked for longest ago goes first.
         ttl_s: How long a name's addresses are used.
-        own: Names of the operator's proxies, wherever they are.
+        own: Names of the operator's proxies, wherever they are; of those alone that are connected to by this way.
     """
 
     def __init__(self, allow_private: bool, cached: int, ttl_s: float, own: frozenset[str] = frozenset()) -> None:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -146,9 +146,8 @@ class Client:
         self.room = Room(fetch.bodies_mb << 20)
         self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
         self._outfit = Outfit(fetch)
-        self._resolver = GuardedResolver(
-            self._allow_private, fetch.dns_cache_hosts, fetch.dns_ttl_s, self._outfit.proxy_names
-        )
+        resolver = partial(GuardedResolver, self._allow_private, fetch.dns_cache_hosts, fetch.dns_ttl_s)
+        self._resolver = resolver(self._outfit.proxy_names)
         tls = _tls(settings)
         shared = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S, "ssl": tls}  # resolvers cache
         connector = Connector(may_ask, self._allow_private, resolver=self._resolver, **shared)
@@ -157,7 +156,7 @@ class Client:
             proxy: self._opened(
                 fetch,
                 user_agent,
-                SocksConnector(proxy, may_ask, resolver=Names() if proxy.resolves else self._resolver, **shared),
+                SocksConnector(proxy, may_ask, resolver=Names() if proxy.resolves else resolver(), **shared),
             )
             for proxy in self._outfit.socks
         }
@@ -209,6 +208,7 @@ class Client:
         max_bytes: int | None = None,
         job: str = "",
         headers: Mapping[str, str] | None = None,
+        anonymous: bool = False,
     ) -> Answer:
         """Ask for a URL; every failure is an answer.
 
@@ -217,12 +217,13 @@ class Client:
             max_bytes: Keep so many bytes and drop the rest; None for `fetch.max_body_bytes`, above which none is kept.
             job: Whose cookies are sent; without one there are none.
             headers: Further ones, of this request; what is sent to every host and logins are stronger.
+            anonymous: Send neither login nor cookies, and keep none.
 
         Returns: Whoever is done with the body gives `Answer.held` back: until then others may have to wait.
         Raises: LeaseLost: nothing was sent.
         """
         started = time.monotonic()
-        outfit = self._outfit.of(url, job) if self._outfit.is_any or headers else BARE
+        outfit = self._outfit.of(url, job, anonymous=anonymous) if self._outfit.is_any or headers else BARE
         if headers:
             outfit.options["headers"] = {**headers, **self._outfit.headers, **outfit.options.get("headers", {})}
         limit = self._max_body_bytes if max_bytes is None else max_bytes
@@ -249,6 +250,7 @@ class Client:
                 async with reading.deadline:
                     await self._ask(url, answer, reading)
             except (LeaseLost, asyncio.CancelledError):
+                answer.held.give()  # also where the body is here: nobody gets it
                 raise
             except Exception as error:  # noqa: BLE001  # a server can make aiohttp raise nearly anything
                 blame = reading.outfit.blame(error)

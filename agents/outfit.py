@@ -207,14 +207,16 @@ class Outfit:
         is_paced = settings.max_bytes_per_s or settings.max_host_bytes_per_s
         self.is_any = bool(self._logins or self._keeps or pool or settings.cookies or is_paced)
 
-    def of(self, url: str, job: str) -> Worn:
-        """What a request for a URL goes out with."""
+    def of(self, url: str, job: str, *, anonymous: bool = False) -> Worn:
+        """What a request for a URL goes out with; an anonymous one with neither login nor cookies."""
         origin = origin_of(url)
         paced = [self._all] if self._all is not None else []
         if self._each is not None:
             paced.append(self._each.of(origin))
         worn = Worn(url, tuple(paced))
-        if origin in self._logins:
+        if anonymous:
+            job = ""
+        elif origin in self._logins:
             worn.send({"Authorization": self._logins[origin]})
         if job and (self._keeps_all or origin in self._keeps):
             worn.take_jar(self._jar(job, registrable_domain(urlsplit(url).hostname or "")))

@@ -22,6 +22,7 @@ import structlog
 from crawlog.streams.browsers import find_browser, may_sandbox
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.outbound import origin_of
 from crawlog.streams.rendering import Wish
 
 from .connections import LeaseLost
@@ -422,7 +423,7 @@ class _Visit:
         self._budget = budget
         self._started = time.monotonic()
         self._page: Page | None = None
-        self._shown_at = self._started
+        self._shown_at = 0.0
         self._is_shown = self._is_loaded = self._is_crashed = False
         self._lost: LeaseLost | None = None
         self._asked_for = 0
@@ -492,6 +493,7 @@ class _Visit:
         page.on("load", lambda _: self._loaded())
         page.on("crash", lambda _: self._crashed())
         limit_s = self._settings.render.timeout_s
+        self._shown_at = time.monotonic() + START_S  # at the latest
         going = asyncio.create_task(page.goto(self._url, wait_until="commit", timeout=(limit_s + START_S) * 1000))
         try:
             if not await self._is_ready(going, limit_s):
@@ -509,6 +511,8 @@ class _Visit:
             return ""
         if self._is_crashed or not self._browser.is_alive:
             raise self._what_failed(RuntimeError("crashed"))
+        if not self._is_shown:
+            raise _Failed("render_timeout")  # what there is to see is the browser's own blank page
         return await self._dom(session)
 
     async def _is_ready(self, going: "asyncio.Task[Any]", limit_s: float) -> bool:
@@ -575,13 +579,27 @@ class _Visit:
             if self._is_own(request):
                 await self._navigated(route, request)
                 return
-            wish = Wish(request.method, request.url, request.resource_type)
-            answer = await self._resources.get(wish, request.headers, self._budget)
+            wish = Wish(request.method, request.url, request.resource_type, self._asker(request))
+            try:
+                answer = await self._resources.get(wish, request.headers, self._budget)
+            except LeaseLost:
+                raise
+            except Exception as error:  # the page would wait for its answer as long as it may
+                log.exception("resource_broken", page=self._url, url=request.url[:200])
+                answer = Answer(None, type(error).__name__)
             if answer.http is None or not answer.kept:
                 log.debug("resource_refused", page=self._url, url=request.url[:200], reason=answer.error)
                 await route.abort()
                 return
             await route.fulfill(status=answer.http, headers={"content-type": answer.content_type}, body=answer.body)
+
+    def _asker(self, request: "Request") -> str:
+        """Origin of the document that asks; for a frame's own document it is the one that holds the frame."""
+        assert self._page is not None
+        frame = request.frame
+        if request.is_navigation_request():
+            frame = frame.parent_frame or frame
+        return origin_of(self._url if frame == self._page.main_frame else frame.url)
 
     def _is_own(self, request: "Request") -> bool:
         """Whether it is the page itself that is asked for, not something in it."""

@@ -3,6 +3,9 @@
 The browser has no network, so each request of a page comes here. It meets the operator's commands, the host's
 robots.txt, its rest (the dispatcher's own, where the host is ours), the egress guard at each hop of a redirect, and the
 page's budget. What is the same for all pages, such as scripts, is remembered.
+
+Login and cookies go only with what a document asks of its own origin. Elsewhere a stranger's page would read with them
+what is closed to it: Playwright has every answer that it is given pass the browser's own guard (CORS).
 """
 
 import asyncio
@@ -10,12 +13,13 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.domain import Place
 from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.outbound import origin_of
 from crawlog.streams.rendering import CACHED, Wish, forwarded, refusal
 
 from .http import REDIRECTS, Answer, Client
@@ -34,11 +38,15 @@ FOREIGN_HOSTS = 1_000
 """Hosts of other workers' partitions that are remembered, those asked last."""
 
 
+ENTRY_BYTES = 1_000
+"""Of memory for each answer that is remembered, beside its body and its URL."""
+
+
 class Budget:
     """What one page may still ask for.
 
     Attributes:
-        job: Whose cookies are sent, and whose scripts are remembered.
+        job: Whose cookies are sent to a document's own origin, and whose scripts are remembered.
     """
 
     def __init__(self, job: str, requests: int, size_bytes: int) -> None:
@@ -48,7 +56,13 @@ class Budget:
 
 
 class _Elsewhere:
-    """Stands for the partitions of others: their hosts are asked beside the queue only, and nothing of them is kept."""
+    """Stands for the partitions of others: their hosts are asked beside the queue only, and nothing of them is kept.
+
+    Attributes:
+        hosts: None is the dispatcher's, so it sends none to sleep.
+    """
+
+    hosts: Mapping[str, Host] = {}
 
     def cache(self, key: bytes, value: bytes) -> None:
         """A host remembers its rules itself."""
@@ -58,26 +72,43 @@ class _Elsewhere:
 
 
 class _Scripts:
-    """Answers that are the same for every page of a job, the newest `most_bytes` of them."""
+    """Answers that are the same for every page of a job, the newest `most_bytes` of them.
+
+    What was answered to a login or a cookie is kept apart from what anybody is answered.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._size = 0
-        self._known: OrderedDict[tuple[str, str], Answer] = OrderedDict()
+        self._known: OrderedDict[_Asked, Answer] = OrderedDict()
 
-    def get(self, job: str, url: str) -> Answer | None:
-        answer = self._known.get((job, url))
+    def get(self, asked: "_Asked") -> Answer | None:
+        answer = self._known.get(asked)
         if answer is not None:
-            self._known.move_to_end((job, url))
+            self._known.move_to_end(asked)
         return answer
 
-    def keep(self, job: str, url: str, answer: Answer) -> None:
-        if answer.http != 200 or not answer.kept or len(answer.body) > self._most or (job, url) in self._known:
+    def keep(self, asked: "_Asked", answer: Answer) -> None:
+        size = _size_of(asked, answer)
+        if answer.http != 200 or not answer.kept or size > self._most or asked in self._known:
             return
-        self._known[job, url] = answer
-        self._size += len(answer.body)
+        self._known[asked] = answer
+        self._size += size
         while self._size > self._most:
-            self._size -= len(self._known.popitem(last=False)[1].body)
+            self._size -= _size_of(*self._known.popitem(last=False))
+
+
+class _Asked(NamedTuple):
+    """A request for a script or its like."""
+
+    job: str
+    url: str
+    anonymous: bool
+
+
+def _size_of(asked: _Asked, answer: Answer) -> int:
+    """Bytes that an answer takes in memory, about; an empty one takes some too."""
+    return len(answer.body) + len(asked.url) + ENTRY_BYTES
 
 
 class Resources:
@@ -132,7 +163,8 @@ class Resources:
             return Answer(None, refused)
         url = wish.url.partition("#")[0]
         for _ in range(HOPS + 1):
-            answer = await self._hop(url, wish.kind in CACHED, headers, budget)
+            asked = _Asked(budget.job, url, anonymous=origin_of(url) != wish.origin)
+            answer = await self._hop(asked, wish.kind in CACHED, headers, budget)
             if answer.http not in REDIRECTS or not answer.location:
                 return answer
             try:
@@ -141,25 +173,25 @@ class Resources:
                 return Answer(None, "bad_url")
         return Answer(None, "redirects")
 
-    async def _hop(self, url: str, is_static: bool, headers: Mapping[str, str], budget: Budget) -> Answer:
-        host = self._host(url)
+    async def _hop(self, asked: _Asked, is_static: bool, headers: Mapping[str, str], budget: Budget) -> Answer:
+        host = self._host(asked.url)
         gate = self._gates.get(host.key)
         if gate is None:
             gate = self._gates[host.key] = asyncio.Lock()
         async with gate:
-            known = self._scripts.get(budget.job, url) if is_static else None
+            known = self._scripts.get(asked) if is_static else None
             if known is not None:
                 return known
-            refused = await self._refusal(url)
+            refused = await self._refusal(asked.url)
             if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
                 refused = "budget"
             if refused:
                 return Answer(None, refused)
             budget.requests -= 1
-            answer = await self._asked(url, headers, budget.job)
+            answer = await self._answer(asked, headers)
         budget.size_bytes -= len(answer.body)
         if is_static:
-            self._scripts.keep(budget.job, url, answer)
+            self._scripts.keep(asked, answer)
         return answer
 
     async def _refusal(self, url: str) -> str:
@@ -177,13 +209,16 @@ class Resources:
             return "robots_unreachable"
         return "" if host.rules.allowed(url, self._settings.robots.token)[0] else host.unreachable or "robots"
 
-    async def _asked(self, url: str, headers: Mapping[str, str], job: str) -> Answer:
-        host = await self._turn(url)
+    async def _answer(self, asked: _Asked, headers: Mapping[str, str]) -> Answer:
+        host = await self._turn(asked.url)
         host.in_flight += 1
         host.rest(time.monotonic() + host.delay_s)
         rest_s = 0.0
         try:
-            answer = await self._client.get(url, any_type=True, job=job, headers=forwarded(headers))
+            sent = forwarded(headers)
+            answer = await self._client.get(
+                asked.url, any_type=True, job=asked.job, headers=sent, anonymous=asked.anonymous
+            )
             answer.held.give()  # a page's budget bounds what its browser is given
             rest_s = self._rest_of(host, answer, time.time())
         finally:

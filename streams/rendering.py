@@ -47,7 +47,6 @@ class Rendering:
         self._mode = rules.mode
         self._include = any_of("render.include", rules.include)
         self._exclude = any_of("render.exclude", rules.exclude)
-        self.is_any = rules.mode != "off" or bool(rules.include)
 
     def verdict(self, url: str) -> Verdict:
         """Whether a URL is rendered: by a rule, always, if its page is empty, or (an empty text) never."""
@@ -98,11 +97,13 @@ class Wish(NamedTuple):
 
     Attributes:
         kind: The browser's word: `document`, `script`, `stylesheet`, `image`, `fetch`, `xhr` …
+        origin: Of the document that asks, as `origin_of` writes it; empty where nobody knows.
     """
 
     method: str
     url: str
     kind: str
+    origin: str = ""
 
 
 _BLOCKED_AS = {"document": "frame", "xhr": "fetch", "texttrack": "media"}

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from crawlog.agents.connections import LeaseLost
@@ -401,6 +402,25 @@ async def test_large_bodies_together_are_no_larger_than_the_room(is_chunked: boo
             first.result().held.give()
             assert first.result().kept
         assert client.room.free_bytes == 2 * size
+
+
+async def test_who_is_given_up_when_the_body_is_here_holds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last byte and the answer: nobody is left to give it back."""
+    size, at_end = 4 * FREE_BYTES, asyncio.Event()
+
+    async def close(_response: aiohttp.ClientResponse) -> None:
+        at_end.set()
+        await asyncio.sleep(60.0)
+
+    monkeypatch.setattr(aiohttp.ClientResponse, "wait_for_close", close)
+    async with talk(says(response(b"x" * size)), max_body_bytes=size) as (client, _, url):
+        whole = client.room.free_bytes
+        asked = asyncio.create_task(client.get(url))
+        await at_end.wait()
+        assert client.room.free_bytes == whole - size
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert client.room.free_bytes == whole
 
 
 async def test_what_is_not_kept_holds_no_room() -> None:

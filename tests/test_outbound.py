@@ -110,6 +110,18 @@ async def test_a_cookie_goes_back_to_its_domain_within_its_job_only() -> None:
     assert (len(other.requests), other.got("Cookie")) == (1, [])
 
 
+async def test_an_anonymous_request_has_neither_login_nor_cookies() -> None:
+    """And keeps none: a page in the browser asks so at other origins than its own."""
+    site = Site("Set-Cookie: id=7; Path=/\r\n")
+    logins: Any = lambda each: (each[0].origin.replace("//", "//ann:pass@"),)  # noqa: E731  # a setting as others
+    async with sites(site, cookies=True, logins=logins) as client:
+        for anonymous in (True, False, True):
+            await client.get(site.origin + "/", job="a", anonymous=anonymous)
+        assert (site.got("Cookie"), site.got("Authorization")) == ([], [basic("ann", "pass")])
+        await client.get(site.origin + "/", job="a")
+    assert site.got("Cookie") == ["id=7"]
+
+
 async def test_without_the_setting_no_cookie_is_kept() -> None:
     """A crawl has no memory of a host but its state."""
     site = Site("Set-Cookie: id=7; Path=/\r\n")
@@ -306,6 +318,18 @@ async def test_a_socks_proxy_is_no_way_round_the_guard(
     assert proxy.wanted == []
 
 
+async def test_a_proxys_own_name_is_no_way_round_the_guard_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be private, for the operator named it; a page of that name may not."""
+
+    async def resolve(_self: object, host: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
+        return [{"hostname": host, "host": "10.1.2.3", "port": port, "family": family, "proto": 0, "flags": 0}]
+
+    monkeypatch.setattr(AsyncResolver, "resolve", resolve)
+    async with sites(proxies=("socks5://proxy.test:1",), private=False) as client:
+        answer = await client.get("http://proxy.test:8080/admin")
+    assert "private address 10.1.2.3" in answer.error
+
+
 async def test_a_name_that_a_proxy_resolves_is_not_asked_for_here() -> None:
     """Also not for `politeness.per_ip`: who crawls through Tor does not want his resolver to know."""
     async with sites(proxies=("socks5h://127.0.0.1:1",)) as client:
@@ -326,6 +350,14 @@ async def test_headers_are_sent_to_every_host() -> None:
     async with sites(site, headers=("From: me@example.org",)) as client:
         await client.get(site.origin + "/")
     assert site.got("From") == ["me@example.org"]
+
+
+async def test_a_header_of_the_operators_is_sent_instead_of_a_pages() -> None:
+    """However either is spelt; a browser writes them in lower case."""
+    site = Site()
+    async with sites(site, headers=("Accept-Language: de",)) as client:
+        await client.get(site.origin + "/", headers={"accept-language": "en", "accept": "application/json"})
+    assert (site.got("Accept-Language"), site.got("Accept")) == (["de"], ["application/json"])
 
 
 async def test_a_body_comes_no_faster_than_the_bandwidth() -> None:

@@ -2,20 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from crawlog.agents.http import Answer, Client
-from crawlog.agents.render import Renderer
-from crawlog.agents.resources import FOREIGN_HOSTS, Budget, Resources
+from crawlog.agents.render import Renderer, _Failed, _Visit
+from crawlog.agents.resources import ENTRY_BYTES, FOREIGN_HOSTS, Budget, Resources, _Asked, _Scripts
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
 from crawlog.streams.domain import Place, Places
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.frontier import HOSTS_AWAKE, Frontier, Host
 from crawlog.streams.rendering import Wish
 from crawlog.streams.robots import RobotsRules
 from crawlog.streams.settings import Settings
@@ -28,18 +28,24 @@ class Web:
 
     Attributes:
         redirects: Where URLs point.
+        known_at: URLs that were asked for with what is the job's own.
+        body: Of every answer.
     """
 
     def __init__(self) -> None:
         self.asked: list[tuple[float, str]] = []
         self.redirects: dict[str, str] = {}
+        self.known_at: list[str] = []
+        self.body = b"0123456789"
 
-    async def get(self, url: str, **_: Any) -> Answer:
+    async def get(self, url: str, *, anonymous: bool = False, **_: Any) -> Answer:
         """An answer of ten bytes."""
         self.asked.append((time.monotonic(), url))
+        if not anonymous:
+            self.known_at.append(url)
         await asyncio.sleep(0.005)
         answer = Answer(200)
-        answer.kept, answer.body, answer.content_type = True, b"0123456789", "text/javascript"
+        answer.kept, answer.body, answer.content_type = True, self.body, "text/javascript"
         if url in self.redirects:
             answer.http, answer.location = 302, self.redirects[url]
         return answer
@@ -166,6 +172,45 @@ async def test_a_script_is_asked_for_once_a_job() -> None:
     assert web.urls[1:] == ["http://a.com/app.js", "http://a.com/data", "http://a.com/data"]
 
 
+async def test_login_and_cookies_go_with_what_a_document_asks_of_its_own_origin_only() -> None:
+    """At each hop. A script that was answered to somebody known is not what a stranger's page gets."""
+    web = Web()
+    web.redirects = {"http://a.com/goes": "https://a.com/x", "http://evil.com/goes": "http://a.com/secret"}
+    one = resources(web, Owner(), delay_s=0.0)
+    own, evil = "http://a.com:80", "http://evil.com:80"
+    for url, origin in (
+        ("http://a.com/app.js", own),
+        ("http://a.com/goes", own),
+        ("http://cdn.a.com/lib.js", own),
+        ("http://a.com/app.js", evil),
+        ("http://a.com:8080/", evil),
+        ("http://evil.com/goes", evil),
+        ("http://a.com/nobody", ""),
+    ):
+        await one.get(Wish("GET", url, "script", origin), {}, budget())
+    assert web.known_at == ["http://a.com/app.js", "http://a.com/goes", "http://evil.com/goes"]
+    assert web.urls.count("http://a.com/app.js") == 2
+
+
+async def test_scripts_that_are_empty_take_memory_too() -> None:
+    """A page that names one after the other is no way to fill it."""
+    scripts, answer = _Scripts(10 * ENTRY_BYTES), Answer(200)
+    answer.kept = True
+    urls = [f"http://a.com/{n}" for n in range(50)]
+    for url in urls:
+        scripts.keep(_Asked("j", url, anonymous=True), answer)
+    kept = [url for url in urls if scripts.get(_Asked("j", url, anonymous=True)) is not None]
+    assert kept == urls[-9:]
+
+
+async def test_a_host_of_others_is_asked_also_where_memory_has_no_room_for_hosts() -> None:
+    """It has no place among those that sleep, nor needs one."""
+    web, owner = Web(), Owner()
+    owner.frontier.awake = HOSTS_AWAKE
+    answer = await resources(web, owner).get(script("http://a.com/x"), {}, budget())
+    assert (answer.http, web.urls) == (200, ["http://a.com/x"])
+
+
 async def test_robots_txt_is_read_first_and_holds_at_each_hop() -> None:
     """Of the host that is asked, once."""
     web = Web()
@@ -276,3 +321,76 @@ async def test_a_browser_that_does_not_start_is_not_tried_for_each_page(
         await renderer.render("http://a.com/", answer, "j", "always")
         assert (answer.rendered, answer.render_error) == ("", "browser_broken")
     assert starts == 1
+
+
+class Slow:
+    """A browser so slow that its page does not even ask for its document: as much of Playwright's as a page uses."""
+
+    is_alive, cut_at, url, main_frame, parent_frame = True, 0.0, "about:blank", None, None
+
+    async def new_page(self) -> "Slow":
+        """A blank one."""
+        return self
+
+    async def new_cdp_session(self, _page: object) -> "Slow":
+        """A session."""
+        return self
+
+    async def route(self, *_: object) -> None:
+        """Nothing will be asked for."""
+
+    def on(self, *_: object) -> None:
+        """Nothing will happen."""
+
+    async def goto(self, *_: object, **__: object) -> None:
+        """It never ends."""
+        await asyncio.sleep(600.0)
+
+    async def send(self, method: str, _arguments: object = None) -> dict[str, Any]:
+        """The blank page."""
+        said: dict[str, dict[str, Any]] = {
+            "Page.getFrameTree": {"frameTree": {"frame": {"id": "1"}}},
+            "Page.createIsolatedWorld": {"executionContextId": 1},
+            "Runtime.evaluate": {"result": {"value": "<!DOCTYPE html><html><head></head><body></body></html>"}},
+        }
+        return said.get(method, {})
+
+
+def visit(browser: Slow, of: Resources, timeout_s: float = 0.05) -> _Visit:
+    """A visit of a page."""
+    base = Settings()
+    settings = base.model_copy(update={"render": base.render.model_copy(update={"timeout_s": timeout_s})})
+    return _Visit(settings, browser, of, "http://a.com/", Answer(200), budget())  # type: ignore[arg-type]  # no browser
+
+
+async def test_the_browsers_blank_page_is_not_taken_for_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a machine is so busy that the browser has not asked for the document in time: the body stays."""
+    monkeypatch.setattr("crawlog.agents.render.START_S", 0.05)
+    slow = Slow()
+    with pytest.raises(_Failed, match="render_timeout"):
+        await visit(slow, resources(Web(), Owner()))._shown(slow)  # type: ignore[arg-type]  # no browser
+
+
+async def test_what_breaks_while_a_page_is_served_is_an_answer_to_it() -> None:
+    """Else it would wait for as long as it may."""
+    pytest.importorskip("playwright")
+    ended = asyncio.Event()
+    broken: Any = resources(Web(), Owner())
+    broken.get = lambda *_: 1 / 0
+    one = visit(Slow(), broken)
+    one._page = Slow()  # type: ignore[assignment]  # no browser
+
+    class Asking:
+        method, url, resource_type, frame = "GET", "http://a.com/x", "script", Slow()
+        headers: Mapping[str, str] = {}
+
+        @staticmethod
+        def is_navigation_request() -> bool:
+            return False
+
+        @staticmethod
+        async def abort() -> None:
+            ended.set()
+
+    await one._answer_to(Asking(), Asking())  # type: ignore[arg-type]  # no browser
+    assert ended.is_set()
