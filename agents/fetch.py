@@ -262,8 +262,9 @@ class Fetcher:
     def _ended(self, running: "asyncio.Task[None]") -> None:
         if isinstance(self._running.pop(running, None), RobotsTask):
             self._asking_rules -= 1
-        if not running.cancelled() and running.exception() is not None:
-            log.error("fetch_broken", exc_info=running.exception())
+        error = None if running.cancelled() else running.exception()
+        if error is not None and not isinstance(error, LeaseLost):  # which has left no trace: the next owner asks
+            log.error("fetch_broken", exc_info=error)
         self._wake.set()
 
     async def _rest(self, *, has_more: bool) -> None:
@@ -336,12 +337,10 @@ class Fetcher:
         asked_at = time.monotonic()
         try:
             answer = await self._asked(task)
-        except BaseException as error:
+        except BaseException:
             self.frontier.finished(host)
             self.frontier.back(task)
             self._release(task)
-            if isinstance(error, LeaseLost):
-                return
             raise
         if answer is None or self._logins.is_over(session, url, answer, asked_at):
             self._asks_again(task, answer)
@@ -376,11 +375,9 @@ class Fetcher:
             assert self.client is not None
             try:
                 answer = await self._noted(session.form.url, partial(self.client.log_in, session.form, task.job.name))
-            except BaseException as error:
+            except BaseException:
                 session.given_back()
                 self._asks_again(task, None)
-                if isinstance(error, LeaseLost):
-                    return False
                 raise
             self._logins.answered(session, answer, may_pass=again_is_worth(answer))
             self._asks_again(task, answer, self._rest_of(task.host, answer, time.time()))
@@ -388,18 +385,24 @@ class Fetcher:
 
     async def _asked(self, task: Task) -> Answer | None:
         """The answer, rendered or pointing to an older page where it is one; None when the address is busy."""
-        url, unless = task.row.url, self._validators(task)
-        headers = unless.headers if unless is not None else None
-        ask = partial(self._ask, url, task.host, task.job.name, any_type=task.row.sitemap, headers=headers)
-        answer = await self._noted(url, ask)
+        unless = self._validators(task)
+        answer, why = await self._noted(task.row.url, partial(self._looked_at, task, unless))
         if answer is None:
             return None
         if unless is not None and answer.http == NOT_MODIFIED:
             answer.validators = msgspec.structs.replace(unless, epoch=task.epoch)
             answer.same_as = task.partition.fold.partition, unless.offset
-        else:
-            await self._render(task, answer)
+        if why:
+            answer.held.give()  # what the page loads may need room, and nobody who holds some waits for more
+            await self._browser().render(task.row.url, answer, task.job.name, why)
         return answer
+
+    async def _looked_at(self, task: Task, unless: Validators | None) -> tuple[Answer | None, str]:
+        """The answer, and why a browser is to make its body, if one is."""
+        headers = unless.headers if unless is not None else None
+        row = task.row
+        answer = await self._ask(row.url, task.host, task.job.name, any_type=row.sitemap, headers=headers)
+        return answer, "" if answer is None else self._why_rendered(task, answer)
 
     def _needs_no_request(self, task: Task) -> bool:
         """Whether its done is known, and on its way, without asking the web."""
@@ -425,8 +428,8 @@ class Fetcher:
         """Ask with the URL on record, so that what ends this process is known; what did so before is asked alone."""
         suspects = self.suspects
         turn = None if suspects.is_calm else await self._turns.take(alone=suspects.verdict(url) == "alone")
-        suspects.touch(url)
         try:
+            suspects.touch(url)
             return await ask()
         finally:
             suspects.release(url)
@@ -435,13 +438,15 @@ class Fetcher:
 
     def _validators(self, task: Task) -> Validators | None:
         """By which a page of an earlier epoch is asked for again, if crawl.pages has it still, as far as is known."""
-        rules = task.job.spec.render
-        if not task.epoch or not self.settings.fetch.conditional or rules.mode == "always" or rules.include:
+        if not task.epoch or not self.settings.fetch.conditional:
             return None
         stored = task.partition.cached(validators.key(task.job.name, task.row.url))
         if stored is None:
             return None
         known = validators.read(stored)
+        rendered = self._rendering(task).verdict(task.row.url)  # the body that is there was not
+        if rendered and not (rendered == "auto" and known.is_whole):
+            return None
         low = self._pages.lows.get(task.partition.fold.partition, 0)
         return known if known.epoch < task.epoch and known.offset >= low else None
 
@@ -464,23 +469,27 @@ class Fetcher:
             if not self._at_address[address]:
                 del self._at_address[address]
 
-    async def _render(self, task: Task, answer: Answer) -> None:
-        """Have a browser make the body, where the job wants that for this URL."""
+    def _why_rendered(self, task: Task, answer: Answer) -> str:
+        """Why a browser is to make the body; empty where none is, by the job's rules or by what the body is."""
+        verdict = self._rendering(task).verdict(task.row.url)
+        is_page = verdict != "" and _is_page(task, answer)
+        if verdict != "auto":
+            return verdict if is_page else ""
+        try:
+            why = emptiness(answer.body, answer.content_type) if is_page else ""
+        except Exception:  # its URL would be asked for again and again
+            log.exception("look_broken", url=task.row.url, then="kept as it was sent")
+            return ""
+        if not why and answer.validators is not None:
+            answer.validators = msgspec.structs.replace(answer.validators, is_whole=True)
+        return why
+
+    def _rendering(self, task: Task) -> Rendering:
         rules, job = task.job.spec.render, task.job.name
-        if rules.mode == "off" and not rules.include:
-            return
         known = self._renderings.get(job)
         if known is None or known[0] != rules:
             known = self._renderings[job] = rules, Rendering(rules)
-        if not _is_page(task, answer):
-            return
-        url = task.row.url
-        why: str = known[1].verdict(url)
-        if why == "auto":
-            why = emptiness(answer.body, answer.content_type)
-        if why:
-            answer.held.give()  # what the page loads may need room, and nobody who holds some waits for more
-            await self._browser().render(url, answer, job, why)
+        return known[1]
 
     def _browser(self) -> Renderer:
         if self._renderer is None:
@@ -580,7 +589,7 @@ class Fetcher:
         held.give()  # until now the producer had a copy of the body
         if known is not None:
             if known.offset == validators.UNWRITTEN:
-                known = Validators(known.etag, known.modified, offset, task.epoch)
+                known = msgspec.structs.replace(known, offset=offset, epoch=task.epoch)
             task.partition.remember(validators.key(task.job.name, task.row.url), validators.pack(known))
         self._pages.pressure.wrote(partition, offset, size_bytes)
         self.dones.add(task, msgspec.structs.replace(result, page=(partition, offset)))
@@ -616,7 +625,10 @@ class Fetcher:
     # ------------------------------------------------------------------ robots.txt
 
     async def _host_rules(self, host: Host) -> None:
-        """Give a host its rules: from the cache beside the state, else by asking."""
+        """Give a host its rules: from the cache beside the state, else by asking.
+
+        Raises: LeaseLost: this worker may not ask for them.
+        """
         cached = self._cached(host)
         if cached is not None:
             self._use(host, cached, cached.fetched_at + self._rules_ttl_s - time.time())
@@ -630,10 +642,8 @@ class Fetcher:
             return
         try:
             answer = await self._noted(url, partial(self._robots_answer, url))
-        except BaseException as error:
+        except BaseException:
             self.frontier.finished(host)
-            if isinstance(error, LeaseLost):
-                return
             raise
         self._robots_answered(host, answer)
 

@@ -23,7 +23,7 @@ from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, fingerprint
 from .domain import Place, Places
 from .errors import Misconfigured
-from .scope import Scope, scope_name
+from .scope import Scope, any_of, scope_name
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
 
@@ -716,5 +716,7 @@ def _check_job(record: u.UrlsRecord, spec: u.JobSpec) -> None:
     r.pack(spec)
     try:
         Scope(spec)
+        any_of("render.include", spec.render.include)
+        any_of("render.exclude", spec.render.exclude)
     except re2.error as error:
-        raise ValueError(f"scope: the expressions together are too large: {error}") from None
+        raise ValueError(f"scope or render: the expressions together are too large: {error}") from None

@@ -6,7 +6,7 @@ new page has no body of its own but points to the old one, which parse reads. An
 row then bears its number, so that a URL whose old page turns out to be gone is fetched whole.
 
     key:   b"v" + <xxh3_64 of the job's name> + <fingerprint of the URL>, 8 bytes each, big endian
-    value: MessagePack [ETag, Last-Modified, offset in crawl.pages, epoch]; the partition is the state's own
+    value: MessagePack [ETag, Last-Modified, offset in crawl.pages, epoch, is_whole]; the partition is the state's own
 """
 
 import re
@@ -27,12 +27,17 @@ _sendable = re.compile(r"[\x21-\x7e]+(?: [\x21-\x7e]+)*")
 
 
 class Validators(msgspec.Struct, frozen=True, array_like=True):
-    """What a page can be asked for by, as sent: weak tags and dates of any shape are the server's to judge."""
+    """What a page can be asked for by, as sent: weak tags and dates of any shape are the server's to judge.
+
+    Attributes:
+        is_whole: Its HTML was looked at, and shows what it has without a browser.
+    """
 
     etag: str
     modified: str
     offset: int
     epoch: int
+    is_whole: bool = False
 
     @property
     def headers(self) -> dict[str, str]:

@@ -53,7 +53,7 @@ def test_validators_are_kept_as_they_came_if_they_can_be_sent_again(
 
 def test_the_largest_row_has_two_hundred_bytes() -> None:
     """Key and value; a usual one has half as many."""
-    longest = Validators("x" * validators.MAX_ETAG, "y" * validators.MAX_DATE, 1 << 40, u.MAX_EPOCH)
+    longest = Validators("x" * validators.MAX_ETAG, "y" * validators.MAX_DATE, 1 << 40, u.MAX_EPOCH, is_whole=True)
     assert len(validators.pack(longest)) + len(validators.key("job", URL)) <= 200
     assert validators.read(validators.pack(longest)) == longest
 
@@ -112,10 +112,28 @@ async def test_a_later_epoch_asks_by_the_validators_and_its_page_points_to_the_o
     assert ("http://a.com/y", '"2"') in web.conditions
 
 
-def begin(world: World, epoch: int) -> None:
+async def test_a_page_that_may_need_a_browser_now_is_fetched_whole_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its body was kept without a look at it; once it has been found to need none, a 304 is enough."""
+    web = Web(etags={URL: '"1"'})
+    async with running(tmp_path, monkeypatch, web) as world:
+        for epoch, mode in enumerate(("off", "auto", "auto", "off")):
+            begin(world, epoch, render=u.RenderRules(mode))  # type: ignore[arg-type]  # one of its words
+            world.find(URL, epoch=epoch)
+            await world.until(partial(has_pages, world, epoch + 1))
+    assert [meta.http for meta, _ in world.log.pages] == [200, 200, 304, 304]
+
+
+def test_a_row_of_before_says_that_nobody_looked() -> None:
+    """Written by a worker that did not know of rendering."""
+    assert validators.read(validators.pack(['"1"', "", 7, 0])) == Validators('"1"', "", 7, 0, is_whole=False)
+
+
+def begin(world: World, epoch: int, **changes: Any) -> None:
     """What `run --fresh` writes for each epoch but the first."""
     if epoch:
-        spec = u.JobSpec(rev=epoch + 1, scope=u.ScopeSpec(kind="any"))
+        spec = u.JobSpec(rev=epoch + 1, scope=u.ScopeSpec(kind="any"), **changes)
         for record in (
             u.UrlsRecord(job="j", epoch=epoch, rewind=u.Rewind()),
             u.UrlsRecord(job="j", epoch=epoch, spec=spec),

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from fetching import Web, running
 
+from crawlog.agents.connections import LeaseLost
 from crawlog.agents.fetch import _whole_lines, again_is_worth
 from crawlog.agents.http import Answer
 from crawlog.agents.room import Room
+from crawlog.schemas.urls import RenderRules
 from crawlog.streams.consumer import within
+from crawlog.streams.domain import Places
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.suspects import Deaths, _hash
 
@@ -331,6 +334,42 @@ async def test_robots_txt_that_ends_its_worker_closes_its_host(tmp_path: Path, m
         await world.all_done(*hosts(2))
         assert world.became()[hosts(1)[0]][:2] == ("failed", "robots_unreachable: crash_loop")
         assert rules not in {url for _, url in world.web.asked}
+
+
+async def test_a_page_is_on_record_while_it_is_looked_at_and_kept_if_that_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it needs a browser is asked of a parser in C: what ends the worker there must be known."""
+    held: list[str] = []
+    async with running(tmp_path, monkeypatch) as world:
+
+        def look(*_: object) -> str:
+            held.extend(world.fetcher.suspects._held)
+            raise ValueError("not HTML")
+
+        monkeypatch.setattr("crawlog.agents.fetch.emptiness", look)
+        world.job(rev=2, render=RenderRules("auto"))
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert held == ["http://a.com/x"]
+        assert [body for _, body in world.log.pages] == [b"<title>x</title>"]
+
+
+async def test_who_may_not_ask_for_robots_txt_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page in the browser that wants a script of that host is given back, not shown without the script."""
+
+    def lost(_url: str) -> None:
+        raise LeaseLost
+
+    async with running(tmp_path, monkeypatch, Web(before=lost), robots__obey=True) as world:
+        await world.until(lambda: world.fetcher.client)
+        place = Places(1).of("http://a.com/")
+        host = world.stage.frontier.lend(place)
+        assert host is not None
+        host.in_flight += 1
+        with pytest.raises(LeaseLost):
+            await world.fetcher._host_rules(host)
+        assert (host.in_flight, host.rules) == (0, None)
 
 
 @pytest.mark.parametrize(

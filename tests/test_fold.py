@@ -232,6 +232,7 @@ def test_a_damaged_record_breaks_nothing(data: st.DataObject) -> None:
         (b'{"results": []}', "names its job"),
         (b"[" * 99_999, "neither a JSON object nor"),
         (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(scope=u.ScopeSpec(include=("(",))))), "not an RE2 expression"),
+        (u.encode(u.UrlsRecord(job="k", spec=u.JobSpec(render=u.RenderRules(exclude=("(",))))), "render.exclude"),
         (u.encode(u.UrlsRecord(job="k", epoch=65_536, spec=ANY)), "epoch 65536"),
     ],
 )
