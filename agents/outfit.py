@@ -116,10 +116,13 @@ class Worn:
     def _keep(self, response: aiohttp.ClientResponse) -> None:
         assert self._jar is not None
         host = urlsplit(self._url).hostname or ""
-        if len(self._jar) + len(response.cookies) > MOST_COOKIES:
-            return
+        known = {one.key for one in self._jar}
+        room = MOST_COOKIES - len(self._jar)
         mine = SimpleCookie()
         for name, one in response.cookies.items():
+            if name not in known and room <= 0:
+                continue  # what is there is renewed or deleted all the same: one of them is the session
+            room -= name not in known
             domain = one["domain"].lstrip(".").lower()
             if not domain or domain == host or registrable_domain(domain) == registrable_domain(host):
                 mine[name] = one

@@ -595,8 +595,13 @@ class _Visit:
 
     def _asker(self, request: "Request") -> str:
         """Origin of the document that asks; for a frame's own document it is the one that holds the frame."""
+        from playwright.async_api import Error
+
         assert self._page is not None
-        frame = request.frame
+        try:
+            frame = request.frame
+        except Error:  # what no frame asks for has no origin that is known
+            return ""
         if request.is_navigation_request():
             frame = frame.parent_frame or frame
         return origin_of(self._url if frame == self._page.main_frame else frame.url)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sites import Site, sites
 
+from crawlog.agents.outfit import MOST_COOKIES
 from crawlog.streams.outbound import (
     FAILURES,
     REST_S,
@@ -108,6 +109,23 @@ async def test_a_cookie_goes_back_to_its_domain_within_its_job_only() -> None:
         await client.get(other.origin + "/", job="a")
     assert site.got("Cookie") == ["id=7"]
     assert (len(other.requests), other.got("Cookie")) == (1, [])
+
+
+async def test_a_host_that_sets_cookies_without_end_keeps_its_session() -> None:
+    """The first hundred are kept, and what they become; aiohttp takes 50 of one response."""
+    site = Site()
+
+    def sets(*cookies: str) -> bytes:
+        return Site("".join(f"Set-Cookie: {cookie}; Path=/\r\n" for cookie in cookies)).answer
+
+    first = [f"c{n}={n}" for n in range(MOST_COOKIES)]
+    more = [f"d{n}={n}" for n in range(40)]
+    async with sites(site, cookies=True) as client:
+        for cookies in (first[:40], first[40:80], first[80:] + more[:20], [*more[20:], "c7=new"], []):
+            site.answer = sets(*cookies)
+            await client.get(site.origin + "/", job="a")
+    assert [len(sent.split("; ")) for sent in site.got("Cookie")] == [40, 80, MOST_COOKIES, MOST_COOKIES]
+    assert set(site.got("Cookie")[-1].split("; ")) == {"c7=new", *first} - {"c7=7"}
 
 
 async def test_an_anonymous_request_has_neither_login_nor_cookies() -> None:
