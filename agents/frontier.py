@@ -316,6 +316,7 @@ class Stage:
             rounds += 1
             if rounds % SIZE_WINDOWS_EVERY == 0:
                 self.frontier.size_windows()
+                self.wake()  # there may be room for hosts that sleep
 
     async def acknowledgements(self) -> None:
         """Serve the producer, until stopped."""

@@ -211,7 +211,7 @@ class Owned:
 
     def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - kept by key
         """A URL may be fetched."""
-        entry = self._awake(host, domain)
+        entry = self._awake(host, domain, job)
         if entry is None:
             return
         queue = self.queue(entry, job)
@@ -284,29 +284,35 @@ class Owned:
             entry = self.hosts[key] = Host(key, domain, self, self.frontier.rests.delay_s)
             self.frontier.awake += 1
             stored = self.fold.rows.get(r.host_key(entry.hash))
+            asked_at = -inf
             if stored is not None:
-                row = r.read_host(stored)
+                row, now = r.read_host(stored), self.frontier.now()
+                asked_at = now - max(self.frontier.wall() - row.last_at, 0.0)
                 entry.failures = row.failures
                 rest = max(entry.delay_s, row.wait_s)
-                entry.rest(self.frontier.now() + min(max(row.last_at + rest - self.frontier.wall(), 0.0), rest))
+                entry.rest(min(max(asked_at + rest, now), now + rest))
             until = self.asleep.pop(entry.hash, None)
             if until is not None:
                 entry.rest(0.0 if until == _KEPT else (until >> 64) / 1000)
                 for number in self._queues(entry.hash):
                     self.queue(entry, number).more = True
             self.frontier.order(entry)
+            if until is not None:  # else a command that makes it rest for long would begin anew each time it wakes
+                entry.slowed_until = min(entry.slowed_until, asked_at + entry.orders.slow_s)
         return entry
 
     # ------------------------------------------------------------------ sleep
 
-    def _awake(self, key: str, domain: str) -> Host | None:
-        """The host's entry, unless it sleeps, or must for want of room."""
+    def _awake(self, key: str, domain: str, job: int) -> Host | None:
+        """The host's entry, unless it sleeps, or must for want of room; a job finds something on it."""
         entry = self.hosts.get(key)
         if entry is None and (self.asleep or not self.frontier.has_room):
             hashed = r.hashed(key)
-            if hashed in self.asleep:
+            until = self.asleep.get(hashed)
+            is_free = until == _KEPT and self.frontier.may_go_on(key, self.fold.numbers[job])
+            if until is not None and not is_free:
                 return None
-            if not self.frontier.has_room:
+            if is_free or not self.frontier.has_room:
                 self._sleep(hashed, self.frontier.now())
                 return None
         return entry or self.host(key, domain)
@@ -320,6 +326,9 @@ class Owned:
         """Let a host go that has no request in flight and nothing overdue; it sleeps, if a time is given."""
         del self.hosts[host.key]
         self.frontier.awake -= 1
+        for queue in host.queues.values():
+            for key in queue.window:
+                self.fold.rows.let_go(key)
         host.queues.clear()
         host.where = _IDLE
         host.turn += 1
@@ -571,14 +580,19 @@ class Frontier:
         """Whether one more host may be in memory."""
         return self.awake < HOSTS_AWAKE
 
+    def _is_crowded(self, now: float) -> bool:
+        """Whether there is no room, or a host that sleeps is due and takes what there is."""
+        return not self.has_room or any(owned.rouses_at() <= now for owned in self.owned.values())
+
     def size_windows(self) -> None:
         """Forget hosts that have nothing to fetch and need no rest, and share the window budget among the others."""
         now = self.now()
+        is_crowded = self._is_crowded(now)
         for owned in self.owned.values():
             for host in [host for host in owned.hosts.values() if host.where == _IDLE and not host.in_flight]:
                 if not any(host.queues.values()) and host.next_at <= now:
                     owned.forget(host)
-                elif not self.has_room:
+                elif is_crowded:
                     self._gives_place(host, now)
         self.window = min(max(WINDOW_BUDGET // max(self.awake, 1), WINDOW_LEAST), WINDOW)
 
@@ -733,27 +747,41 @@ class Frontier:
 
     def arrange(self, host: Host) -> None:
         """Put a host where it belongs: nowhere, among the later ones, or among those that may be asked now."""
-        if host.where == _READY:
-            self._join(host)  # 1 ready for one job, which may not go on → 2 another job finds something on it
-        if host.where in (_LATER, _READY):
+        if host.where == _LATER:
             return
+        is_wanted = self._is_wanted(host)
+        if host.where == _READY:
+            if is_wanted:
+                self._join(host)  # 1 ready for one job, which may not go on → 2 another job finds something on it
+                return
+            host.where = _IDLE
+            host.turn += 1
         if host.in_flight >= self.rests.per_host:
             return
         next_at, now = host.next_at, self.now()
-        runs = any(queue and self._runs(queue.job) for queue in host.queues.values())
-        if not runs or (host.orders.paused and not host.orders.blocked):
-            if not self.has_room:
+        if not is_wanted:
+            if self._is_crowded(now):
                 self._gives_place(host, now)
             return
         is_dear = next_at > now + LONG_REST_S or all(queue.is_spent for queue in host.queues.values())
         if is_dear and not self.has_room and self._gives_place(host, now):
             return
+        self._line_up(host, next_at, now)
+
+    def _line_up(self, host: Host, next_at: float, now: float) -> None:
         if next_at > now:
             host.where = _LATER
             self._count += 1
             heappush(self._later, (next_at, self._count, host))
         else:
-            self._ready(host)
+            host.where = _READY
+            host.turn += 1
+            self._join(host)
+
+    def _is_wanted(self, host: Host) -> bool:
+        """Whether a job has something on it and may go on, so far as commands have a say."""
+        runs = any(queue and self._runs(queue.job) for queue in host.queues.values())
+        return runs and (host.orders.blocked or not host.orders.paused)
 
     @staticmethod
     def _gives_place(host: Host, now: float) -> bool:
@@ -766,11 +794,6 @@ class Frontier:
         must_sleep = host.next_at > now or any(host.queues.values())
         owned.forget(host, max(host.next_at, now) if must_sleep else None)
         return True
-
-    def _ready(self, host: Host) -> None:
-        host.where = _READY
-        host.turn += 1
-        self._join(host)
 
     def _join(self, host: Host) -> None:
         """Have a ready host in the ring of every job that has something for it."""

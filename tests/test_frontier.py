@@ -862,6 +862,72 @@ def test_hosts_that_may_not_go_on_keep_no_place(held: str) -> None:
     assert len(world.drain()) == 10
 
 
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("held", ["limit", "command"])
+def test_hosts_that_were_ready_for_a_job_keep_no_place(held: str) -> None:
+    """Nobody looks for one in that job any more, at its limit or paused; the other job has all places at once."""
+    world = World()
+    limit = 0 if held == "limit" else None
+    world.job("held", max_pages=limit)
+    for n in range(5):
+        world.find(*pages(f"h{n}.held.com", 2), job="held")
+    if held == "limit":
+        world.job("held", rev=2, state="stopped", max_pages=limit)
+    else:
+        world.frontier.obey(Commands([Command(action="pause", job="held")]))
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 2))
+    assert [task is not None for task in (world.next(), world.next(), world.next())] == [True, True, False]
+    for task in list(world.in_flight):
+        world.fetched(task)
+    assert len(world.drain()) == 8
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_host_asleep_for_one_job_wakes_for_another() -> None:
+    """It may not go on for the first one, and the second finds something there."""
+    world = World()
+    world.job("held")
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 2), job="held")
+    world.job("held", rev=2, state="stopped")
+    assert world.drain() == []
+    for n in range(5):
+        world.find(f"http://h{n}.com/of-the-other")
+    assert len(world.drain()) == 5
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_slowed_host_does_not_sleep_for_ever() -> None:
+    """A rest that it has slept is over, however long the command makes it."""
+    world = World()
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 2))
+    world.frontier.obey(Commands([Command(action="slow", job="j", delay_s=300.0)]))
+    assert len(world.drain()) == 10
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_host_that_sleeps_keeps_no_rows_in_memory() -> None:
+    """Not those of its window either, which it had when it began to rest."""
+    world = World()
+    world.job()
+    for n in range(50):
+        world.find(*pages(f"h{n}.com", 3))
+        task = world.next()
+        assert isinstance(task, Task)
+        world.ended(task, wait_s=500.0)
+        world.write(task, "fetched")
+        world.fold_dones()
+    owned = world.frontier.owned[0]
+    awake = sum(len(queue.window) for host in owned.hosts.values() for queue in host.queues.values())
+    assert len(owned.asleep) >= 48
+    assert len(world.rows._ahead) == awake
+
+
 def steps_of_a_request(hosts: int) -> float:
     """Clock readings and row reads for each request, over a host's first and second page: calls, not time."""
     world = World(Rests(10.0))
