@@ -115,8 +115,13 @@ def _notes(said: Iterable[Control]) -> Iterator[Rewound]:
 
 
 def _is_one_epoch(one: Rewound, other: Rewound) -> bool:
-    """Whether a partition could not tell the two epochs apart: jobs have theirs beside each other, the crawl all."""
-    return one.epoch == other.epoch and (one.job == other.job or not (one.job and other.job))
+    """Whether a partition could not tell the two epochs apart: jobs have theirs beside each other, the crawl all.
+
+    A job that the crawl's rewind does not know began after it, at epoch 0, and may come to the same number.
+    """
+    if one.epoch != other.epoch:
+        return False
+    return one.job == other.job or other.job in one.before or one.job in other.before
 
 
 def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:

@@ -362,7 +362,7 @@ def test_results_that_count(epoch: int, rewound: list[Rewound], since: int, page
 @pytest.mark.parametrize("names", [("", ""), ("", "j"), ("j", ""), ("j", "j")])
 def test_of_two_rewinds_with_one_epoch_the_first_counts(names: tuple[str, str], is_complete: bool) -> None:
     """Also when it is complete, and its note so stands behind the other one's; a later epoch is a matter of its own."""
-    first, second = (Rewound(3, job, start={0: n}, mark=str(n)) for n, job in enumerate(names))
+    first, second = (Rewound(3, job, start={0: n}, before={"j": 2}, mark=str(n)) for n, job in enumerate(names))
     later = Rewound(4, start={0: 9}, mark="9")
     done = msgspec.structs.replace(first, complete=True)
     notes = [second, later, done] if is_complete else [first, second, later]
@@ -372,6 +372,12 @@ def test_of_two_rewinds_with_one_epoch_the_first_counts(names: tuple[str, str], 
 def test_rewinds_of_two_jobs_may_have_one_epoch() -> None:
     """Each job has epochs of its own."""
     notes = [Rewound(3, "j", mark="a"), Rewound(3, "k", mark="b")]
+    assert rewinds.counted(said(*notes)) == notes
+
+
+def test_a_job_begun_after_a_rewind_may_come_to_its_epoch() -> None:
+    """It began at epoch 0, unknown to the rewind of the crawl, and begins again."""
+    notes = [Rewound(1, before={"k": 0}, mark="a", complete=True), Rewound(1, "j", mark="b")]
     assert rewinds.counted(said(*notes)) == notes
 
 
