@@ -1,14 +1,26 @@
 """What tests share: one broker a session, and a prefix of topics to themselves."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from bench.corpora import FOLDER, MISSING
 from crawlog.streams import engine as local
 from crawlog.streams.engine import Engine
 from crawlog.streams.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def own_logs() -> Iterator[None]:
+    """A command's logs, set for a process of its own, end with the test that ran it: they go to its standard error."""
+    handlers, level = list(logging.root.handlers), logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
