@@ -39,7 +39,7 @@ HOSTS_AWAKE = 20_000
 _LAST = (1 << 64) - 1
 
 _KEPT = 1 << 127
-"""Of a host that sleeps until a job or a command changes."""
+"""Of a host that sleeps until a job or a command changes, or a job that may go on has something for it."""
 
 LONG_REST_S = 60.0
 """A host that rests longer gives its place to one that sleeps, with its window."""
@@ -206,6 +206,7 @@ class Owned:
         self.asleep: dict[int, int] = {}  # by hash, the heap's own numbers, (due in ms << 64) + hash: 176 bytes each
         self._sleepers: list[int] = []
         self._kept: list[int] = []
+        self._left = False  # whether waits that are over were left in the rows, since they may not go on
 
     # ------------------------------------------------------------------ the fold's listener
 
@@ -318,17 +319,23 @@ class Owned:
         return entry or self.host(key, domain)
 
     def _sleep(self, host: int, until: float) -> None:
-        """Let a host, by its hash, be out of memory until a time."""
+        """Let a host, by its hash, be out of memory until a time; `inf` is when something of it may go on."""
+        if until == inf:
+            self.asleep[host] = _KEPT
+            self._kept.append(host)
+            return
         self.asleep[host] = due = (ceil(until * 1000) << 64) + host
         heappush(self._sleepers, due)
 
     def forget(self, host: Host, until: float | None = None) -> None:
-        """Let a host go that has no request in flight and nothing overdue; it sleeps, if a time is given."""
+        """Let a host go that has no request in flight; it sleeps, if a time is given."""
         del self.hosts[host.key]
         self.frontier.awake -= 1
         for queue in host.queues.values():
             for key in queue.window:
                 self.fold.rows.let_go(key)
+            self.woken -= len(queue.overdue)
+            self._left = self._left or bool(queue.overdue)
         host.queues.clear()
         host.where = _IDLE
         host.turn += 1
@@ -361,12 +368,22 @@ class Owned:
             row = next(iter(queues.values()))
             self.frontier.arrange(self.host(row.host, row.domain))
         else:
-            self.asleep[hashed] = _KEPT
-            self._kept.append(hashed)
+            self._sleep(hashed, inf)
+
+    def _overdue(self) -> Iterator[tuple[Host, _Queue]]:
+        """The queues that have something overdue."""
+        return ((host, queue) for host in self.hosts.values() for queue in host.queues.values() if queue.overdue)
 
     def stir(self) -> None:
-        """Look at those again that might not go on: a job or a command has changed."""
+        """Look at those again that might not go on, hosts and waits: a job or a command has changed."""
         kept, self._kept = self._kept, []
+        for host, queue in self._overdue():
+            if not self.frontier.may_go_on(host.key, queue.job):  # they count as woken, and may be many
+                left = [entry for entry in queue.overdue if entry[0][:1] == b"q"]
+                self.woken -= len(queue.overdue) - len(left)
+                queue.overdue, self._left = left, True
+        if self._left:
+            self._left, self.waits_from, self.waits_upto = False, b"", 0.0
         now = self.frontier.now()
         for hashed in kept:
             if self.asleep.get(hashed) == _KEPT:
@@ -407,16 +424,17 @@ class Owned:
         self._load_waits()
 
     def _load_waits(self) -> None:
-        """Read the next waiting rows from the due-time index; one that is in memory already is woken twice, in vain."""
+        """Read the next waiting rows from the due-time index, but for those in memory."""
         start, self.waits_from, self.waits_upto = self.waits_from or b"", None, inf
         self.fold.flush()
         rows = self.fold.rows
         now, wall = self.frontier.now(), self.frontier.wall()
+        there = {wait[1] for wait in self.waits}.union(key for _, queue in self._overdue() for key, _ in queue.overdue)
         for count, due_key in enumerate(self._waits_on_disk(start)):
             due_ms, job, host_hash, sequence = r.unpack_due(due_key)
             key = r.wait_key(job, host_hash, sequence)
             stored, queue = rows.get(key), rows.get(r.host_queue_key(job, host_hash))
-            if stored is None or queue is None or key in self.pending:
+            if stored is None or queue is None or key in self.pending or key in there:
                 continue
             due = now + min(max(due_ms / 1000 - wall, 0.0), r.read_queued(stored).wait_s)
             if count >= WAITING_IN_MEMORY:
@@ -426,8 +444,11 @@ class Owned:
             heappush(self.waits, (due, key, due_ms, host.host, host.domain))
 
     def _waits_on_disk(self, start: bytes) -> Iterator[bytes]:
-        """Keys of the due-time index from a place on, over all jobs."""
-        prefixes = [r.of_job(b"d", job.number) for job in self.fold.numbers.values() if job.counts.queued]
+        """Keys of the due-time index from a place on, over all jobs that may go on."""
+        jobs = [job for job in self.fold.numbers.values() if job.counts.queued]
+        running = [job for job in jobs if self.frontier.runs(job)]
+        self._left = self._left or len(running) < len(jobs)
+        prefixes = [r.of_job(b"d", job.number) for job in running]
         scans = [self.fold.rows.scan(prefix, prefix + start[:8]) for prefix in prefixes]
         for due_key, _ in merge(*scans, key=lambda entry: _place(entry[0])):
             if _place(due_key) >= start:
@@ -452,9 +473,13 @@ class Owned:
             row = r.read_queued(stored) if stored is not None else None
             if row is None or row.due_ms != due_ms or key in self.pending:
                 continue
-            host = self.host(host_key, domain)
+            job = r.job_of(key)
+            if not self.frontier.may_go_on(host_key, self.fold.numbers[job]):
+                self._left = True
+                continue
             self.woken += 1
-            self.queue(host, int.from_bytes(key[1:3], "big")).overdue.append((key, row))
+            host = self.host(host_key, domain)
+            self.queue(host, job).overdue.append((key, row))
             self.frontier.arrange(host)
         if self.wakes_at() <= now:
             self._load_waits()
@@ -649,9 +674,10 @@ class Frontier:
     def may_go_on(self, host: str, job: Job) -> bool:
         """Whether a job's URLs of a host, by its key, are fetched or refused now, so far as commands have a say."""
         orders = self._commands.of_host(host)
-        return self._runs(job) and (orders.blocked or not orders.paused)
+        return self.runs(job) and (orders.blocked or not orders.paused)
 
-    def _runs(self, job: Job) -> bool:
+    def runs(self, job: Job) -> bool:
+        """Whether a job may go on, so far as its record and commands for it have a say."""
         return job.running and self.only in ("", job.name) and not self.of_job(job.name).paused
 
     # ------------------------------------------------------------------ dispatch
@@ -699,7 +725,7 @@ class Frontier:
                 host.in_flight += 1
                 return RobotsTask(host)
             queue = next((q for q in host.queues.values() if q.job.name == name and q), None)
-            task = host.partition.pop(host, queue) if queue is not None and self._runs(queue.job) else None
+            task = host.partition.pop(host, queue) if queue is not None and self.runs(queue.job) else None
             if task is None:
                 self.arrange(host)
                 continue
@@ -763,7 +789,8 @@ class Frontier:
             if self._is_crowded(now):
                 self._gives_place(host, now)
             return
-        is_dear = next_at > now + LONG_REST_S or all(queue.is_spent for queue in host.queues.values())
+        is_spent = all(queue.is_spent for queue in host.queues.values() if self.runs(queue.job))
+        is_dear = is_spent or next_at > now + LONG_REST_S
         if is_dear and not self.has_room and self._gives_place(host, now):
             return
         self._line_up(host, next_at, now)
@@ -780,25 +807,27 @@ class Frontier:
 
     def _is_wanted(self, host: Host) -> bool:
         """Whether a job has something on it and may go on, so far as commands have a say."""
-        runs = any(queue and self._runs(queue.job) for queue in host.queues.values())
+        runs = any(queue and self.runs(queue.job) for queue in host.queues.values())
         return runs and (host.orders.blocked or not host.orders.paused)
 
-    @staticmethod
-    def _gives_place(host: Host, now: float) -> bool:
+    def _gives_place(self, host: Host, now: float) -> bool:
         """Put a host to sleep until it has rested, unless memory alone knows something of it; whether it is gone."""
         owned = host.partition
         if host.in_flight or host.robots_attempts or host.unreachable or owned.hosts.get(host.key) is not host:
             return False
-        if any(queue.overdue for queue in host.queues.values()):
+        is_wanted = self._is_wanted(host)
+        if is_wanted and any(queue.overdue and self.runs(queue.job) for queue in host.queues.values()):
             return False
-        must_sleep = host.next_at > now or any(host.queues.values())
-        owned.forget(host, max(host.next_at, now) if must_sleep else None)
+        if host.next_at <= now and not any(host.queues.values()):
+            owned.forget(host)
+        else:
+            owned.forget(host, max(host.next_at, now) if is_wanted or host.next_at > now else inf)
         return True
 
     def _join(self, host: Host) -> None:
         """Have a ready host in the ring of every job that has something for it."""
         for queue in host.queues.values():
-            if queue.turn != host.turn and queue and self._runs(queue.job):
+            if queue.turn != host.turn and queue and self.runs(queue.job):
                 queue.turn = host.turn
                 name = queue.job.name
                 ring = self._rings.get(name)

@@ -60,6 +60,7 @@ class World:
     robots: bool = False
     clock: float = 1000.0
     wall: float = WALL
+    order: str = "fifo"
 
     def __post_init__(self) -> None:
         self.base = r.Memory()
@@ -255,13 +256,28 @@ def keep(world: World, draw: random.Random) -> None:
         world.crash()
 
 
-def live(world: World, draw: random.Random, urls: set[str]) -> None:
-    """One step of a life: links are found, requests start and end, time passes, the worker restarts."""
+def interfere(world: World, draw: random.Random, revs: Counter[str]) -> None:
+    """Commands and job records: what may go on changes."""
+    job = draw.choice("jk")
+    if draw.random() < 0.5:
+        revs[job] += 1
+        world.job(job, revs[job], order=world.order, state=draw.choice(["running", "stopped"]))
+    else:
+        pause = Command(action="pause", job=job)
+        slow = Command(action="slow", job=job, delay_s=draw.choice([5.0, 100.0]))
+        world.frontier.obey(Commands(draw.choice([[], [pause], [slow], [Command(action="pause", host="a.com")]])))
+
+
+def live(world: World, draw: random.Random, urls: set[str], revs: Counter[str]) -> None:
+    """One step of a life: links are found, requests end, time passes, somebody meddles, the worker restarts."""
     pick = draw.random()
     if pick < 0.15:
-        found = pages(f"{draw.choice('abc')}.com", draw.choice([1, 5, 40]), draw.randrange(60))
+        job = draw.choice("jk")
+        found = pages(f"{draw.choice('abc')}.com/{job}", draw.choice([1, 5, 40]), draw.randrange(60))
         urls.update(found)
-        world.find(*found, priority=draw.choice([0, 0, 0, 3]), depth=draw.randrange(3))
+        world.find(*found, job=job, priority=draw.choice([0, 0, 0, 3]), depth=draw.randrange(3))
+    elif pick < 0.18:
+        interfere(world, draw, revs)
     elif pick < 0.55:
         world.next()
     elif pick < 0.8 and world.in_flight:
@@ -282,7 +298,10 @@ def live(world: World, draw: random.Random, urls: set[str]) -> None:
 def test_nothing_is_forgotten_nothing_is_done_twice(
     seed: int, rests: Rests, robots: bool, order: str, small: bool, awake: int
 ) -> None:
-    """Whatever a worker lives through, each URL found is done once, and no host is asked too early or too much."""
+    """Whatever a worker lives through, each URL found is done once, and no host is asked too early or too much.
+
+    Two jobs have their hosts in common. In the end first one may go on, then both.
+    """
     draw = random.Random(seed)
     with pytest.MonkeyPatch.context() as patched:
         if small:
@@ -290,17 +309,28 @@ def test_nothing_is_forgotten_nothing_is_done_twice(
             patched.setattr(front, "WAITING_IN_MEMORY", 3)
         patched.setattr(front, "HOSTS_AWAKE", awake)
         world = World(rests, robots)
+        world.order = order
         world.frontier.size_windows()
-        world.job(order=order)
-        urls: set[str] = set()
+        urls, revs = set[str](), Counter("jk")
+        for job in revs:
+            world.job(job, order=order)
         for _ in range(400):
-            live(world, draw, urls)
+            live(world, draw, urls, revs)
         for task in list(world.in_flight):
             world.fetched(task)
         world.fold_dones()
+        world.frontier.obey(Commands([]))
+        world.job("j", rev=99, order=order)
+        world.job("k", rev=99, order=order, state="stopped")
         world.drain()
-        assert world.done == Counter(dict.fromkeys(urls, 1))
-        assert world.fold.jobs["j"].counts.queued == 0
+        more = [f"http://{name}.com/j-more" for name in "abc"]
+        world.find(*more)
+        world.drain()
+        assert not {url for url in urls.union(more) if "/j" in url} - world.done.keys()
+        world.job("k", rev=100, order=order)
+        world.drain()
+        assert world.done == Counter(dict.fromkeys(urls.union(more), 1))
+        assert [world.fold.jobs[job].counts.queued for job in revs] == [0, 0]
         assert world.frontier.owned[0].pending == {}
 
 
@@ -896,6 +926,38 @@ def test_a_host_asleep_for_one_job_wakes_for_another() -> None:
     assert world.drain() == []
     for n in range(5):
         world.find(f"http://h{n}.com/of-the-other")
+    assert len(world.drain()) == 5
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("paused", ["before", "after"])
+def test_waits_of_a_job_that_may_not_go_on_keep_no_place(paused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over before it was paused or after that: they are left in their rows, and come in time when it may go on."""
+    monkeypatch.setattr(front, "WAITING_IN_MEMORY", 3)
+    world = World()
+    world.job("held")
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.held.com", 1), job="held")
+    for _ in range(5):
+        world.pass_time(1)
+        task = world.next()
+        assert isinstance(task, Task)
+        world.retry(task, 20.0)
+        world.fold_dones()
+    world.pass_time(30 if paused == "after" else 0)
+    if paused == "after":
+        world.frontier._wake(world.clock)
+    world.frontier.obey(Commands([Command(action="pause", job="held")]))
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 1))
+        task = world.next()
+        assert isinstance(task, Task)
+        world.retry(task, 30.0)
+        world.fold_dones()
+        world.pass_time(1)
+    assert len(world.drain()) == 5
+    world.frontier.obey(Commands([]))
     assert len(world.drain()) == 5
 
 
