@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -456,7 +457,8 @@ from test_render import stage
 async def main():
     async with stage(None) as one:
         await one.show("<p>x", "http://example.com/")
-        print(*(p.pid for p in one.renderer.browser.processes()), flush=True)
+        with open(sys.argv[2], "w") as pids:
+            print(*(p.pid for p in one.renderer.browser.processes()), file=pids)
         os.kill(os.getpid(), 9)
 asyncio.run(main())
 """
@@ -464,12 +466,13 @@ asyncio.run(main())
 
 async def test_the_browser_dies_with_its_worker(tmp_path: Path, site: Site) -> None:
     """Even if that is killed: no process is left, and no profile."""
-    script = [sys.executable, "-c", ORPHAN, str(Path(__file__).parent)]
+    script = [sys.executable, "-c", ORPHAN, str(Path(__file__).parent), str(tmp_path / "pids")]
     done = await asyncio.to_thread(
         subprocess.run, script, capture_output=True, text=True, env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     )
-    pids = [int(pid) for pid in done.stdout.splitlines()[-1].split()]
-    assert len(pids) > 2, done.stderr
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) > 2
     await until(lambda: not any(map(psutil.pid_exists, pids)))
     await until(lambda: not list(tmp_path.glob("playwright*profile*")))
 

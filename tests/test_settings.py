@@ -254,6 +254,7 @@ PLAIN = {
 
 
 FORMS = {
+    "fetch.forms": r"https://[a-z]{1,9}(:[1-9]{4})?/[a-z]{1,9}#[a-z]{1,9}=[a-z]{0,9}",
     "fetch.headers": r"X-[a-z]{1,9}: [!-~]([ -~]{0,9}[!-~])?",
     "fetch.logins": r"https://[a-z]{1,9}:[a-z]{0,9}@[a-z]{1,9}(:[1-9]{4})?",
     "fetch.proxies": r"https?://([a-z]{1,9}:[a-z]{0,9}@)?[a-z]{1,9}(:[1-9]{4})?",
