@@ -227,17 +227,6 @@ class Bodiless(NamedTuple):
     page: Page
 
 
-class Filled:
-    """A record with the body of another one."""
-
-    def __init__(self, message: Message, body: bytes) -> None:
-        self.partition = message.partition
-        self.offset = message.offset
-        self.key = message.key
-        self.headers = message.headers
-        self.value = body
-
-
 class ParseStage:
     """Everything about parse but the event stream and the clockwork.
 
@@ -374,19 +363,21 @@ class ParseStage:
         else:
             self._handle(job, message, meta, page)
 
-    def _handle(self, job: Job, message: Message, meta: PageMeta, page: Page) -> None:
+    def _handle(self, job: Job, message: Message, meta: PageMeta, page: Page, body: bytes = b"") -> None:
+        """Parse a page, with the body of another record where one is given."""
         notes, key = self.guard.notes, _key(message)
+        body = body or message.value or b""
         if notes.verdict(key) == "give_up":
             self._bury(message, meta.job, CRASH_LOOP, page)
             return
-        if meta.same_as is not None and not message.value:
+        if meta.same_as is not None and not body:
             self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
             self.lacks_bodies()
             return
         notes.touch(key)
         try:
-            parsed = self.guard.clock.call(job.parsed, meta, message.value or b"")
-            self._give(job, message, meta, parsed, page)
+            parsed = self.guard.clock.call(job.parsed, meta, body)
+            self._give(job, message, meta, body, parsed, page)
         except BaseException as error:  # noqa: BLE001  # whatever a spider may raise must not end the worker
             log.error("page_failed", url=meta.url, at=key, error=_said(error))  # noqa: TRY400  # its traceback is buried with it
             self._bury(message, meta.job, _said(error), page, _trace(error))
@@ -406,7 +397,7 @@ class ParseStage:
         message, meta, page = held
         job = self._jobs[meta.job]
         if old is not None:
-            self._handle(job, Filled(message, body), pages.with_body(meta, old), page)
+            self._handle(job, message, pages.with_body(meta, old), page, body)
             return
         log.info("body_gone", url=meta.url, was=meta.same_as, then="fetched once more")
         link = Outlink(meta.url, fingerprint(meta.url), self._places.of(meta.url))
@@ -424,7 +415,9 @@ class ParseStage:
         self._held_count += 1
         self._held_bytes += len(message.value or b"")
 
-    def _give(self, job: Job, message: Message, meta: PageMeta, parsed: Parsed, page: Page) -> None:
+    def _give(  # a page, and what came of it
+        self, job: Job, message: Message, meta: PageMeta, body: bytes, parsed: Parsed, page: Page
+    ) -> None:
         """Put on their way all that a page gave."""
         record = items.ItemsRecord(
             job=meta.job,
@@ -447,7 +440,7 @@ class ParseStage:
         depth, priorities = meta.depth + 1, parsed.priorities
         if parsed.reached:
             log.warning("limit_reached", url=meta.url, limit=parsed.reached, links=len(parsed.outlinks))
-        outlinks = job.followed(meta, message.value or b"", parsed.outlinks)
+        outlinks = job.followed(meta, body, parsed.outlinks)
         batches = self._founds.offer(meta.job, meta.epoch, sent, meta.url, depth, outlinks, job.refusal, priorities)
         self._await_founds(batches, page)
         self._list_sitemaps(job, meta, parsed.sitemaps, page)

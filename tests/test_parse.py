@@ -629,6 +629,23 @@ def test_a_page_that_was_not_modified_is_parsed_with_the_old_ones_body() -> None
     assert stage.done[-1] == (3, 2)
 
 
+def test_a_page_that_was_not_modified_is_buried_without_the_old_body() -> None:
+    """As it was: sent back to its place it asks for the old body again, and for all that was said of it."""
+    stage = Stage()
+
+    def failing(*_: Any) -> Parsed:
+        raise ValueError("never")
+
+    stage.stage._jobs["j"]._parse = failing
+    at = stage.take(http=304, same_as=(3, 7), content_type="")
+    stage.stage.body_came((3, at), PageMeta(PAGE, "j", http=200, content_type=HTML), links("x"))
+    [letter] = [record for record in stage.log.records if record.topic == NAMES.dead]
+    assert not letter.value
+    assert pages.decode(dict(letter.headers)[pages.HEADER]).same_as == (3, 7)
+    stage.log.acknowledge()
+    assert stage.done == [(3, at + 1)]
+
+
 def test_a_page_whose_old_body_is_gone_is_fetched_once_more() -> None:
     """It gives no row; it is done when the log has the URL again."""
     stage = Stage()
