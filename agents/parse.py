@@ -629,6 +629,7 @@ class Worker:
                     found = await asyncio.to_thread(bodies.read, wanted)
                 except (EngineError, KafkaException) as error:
                     log.warning("bodies_unread", error=str(error), again_in_s=LOOK_AFTER_S)
+                    self._app.watchdog.beat()
                     await asyncio.sleep(LOOK_AFTER_S)
                     continue
                 for at, (old, body) in found.items():

@@ -206,7 +206,7 @@ class Owned:
         self.asleep: dict[int, int] = {}  # by hash, the heap's own numbers, (due in ms << 64) + hash: 176 bytes each
         self._sleepers: list[int] = []
         self._kept: list[int] = []
-        self._left = False  # whether waits that are over were left in the rows, since they may not go on
+        self._left: set[int] = set()  # jobs whose waits were left in the rows, since they may not go on
 
     # ------------------------------------------------------------------ the fold's listener
 
@@ -335,7 +335,8 @@ class Owned:
             for key in queue.window:
                 self.fold.rows.let_go(key)
             self.woken -= len(queue.overdue)
-            self._left = self._left or bool(queue.overdue)
+            if queue.overdue:
+                self._left.add(queue.job.number)
         host.queues.clear()
         host.where = _IDLE
         host.turn += 1
@@ -381,9 +382,10 @@ class Owned:
             if not self.frontier.may_go_on(host.key, queue.job):  # they count as woken, and may be many
                 left = [entry for entry in queue.overdue if entry[0][:1] == b"q"]
                 self.woken -= len(queue.overdue) - len(left)
-                queue.overdue, self._left = left, True
-        if self._left:
-            self._left, self.waits_from, self.waits_upto = False, b"", 0.0
+                queue.overdue = left
+                self._left.add(queue.job.number)
+        if any(self.frontier.runs(self.fold.numbers[job]) for job in self._left):
+            self._left, self.waits_from, self.waits_upto = set(), b"", 0.0
         now = self.frontier.now()
         for hashed in kept:
             if self.asleep.get(hashed) == _KEPT:
@@ -446,9 +448,8 @@ class Owned:
     def _waits_on_disk(self, start: bytes) -> Iterator[bytes]:
         """Keys of the due-time index from a place on, over all jobs that may go on."""
         jobs = [job for job in self.fold.numbers.values() if job.counts.queued]
-        running = [job for job in jobs if self.frontier.runs(job)]
-        self._left = self._left or len(running) < len(jobs)
-        prefixes = [r.of_job(b"d", job.number) for job in running]
+        self._left.update(job.number for job in jobs if not self.frontier.runs(job))
+        prefixes = [r.of_job(b"d", job.number) for job in jobs if self.frontier.runs(job)]
         scans = [self.fold.rows.scan(prefix, prefix + start[:8]) for prefix in prefixes]
         for due_key, _ in merge(*scans, key=lambda entry: _place(entry[0])):
             if _place(due_key) >= start:
@@ -475,7 +476,7 @@ class Owned:
                 continue
             job = r.job_of(key)
             if not self.frontier.may_go_on(host_key, self.fold.numbers[job]):
-                self._left = True
+                self._left.add(job)
                 continue
             self.woken += 1
             host = self.host(host_key, domain)
