@@ -202,15 +202,16 @@ def publish(size: Size, command: str) -> None:
     runs = [(made_by, outcome) for made_by, outcome in kept(size) if outcome.fault in FAULTS]
     newest = {(outcome.fault, outcome.seed): (made_by, outcome) for made_by, outcome in runs}
     outcomes = [newest[at][1] for at in sorted(newest, key=lambda at: (list(FAULTS).index(at[0]), at[1]))]
+    of = f"{size.hosts} hosts x {size.pages} paths"
     facts = {
         "run": f"`{command}`; seeds {min(o.seed for o in outcomes)}–{max(o.seed for o in outcomes)}, worst of them",
         "commits": ", ".join(sorted({made_by for made_by, _ in newest.values()})),
-        "site": f"{size.hosts} hosts x {size.pages} paths, {size.latency_s[0]}–{size.latency_s[1]} s latency, "
+        "site": f"{of}, {size.latency_s[0]}–{size.latency_s[1]} s latency, "
         f"{size.delay_s} s delay, {size.fetch} fetch workers",
         "columns": "requests, results or places that broke a promise; raw: records in crawl.items beyond one a key",
         **versions(("crawlog", "faust-streaming", "aiokafka", "confluent-kafka", "rocksdict")),
     }
-    section("faults", "Faults", report(outcomes), facts)
+    section(f"faults {size.hosts}x{size.pages}", f"Faults, {of}", report(outcomes), facts)
 
 
 def path_of(outcome: Outcome) -> Path:
