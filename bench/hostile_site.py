@@ -125,9 +125,18 @@ def drip(content: bytes) -> Script:
 
 
 def body(build: Callable[[], bytes], headers: bytes = HTML) -> Script:
-    """A body that is built when it is first asked for."""
-    built = lru_cache(1)(build)
+    """A body that takes a while to build: done before anything is served, or all that is asked meanwhile would wait."""
+    built = _once(build)
     return lambda _: (response(built(), headers),)
+
+
+_builds: list[Callable[[], bytes]] = []
+
+
+def _once(build: Callable[[], bytes]) -> Callable[[], bytes]:
+    built = lru_cache(1)(build)
+    _builds.append(built)
+    return built
 
 
 def coded(build: Callable[[], bytes], coding: bytes) -> Script:
@@ -169,6 +178,7 @@ def _zstd_bomb() -> bytes:
     return b"".join(packer.compress(bytes(MB)) for _ in range(BOMB // MB)) + packer.flush()
 
 
+@lru_cache(1)
 def _gzip_bomb() -> bytes:
     packer = zlib.compressobj(9, wbits=31)
     return b"".join(packer.compress(bytes(MB)) for _ in range(BOMB // MB)) + packer.flush()
@@ -180,7 +190,7 @@ def _many(piece: bytes, size: int = LARGE) -> bytes:
 
 def at_pace(build: Callable[[], bytes], bytes_per_s: int) -> Script:
     """A whole page, a piece after the other."""
-    built = lru_cache(1)(lambda: response(build()))
+    built = _once(lambda: response(build()))
     piece = 256 * 1024
 
     def script(_: Asked) -> Iterator[Step]:
@@ -724,6 +734,8 @@ async def _do(deed: Deed, reader: asyncio.StreamReader, writer: asyncio.StreamWr
 
 
 async def _serve_all(port: int, folder: Path) -> None:
+    for build in _builds:
+        build()
     server = Server()
     listen = partial(asyncio.start_server, server.serve, "0.0.0.0", backlog=1000)
     await listen(port)
