@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 VERSION = 1
 """Of the records that are understood here."""
@@ -69,14 +69,20 @@ def read(bootstrap: str, topic: str, *, with_values: bool = True) -> list[Record
     )
     try:
         partitions = consumer.list_topics(topic, timeout=SILENCE_S).topics[topic].partitions
+        ends = {partition: _bounds(consumer, topic, partition) for partition in partitions}
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        return sorted(_records(consumer, len(partitions), with_values=with_values))
+        left = {partition: end for partition, (start, end) in ends.items() if end > start}
+        return sorted(_records(consumer, left, with_values=with_values))
     finally:
         consumer.close()
 
 
-def _records(consumer: Consumer, partitions: int, *, with_values: bool) -> Iterator[Record]:
-    left = partitions
+def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    return consumer.get_watermark_offsets(TopicPartition(topic, partition), SILENCE_S)
+
+
+def _records(consumer: Consumer, left: dict[int, int], *, with_values: bool) -> Iterator[Record]:
+    """Up to the ends that are given, by partition: a log that is written to may have no other."""
     heard = time.monotonic()
     while left:
         messages = consumer.consume(1000, POLL_S)
@@ -85,16 +91,25 @@ def _records(consumer: Consumer, partitions: int, *, with_values: bool) -> Itera
         elif time.monotonic() - heard > SILENCE_S:
             raise RuntimeError(f"nothing came from the log for {SILENCE_S:.0f} s")
         for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.name() != "_PARTITION_EOF":
-                    raise RuntimeError(f"the log cannot be read: {error}")
-                left -= 1
-                continue
-            headers = {name: _text(value) for name, value in cast("Headers", message.headers() or [])}
-            value = message.value() if with_values else None
-            at = message.timestamp()[1] / 1000
-            yield Record(message.partition() or 0, message.offset() or 0, message.key(), value, headers, at)
+            if _is_within(message, left):
+                headers = {name: _text(value) for name, value in cast("Headers", message.headers() or [])}
+                value = message.value() if with_values else None
+                at = message.timestamp()[1] / 1000
+                yield Record(message.partition() or 0, message.offset() or 0, message.key(), value, headers, at)
+
+
+def _is_within(message: Message, left: dict[int, int]) -> bool:
+    """Whether it is a record before its partition's end; a partition that ends is taken out of `left`."""
+    error = message.error()
+    if error is not None and error.name() != "_PARTITION_EOF":
+        raise RuntimeError(f"the log cannot be read: {error}")
+    partition = message.partition() or 0
+    past = left.get(partition)
+    if past is None:
+        return False
+    if error is not None or (message.offset() or 0) + 1 >= past:  # compaction may have taken the last records
+        del left[partition]
+    return error is None
 
 
 def _text(value: bytes | None) -> str:
