@@ -4,14 +4,14 @@ A plain consumer that belongs to no group is placed at what is wanted, batch by 
 longer there, or turns out to be another page, comes back without a body: the URL is then fetched once more.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import EngineError
-from crawlog.streams.kafka import TIMEOUT_S, at_end, consumer_config, passes, take, watermarks
+from crawlog.streams.kafka import TIMEOUT_S, at_end, consumer_config, edges, passes, take
 from crawlog.streams.settings import Settings
 
 BATCH = 256
@@ -69,10 +69,10 @@ class Bodies:
                 break
         return found
 
-    def _there(self, places: Iterable[Place]) -> set[Place]:
+    def _there(self, places: Collection[Place]) -> set[Place]:
         """Those that lie between the ends of their partitions."""
         assert self._consumer is not None
-        ends = {number: watermarks(self._consumer, self._topic, number) for number, _ in places}
+        ends = edges(self._consumer, self._topic, {number for number, _ in places})
         return {(number, offset) for number, offset in places if ends[number][0] <= offset < ends[number][1]}
 
     def _read(self, runs: Mapping[int, list[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:

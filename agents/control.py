@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from ..schemas import control, progress
 from ..streams.commands import Commands
-from ..streams.kafka import consumer_config, watermarks
+from ..streams.kafka import at_end, consumer_config, watermarks
 from ..streams.settings import Settings
 from ..streams.topics import Topics
 
@@ -116,7 +116,7 @@ class ControlTail:
             return
         error = record.error()
         is_control = record.topic() == self._topics.control
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        if error is not None and not at_end(error):
             log.warning("control_unread", error=error.str())
             self._stop.wait(POLL_S)
             return

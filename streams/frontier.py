@@ -12,7 +12,7 @@ A URL's row stands until its done is folded, so a URL handed out is remembered i
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nlargest
 from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
@@ -278,8 +278,12 @@ class Owned:
         self.waits_from = _due(rest[0][1], rest[0][2])
         self.waits_upto = min(self.waits_upto, *(wait[0] for wait in rest))
 
-    def host(self, key: str, domain: str) -> Host:
-        """The host's entry, made when there is none."""
+    def host(self, key: str, domain: str, queues: Iterable[int] | None = None) -> Host:
+        """The host's entry, made when there is none.
+
+        Args:
+            queues: Jobs that have something on it, if it sleeps and they were read already.
+        """
         entry = self.hosts.get(key)
         if entry is None:
             entry = self.hosts[key] = Host(key, domain, self, self.frontier.rests.delay_s)
@@ -295,7 +299,7 @@ class Owned:
             until = self.asleep.pop(entry.hash, None)
             if until is not None:
                 entry.rest(0.0 if until == _KEPT else (until >> 64) / 1000)
-                for number in self._queues(entry.hash):
+                for number in self._queues(entry.hash) if queues is None else queues:
                     self.queue(entry, number).more = True
             self.frontier.order(entry)
             if until is not None:  # else a command that makes it rest for long would begin anew each time it wakes
@@ -367,7 +371,7 @@ class Owned:
             del self.asleep[hashed]
         elif any(self.frontier.may_go_on(row.host, self.fold.numbers[job]) for job, row in queues.items()):
             row = next(iter(queues.values()))
-            self.frontier.arrange(self.host(row.host, row.domain))
+            self.frontier.arrange(self.host(row.host, row.domain, queues))
         else:
             self._sleep(hashed, inf)
 

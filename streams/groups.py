@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 )
 
 from .errors import EngineError, Misconfigured
-from .kafka import TIMEOUT_S, consumer_config, passes, take
+from .kafka import TIMEOUT_S, at_end, consumer_config, passes, take
 from .positions import Range
 from .results import known_sinks
 from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group
@@ -148,7 +148,7 @@ def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[i
         while waiting and time.monotonic() < deadline:
             for record in take(consumer, 1.0):
                 error, number = record.error(), record.partition()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if error is not None and not at_end(error):
                     if not passes(error):
                         raise EngineError(f"{settings.kafka.bootstrap} does not give {topic}-{number}: {error}")
                 elif number is not None and number in waiting:

@@ -2,8 +2,8 @@
 
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -37,6 +37,8 @@ TIMEOUT_S = 30.0
 
 READ_RECORDS = 1_000
 """Records taken from librdkafka at once."""
+
+Answer = TypeVar("Answer")
 
 
 class Record(Protocol):
@@ -128,17 +130,16 @@ def identity(settings: "Settings", topic: str) -> LogIdentity:
     Raises: EngineError: the cluster does not answer, or has no such topic.
     """
     admin = AdminClient(kafka_config(settings))  # type: ignore[arg-type]  # the stubs know fewer kinds of values
-    until = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            cluster = admin.describe_cluster(request_timeout=TIMEOUT_S).result()
-            described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
-        except KafkaException as error:
-            if not passes(error.args[0]) or time.monotonic() > until:
-                raise _unanswered(settings, topic, error) from error
-            time.sleep(AGAIN_S)
-        else:
-            return LogIdentity(str(cluster.cluster_id), str(described.topic_id))
+
+    def ask() -> LogIdentity:
+        cluster = admin.describe_cluster(request_timeout=TIMEOUT_S).result()
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
+        return LogIdentity(str(cluster.cluster_id), str(described.topic_id))
+
+    try:
+        return _patiently(ask)
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error) from error
 
 
 PASSING = frozenset(
@@ -175,16 +176,19 @@ def watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int
 
     Raises: KafkaException: no answer, or one that stays.
     """
+    return _patiently(lambda: consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S))
+
+
+def _patiently(ask: Callable[[], Answer]) -> Answer:
+    """An answer of the cluster, asked for again for a while where it is an error that passes."""
     until = time.monotonic() + TIMEOUT_S
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
+            return ask()
         except KafkaException as error:
             if not passes(error.args[0]) or time.monotonic() > until:
                 raise
             time.sleep(AGAIN_S)
-        else:
-            return low, high
 
 
 def edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
@@ -225,15 +229,11 @@ def commits(settings: "Settings", group: str, topic: str, partitions: Iterable[i
     Raises: EngineError: the cluster does not answer.
     """
     consumer = Consumer(consumer_config(settings, group))
-    until = time.monotonic() + TIMEOUT_S
+    places = [TopicPartition(topic, at) for at in partitions]
     try:
-        while True:
-            try:
-                return _commits(consumer.committed([TopicPartition(topic, at) for at in partitions], TIMEOUT_S))
-            except KafkaException as error:
-                if not passes(error.args[0]) or time.monotonic() > until:
-                    raise _unanswered(settings, topic, error) from error
-                time.sleep(AGAIN_S)
+        return _patiently(lambda: _commits(consumer.committed(places, TIMEOUT_S)))
+    except KafkaException as error:
+        raise _unanswered(settings, topic, error) from error
     finally:
         consumer.close()
 
