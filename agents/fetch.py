@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -366,22 +366,42 @@ class Fetcher:
         if session is None:
             return True
         turn = session.turn(time.monotonic())
+        if turn == "read" and not self._allows(task.host, session.form.url):
+            self._logins.closed(session)
+            turn = session.turn(time.monotonic())
         if turn == "fail":
             self.frontier.unsent(task.host)
             self._failed(task, session.reason)
         elif turn == "wait":
             self._asks_again(task, None)
-        elif turn == "send":
-            assert self.client is not None
-            try:
-                answer = await self._noted(session.form.url, partial(self.client.log_in, session.form, task.job.name))
-            except BaseException:
+        elif turn != "ask":
+            await self._log_in(task, session, turn)
+        return turn == "ask"
+
+    async def _log_in(self, task: Task, session: Session, turn: Literal["read", "send"]) -> None:
+        """Spend the task's turn on reading the form's page, or on posting it."""
+        assert self.client is not None
+        url, job = session.posted.url if turn == "send" else session.form.url, task.job.name
+        read = partial(self._ask, url, task.host, job, any_type=True, headers=None)
+        post = partial(self.client.log_in, session.posted, job)
+        answer: Answer | None = None
+        try:
+            answer = await self._noted(url, post if turn == "send" else read)
+        finally:
+            if answer is None:
                 session.given_back()
                 self._asks_again(task, None)
-                raise
-            self._logins.answered(session, answer, may_pass=again_is_worth(answer))
-            self._asks_again(task, answer, self._rest_of(task.host, answer, time.time()))
-        return turn == "ask"
+        if answer is None:
+            return
+        note = self._logins.answered if turn == "send" else self._logins.shown
+        note(session, answer, may_pass=again_is_worth(answer))
+        self._asks_again(task, answer, self._rest_of(task.host, answer, time.time()))
+
+    def _allows(self, host: Host, url: str) -> bool:
+        """Whether robots.txt, as far as it is known, lets a URL of its host be asked for."""
+        if not self.settings.robots.obey or host.rules is None:
+            return True
+        return host.rules.allowed(url, self.settings.robots.token)[0]
 
     async def _asked(self, task: Task) -> Answer | None:
         """The answer, rendered or pointing to an older page where it is one; None when the address is busy."""

@@ -1,10 +1,11 @@
-"""Form logins: posted in a turn of the host before a job's first page there, and again when a session is over."""
+"""Form logins: in turns of the host before a job's first page there, and again when a session is over."""
 
 import time
 from typing import TYPE_CHECKING
 
 import structlog
 
+from crawlog.streams.formpage import filled_in
 from crawlog.streams.forms import Session, leads_to, read_form
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.sections import Fetch
@@ -39,16 +40,38 @@ class Logins:
             self._sessions[key] = session
         return session
 
+    def closed(self, session: Session) -> None:
+        """The form's page may not be asked for: what is configured is posted as it is."""
+        session.shown(None, "robots")
+
+    def shown(self, session: Session, answer: Answer, *, may_pass: bool) -> None:
+        """Take note of the answer to the form's page; without the form in it, what is configured is posted as it is."""
+        if may_pass or answer.http is None:
+            self._ended(session, answer.error or f"http_{answer.http}", answer, may_pass=may_pass)
+            return
+        found = None
+        try:
+            if 200 <= answer.http < 300:
+                found = filled_in(session.form, answer.body, answer.content_type)
+        except Exception:  # the login would be tried for ever
+            log.exception("look_broken", url=session.form.url, then="posted as configured")
+        missing = "" if found else f"http_{answer.http}" if answer.http >= 300 else "no_form"
+        session.shown(found, missing)
+
     def answered(self, session: Session, answer: Answer, *, may_pass: bool) -> None:
         """Take note of the form's answer."""
         reason = answer.error
         if not reason and answer.http is not None and answer.http >= 400:
             reason = f"http_{answer.http}"
-        if not reason and answer.http in REDIRECTS and leads_to(session.form, session.form.url, answer.location):
+        if not reason and answer.http in REDIRECTS and leads_to(session.form, session.posted.url, answer.location):
             reason = "shown_again"
+        self._ended(session, reason, answer, may_pass=may_pass)
+
+    @staticmethod
+    def _ended(session: Session, reason: str, answer: Answer, *, may_pass: bool) -> None:
         session.answered(reason, time.monotonic(), may_pass=may_pass)
         if reason:
-            log.warning("login_failed", origin=session.form.origin, reason=reason)
+            log.warning("login_failed", origin=session.form.origin, reason=reason, page=session.missing or "found")
         else:
             log.info("logged_in", origin=session.form.origin, http=answer.http)
 

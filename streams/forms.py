@@ -2,6 +2,7 @@
 
 A session belongs to one job and one origin. It is begun before the job's first page there, and again when an answer
 shows that it is over, but no more often than once in `again_s`: an answer that shows so sooner is a result like any.
+It takes two turns of the host: the form's page is read for what it hides in the form, then the form is posted.
 """
 
 from typing import Literal, NamedTuple
@@ -13,20 +14,25 @@ from .outbound import origin_of
 Sign = Literal["redirect", "401", "403"]
 """A redirect to the form's own URL, or a status."""
 
-Turn = Literal["ask", "send", "wait", "fail"]
+Turn = Literal["ask", "read", "send", "wait", "fail"]
 
 
 class Form(NamedTuple):
     """A form of one origin.
 
     Attributes:
-        url: Where it is posted to.
-        body: Its fields (application/x-www-form-urlencoded).
+        url: Where it is posted to; as configured, also where its page is.
+        fields: Names and values.
     """
 
     origin: str
     url: str
-    body: str
+    fields: tuple[tuple[str, str], ...]
+
+    @property
+    def body(self) -> str:
+        """Its fields as they are sent (application/x-www-form-urlencoded)."""
+        return urlencode(self.fields)
 
 
 def read_form(text: str) -> Form:
@@ -45,7 +51,7 @@ def read_form(text: str) -> Form:
         raise ValueError(shape) from None
     if not is_form:
         raise ValueError(shape)
-    return Form(origin, url, urlencode(pairs))
+    return Form(origin, url, tuple(pairs))
 
 
 def leads_to(form: Form, url: str, location: str) -> bool:
@@ -61,38 +67,55 @@ class Session:
     """A job's session at one origin.
 
     Args:
+        form: As configured.
         again_s: Least time between two logins; also how long a failed one stands.
-        attempts: Tries at a form whose server does not answer.
+        attempts: Tries at a server that does not answer.
 
     Attributes:
+        posted: What is posted.
+        missing: Why nothing was found on the form's page, in a word; empty where something was, or nobody looked yet.
         reason: Why the last login failed.
     """
 
     def __init__(self, form: Form, again_s: float, attempts: int) -> None:
-        self.form = form
+        self.form = self.posted = form
         self.reason = ""
         self._again_s = again_s
         self._attempts = attempts
-        self._state: Literal["out", "sending", "in", "failed"] = "out"
+        self._state: Literal["out", "reading", "read", "sending", "in", "failed"] = "out"
         self._at = 0.0
         self._tries = 0
+        self.missing = ""
 
     def turn(self, now: float) -> Turn:
-        """What is to be done before a page is asked for; who is told `send` must say what became of it."""
+        """What is to be done before a page is asked for; who is told `read` or `send` must say what became of it."""
         if self._state == "failed" and now - self._at >= self._again_s:
             self._state, self._tries = "out", 0
         if self._state == "out":
+            self._state = "reading"
+            return "read"
+        if self._state == "read":
             self._state = "sending"
             return "send"
-        turns: dict[str, Turn] = {"in": "ask", "sending": "wait", "failed": "fail"}
+        turns: dict[str, Turn] = {"in": "ask", "reading": "wait", "sending": "wait", "failed": "fail"}
         return turns[self._state]
 
     def given_back(self) -> None:
-        """The form was not sent, or nobody knows what became of it."""
+        """Nothing was sent, or nobody knows what became of it."""
         self._state = "out"
 
+    def shown(self, found: Form | None, missing: str = "") -> None:
+        """The form's page was answered, or may not be asked for.
+
+        Args:
+            found: The form there, filled in; without it what is configured is posted as it is.
+            missing: Why there is none, in a word.
+        """
+        self.posted, self.missing = found or self.form, missing
+        self._state = "read"
+
     def answered(self, reason: str, now: float, *, may_pass: bool) -> None:
-        """The form was answered: `reason` says why that is no login; empty when it is one."""
+        """The form was answered: `reason` says why that is no login; empty when it is one. Also for a page not read."""
         self._tries += 1
         self._at = now
         if not reason:
@@ -100,7 +123,8 @@ class Session:
         elif may_pass and self._tries < self._attempts:
             self._state = "out"
         else:
-            self._state, self.reason = "failed", f"login_failed: {reason}"
+            told = f", its page: {self.missing}" if self.missing else ""
+            self._state, self.reason = "failed", f"login_failed: {reason}{told}"
 
     def is_worth_another(self, asked_at: float, now: float) -> bool:
         """Whether a page whose answer shows no session is asked for once more, logged in anew."""

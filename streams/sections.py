@@ -153,8 +153,9 @@ class Fetch(Section):
     logins: Annotated[tuple[str, ...], Field(repr=False)] = ()
     """Basic logins, `https://USER:PASSWORD@HOST[:PORT]`; each is sent to that scheme, host and port only."""
     forms: Annotated[tuple[str, ...], Field(repr=False)] = ()
-    """Form logins, `https://HOST[:PORT]/PATH#FIELD=VALUE&FIELD=VALUE`, fields percent-encoded: posted to that URL
-    before a job's first page of that scheme, host and port; the cookies are kept. robots.txt is not asked."""
+    """Form logins, `https://HOST[:PORT]/PATH#FIELD=VALUE&FIELD=VALUE`, fields percent-encoded: posted, with the hidden
+    fields of the form on that page, before a job's first page of that scheme, host and port; the cookies are kept.
+    robots.txt is asked about the page, not about the form."""
     logged_out: tuple[Literal["redirect", "401", "403"], ...] = ("redirect", "401", "403")
     """What shows that such a session is over: a redirect to the form's URL, a status."""
     login_again_s: Annotated[float, Field(ge=60)] = 600.0

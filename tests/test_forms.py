@@ -1,9 +1,11 @@
-"""Logins by a form: posted once, in a turn of the host, again when the session is over, and never told."""
+"""Logins by a form: read and posted once, in turns of the host, again when the session is over, and never told."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from fetching import Web, World, running
@@ -11,19 +13,22 @@ from pydantic import ValidationError
 from sites import Site, sites
 
 from crawlog.agents.http import Answer
+from crawlog.streams.formpage import MAX_INPUTS, filled_in
 from crawlog.streams.forms import Form, Session, leads_to, read_form
 from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Sources, origins
 
 TEXT = "http://a.com/login#user=ann&password=p%26ss"
-FORM = Form("http://a.com:80", "http://a.com/login", "user=ann&password=p%26ss")
+FIELDS = (("user", "ann"), ("password", "p&ss"))
+FORM = Form("http://a.com:80", "http://a.com/login", FIELDS)
 
 
 def test_a_form_is_a_url_and_its_fields() -> None:
     """The fragment, which is never sent as one, holds the fields."""
     assert read_form(TEXT) == FORM
+    assert FORM.body == "user=ann&password=p%26ss"
     assert read_form("https://a.com:8443/in?next=%2F#a=") == Form(
-        "https://a.com:8443", "https://a.com:8443/in?next=%2F", "a="
+        "https://a.com:8443", "https://a.com:8443/in?next=%2F", (("a", ""),)
     )
 
 
@@ -57,31 +62,91 @@ def test_a_redirect_to_the_form_is_known_by_origin_and_path(location: str, leads
     assert leads_to(FORM, "http://a.com/x", location) == leads
 
 
+LOGIN = '<form method=post action="{}"><input type=hidden name=csrf value=7><input name=user><input type=password>'
+SEARCH = "<form><input name=q></form><form method=post action=/find><input type=hidden name=s value=1></form>"
+
+
+@pytest.mark.parametrize(
+    ("page", "goes_to", "hidden"),
+    [
+        (LOGIN.format("/login"), "/login", {"csrf": "7"}),
+        (LOGIN.format(""), "/login", {"csrf": "7"}),
+        (SEARCH + LOGIN.format("session#top"), "/session", {"csrf": "7"}),
+        ("<base href=/x/>" + LOGIN.format("session"), "/x/session", {"csrf": "7"}),
+        ("<form method=POST action=login><input TYPE=Hidden name=t value='&amp;ü'>", "/login", {"t": "&ü"}),
+        (LOGIN.format("/login") + "<input type=hidden name=user value=bob>", "/login", {"csrf": "7"}),
+        (LOGIN.format("/login") + "<input type=hidden name=no disabled><input type=hidden>", "/login", {"csrf": "7"}),
+        ("<input type=hidden form=f name=t value=1><form method=post id=f action=/login>", "/login", {"t": "1"}),
+        ("<form method=post action=/new><input type=password></form>" + LOGIN.format("/in"), "/in", {"csrf": "7"}),
+    ],
+)
+def test_hidden_fields_come_from_the_form_that_asks_for_a_password_or_goes_to_the_url(
+    page: str, goes_to: str, hidden: dict[str, str]
+) -> None:
+    """What is configured is stronger, and follows them."""
+    found = filled_in(FORM, page.encode(), "text/html; charset=utf-8")
+    assert found == Form(FORM.origin, "http://a.com" + goes_to, (*hidden.items(), *FIELDS))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "",
+        SEARCH,
+        LOGIN.format("https://a.com/login"),
+        LOGIN.format("//b.com/login"),
+        LOGIN.format("http://a.com:8080/login"),
+        LOGIN.format("javascript:go()"),
+        LOGIN.format("/login").replace("post", "get"),
+        LOGIN.format("/login").replace("method=post", ""),
+    ],
+)
+def test_a_password_goes_to_no_other_origin_and_into_no_url(page: str) -> None:
+    """Such a form is none; other schemes and ports are other origins."""
+    assert filled_in(FORM, page.encode(), "text/html") is None
+
+
+def test_a_page_of_endless_fields_gives_some() -> None:
+    """What is posted is bounded by the fields and by the bytes of the page."""
+    page = LOGIN.format("/login") + "<input type=hidden name=x value=y>" * 30_000 + "<form method=post id=x>" * 10_000
+    found = filled_in(FORM, page.encode(), "text/html")
+    assert found is not None
+    assert len(found.fields) < MAX_INPUTS + len(FIELDS)
+
+
 def test_a_session_is_begun_again_once_in_a_while_only() -> None:
     """Answers to requests from before a login say nothing of it."""
     session = Session(FORM, 600.0, 3)
-    assert [session.turn(0.0), session.turn(0.0)] == ["send", "wait"]
+    assert [session.turn(0.0), session.turn(0.0)] == ["read", "wait"]
+    session.shown(None, "no_form")
+    assert [session.turn(0.5), session.turn(0.5)] == ["send", "wait"]
     session.answered("", 1.0, may_pass=False)
     assert session.turn(2.0) == "ask"
     assert session.is_worth_another(asked_at=0.5, now=2.0)
     assert not session.is_worth_another(asked_at=2.0, now=3.0)
     assert session.turn(3.0) == "ask"
     assert session.is_worth_another(asked_at=700.0, now=701.0)
-    assert session.turn(701.0) == "send"
+    assert session.turn(701.0) == "read"
 
 
 def test_a_login_that_fails_stands_for_a_while() -> None:
-    """What may pass is tried again, so often as a URL."""
+    """What may pass is tried again, so often as a URL, from its page on."""
     session = Session(FORM, 600.0, 2)
-    for expected in ("send", "send", "fail"):
-        assert session.turn(1.0) == expected
-        if expected == "send":
-            session.answered("timeout", 1.0, may_pass=True)
-    assert session.reason == "login_failed: timeout"
+    assert session.turn(1.0) == "read"
+    session.shown(FORM)
+    assert session.turn(1.0) == "send"
+    session.answered("timeout", 1.0, may_pass=True)
+    assert session.turn(1.0) == "read"
+    session.answered("connect", 1.0, may_pass=True)
+    assert session.turn(1.0) == "fail"
+    assert session.reason == "login_failed: connect"
     assert not session.is_worth_another(0.0, 2.0)
-    assert session.turn(602.0) == "send"
+    assert session.turn(601.0) == "read"
+    session.shown(None, "no_form")
+    assert session.turn(601.0) == "send"
     session.answered("http_403", 602.0, may_pass=False)
     assert session.turn(603.0) == "fail"
+    assert session.reason == "login_failed: http_403, its page: no_form"
 
 
 async def test_the_form_goes_to_its_origin_and_its_cookies_come_back_there_for_the_job() -> None:
@@ -123,7 +188,7 @@ class Members(Web):
         """The page, or a redirect."""
         self.asked_with.append(f"GET {url}")
         answer = await super().get(url, **asked_for)
-        if not self.is_in:
+        if not self.is_in and not url.endswith(("/login", "/robots.txt")):
             answer.http, answer.location, answer.kept = 302, "/login?next=x", False
         return answer
 
@@ -147,7 +212,8 @@ async def test_a_jobs_first_page_of_a_host_is_preceded_by_the_login(
         await world.all_done("http://a.com/x", "http://a.com/y")
         assert {done.status for done in world.log.dones} == {"fetched"}
         assert "ann" not in str(world.log.records)
-    assert web.asked_with == ["POST http://a.com/login j", "GET http://a.com/x", "GET http://a.com/y"]
+    login = ["GET http://a.com/login", "POST http://a.com/login j"]
+    assert web.asked_with == [*login, "GET http://a.com/x", "GET http://a.com/y"]
 
 
 async def test_who_is_logged_out_logs_in_again_and_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +226,7 @@ async def test_who_is_logged_out_logs_in_again_and_asks_again(tmp_path: Path, mo
         world.find("http://a.com/y")
         await world.all_done("http://a.com/y")
         assert told() == ["http://a.com/x fetched ", "http://a.com/y fetched "]
-    assert [line.partition(" ")[0] for line in web.asked_with] == ["POST", "GET", "GET", "POST", "GET"]
+    assert [line.partition(" ")[0] for line in web.asked_with] == ["GET", "POST", "GET", "GET", "GET", "POST", "GET"]
 
 
 async def test_a_login_that_fails_fails_its_hosts_urls_with_its_reason(
@@ -172,5 +238,96 @@ async def test_a_login_that_fails_fails_its_hosts_urls_with_its_reason(
         world.find("http://a.com/x", "http://a.com/y", "http://b.com/z")
         await world.all_done("http://a.com/x", "http://a.com/y", "http://b.com/z")
         failed = {line for line in told() if "a.com" in line}
-    assert failed == {f"http://a.com/{name} failed login_failed: http_403" for name in "xy"}
-    assert [line for line in web.asked_with if "a.com" in line] == ["POST http://a.com/login j"]
+    assert failed == {f"http://a.com/{name} failed login_failed: http_403, its page: no_form" for name in "xy"}
+    assert [line for line in web.asked_with if "a.com/login" not in line] == ["GET http://b.com/z"]
+    assert len(web.asked_with) == 3
+
+
+async def test_a_form_whose_page_robots_txt_closes_is_posted_as_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator ordered the login, not the page; why its hidden fields are missing is told."""
+    web = Members(403)
+    web.robots = b"User-agent: *\nDisallow: /login\n"
+    async with members(tmp_path, monkeypatch, web, robots__obey=True) as (world, told):
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert told() == ["http://a.com/x failed login_failed: http_403, its page: robots"]
+    assert web.asked_with == ["GET http://a.com:80/robots.txt", "POST http://a.com/login j"]
+
+
+async def test_a_page_that_never_answers_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many tries as a URL gets, and nothing was posted."""
+    web = Members()
+    web.status = {"http://a.com/login": 503}
+    async with members(tmp_path, monkeypatch, web, fetch__attempts=2, politeness__max_delay_s=0.01) as (world, told):
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert told() == ["http://a.com/x failed login_failed: http_503"]
+    assert web.asked_with == ["GET http://a.com/login"] * 2
+
+
+class Guarded(Site):
+    """Takes a login only with the cookie and the token of the last visit to its form, which are new at each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.visits = 0
+        self.posted: list[tuple[str, str]] = []
+
+    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One connection."""
+        try:
+            while True:
+                request = (await from_client.readuntil(b"\r\n\r\n")).decode()
+                self.requests.append(request)
+                length = int((self._header(request, "content-length") or ["0"])[0])
+                to_client.write(self._answer(request, (await from_client.readexactly(length)).decode()))
+        except (asyncio.IncompleteReadError, OSError):
+            to_client.close()
+
+    @staticmethod
+    def _header(request: str, name: str) -> list[str]:
+        return [line.partition(": ")[2] for line in request.split("\r\n") if line.lower().startswith(name + ":")]
+
+    def _answer(self, request: str, body: str) -> bytes:
+        path, cookies = request.split(" ")[1], self._header(request, "cookie")
+        if path == "/login":
+            self.visits += 1
+            page = f"<form method=post action=/session><input type=hidden name=csrf value=t{self.visits}&amp;>"
+            page += "<input name=user><input type=password name=password></form>"
+            return self._told("200 OK", f"Set-Cookie: visit={self.visits}; Path=/", page)
+        if request.startswith("POST /session "):
+            self.posted = parse_qsl(body)
+            is_right = self.posted == [("csrf", f"t{self.visits}&"), *FIELDS] and cookies == [f"visit={self.visits}"]
+            return self._told(
+                "302 Found", f"Location: /{'home' if is_right else 'login'}\r\nSet-Cookie: id={is_right}", ""
+            )
+        return self._told("200 OK" if "id=True" in "; ".join(cookies) else "401 Unauthorized", "X-Of: me", "<p>here")
+
+    @staticmethod
+    def _told(status: str, header: str, body: str) -> bytes:
+        head = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\n{header}\r\nContent-Length: {len(body)}\r\n\r\n"
+        return (head + body).encode()
+
+
+async def test_a_token_that_changes_with_each_visit_opens_the_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read with its cookie, posted to the form's own action, in a turn each; nothing of it is in the log."""
+    site = Guarded()
+
+    def forms(each: tuple[Guarded]) -> tuple[str, ...]:
+        return (f"{each[0].origin}/login#user=ann&password=p%26ss",)
+
+    async with sites(site, forms=forms) as client:
+        real: Web = client  # type: ignore[assignment]  # a real one in its place
+        async with running(tmp_path, monkeypatch, real, fetch__forms=forms((site,))) as world:
+            urls = [f"{site.origin}/{name}" for name in "xy"]
+            world.find(*urls)
+            await world.all_done(*urls)
+            assert {(done.status, done.http) for done in world.log.dones} == {("fetched", 200)}
+            assert "ann" not in str(world.log.records)
+    assert [request.partition(" HTTP")[0] for request in site.requests] == [
+        "GET /login", "POST /session", "GET /x", "GET /y",
+    ]  # fmt: skip

@@ -1,0 +1,80 @@
+"""The login form as its own page has it: where it goes, and the hidden fields that must come along (CSRF tokens)."""
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from .canonical import InvalidUrl, serialise
+from .forms import Form
+from .links import base_of, parsed
+from .outbound import origin_of
+
+PAGE_BYTES = 1024 * 1024
+"""Of a form's page so much is looked at."""
+
+MAX_FORMS, MAX_INPUTS = 32, 512
+"""Forms of a page, and inputs of a form, that are looked at: a browser has no limit, but a login needs no more."""
+
+
+def filled_in(form: Form, body: bytes, content_type: str) -> Form | None:
+    """The form that a page shows, with its hidden fields and the configured ones, which are stronger.
+
+    It is one that is posted, within the page's own origin, and goes to the configured URL or asks for a password; of
+    several the one with the most of the configured fields.
+
+    Args:
+        form: As configured; the page is the one at its URL.
+    Returns: None where there is no such form.
+    """
+    try:
+        page = parsed(body[:PAGE_BYTES], content_type)
+    except ValueError:  # the parser takes none of it
+        return None
+    base = base_of(page, form.url)
+    wanted = {name for name, _ in form.fields}
+    best: tuple[tuple[int, bool, bool], str, list[LexborNode]] | None = None
+    for node in page.css("form[method]")[:MAX_FORMS]:
+        action = _action(node, base, form)
+        if not action:
+            continue
+        inputs = _inputs(page, node)
+        asks = any((one.attributes.get("type") or "").lower() == "password" for one in inputs)
+        worth = len(wanted & {_name(one) for one in inputs}), action == form.url, asks
+        if (action == form.url or asks) and (best is None or worth > best[0]):
+            best = worth, action, inputs
+    if best is None:
+        return None
+    hidden = [(_name(one), one.attributes.get("value") or "") for one in best[2] if _is_hidden(one)]
+    kept = tuple((name, value) for name, value in hidden if name not in wanted)
+    return Form(form.origin, best[1], kept + form.fields)
+
+
+def _action(node: LexborNode, base: str, form: Form) -> str:
+    """Where a form is posted to; empty where it is not, or elsewhere."""
+    attributes = node.attributes
+    if (attributes.get("method") or "").strip().lower() != "post":
+        return ""
+    action = (attributes.get("action") or "").strip()
+    try:
+        url = serialise(action, base).partition("#")[0] if action else form.url
+    except InvalidUrl:
+        return ""
+    return url if origin_of(url) == form.origin else ""
+
+
+def _inputs(page: LexborHTMLParser, node: LexborNode) -> list[LexborNode]:
+    """A form's inputs: those in it that name no other form, and those elsewhere that name it."""
+    name = node.attributes.get("id")
+    inputs = [one for one in node.css("input")[:MAX_INPUTS] if one.attributes.get("form") in (None, name)]
+    if name:
+        known = {one.mem_id for one in inputs}
+        elsewhere = (one for one in page.css("input[form]")[:MAX_INPUTS] if one.attributes["form"] == name)
+        inputs += [one for one in elsewhere if one.mem_id not in known]
+    return inputs
+
+
+def _name(node: LexborNode) -> str:
+    return node.attributes.get("name") or ""
+
+
+def _is_hidden(node: LexborNode) -> bool:
+    attributes = node.attributes
+    return (attributes.get("type") or "").lower() == "hidden" and bool(_name(node)) and "disabled" not in attributes
