@@ -20,6 +20,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import structlog
 from confluent_kafka import KafkaException
 
@@ -41,7 +42,19 @@ from ..streams.loading import load_spider
 from ..streams.producer import Producer
 from ..streams.scope import Scope, scope_name
 from ..streams.settings import RECORD_HEADROOM, Settings
-from ..streams.spider import SPIDER, Bounds, Parse, Parsed, TooMuch, is_redirect, parse_listing, parse_page
+from ..streams.softerrors import Sketches, SoftErrors
+from ..streams.spider import (
+    NOTHING,
+    SOFT_404,
+    SPIDER,
+    Bounds,
+    Parse,
+    Parsed,
+    TooMuch,
+    is_redirect,
+    parse_listing,
+    parse_page,
+)
 from ..streams.suspects import Suspects
 from ..streams.twins import Twins
 from . import progress
@@ -75,6 +88,9 @@ takes for a broken worker."""
 
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before what they list, whose priorities are -10 to 10."""
+
+PROBE_PRIORITY = 20
+"""A probe goes before the pages that it may judge."""
 
 MAX_UNDONE = 4096
 """Pages taken and not done at which no more are taken."""
@@ -121,15 +137,16 @@ class Job:
 
     Args:
         spider: Its `NAME@VERSION`, and what it does.
+        learned: What crawl.control says of its scope and its hosts, kept up to date by whoever reads that.
 
     Raises: Misconfigured: its scope holds a wrong expression.
     """
 
-    def __init__(self, name: str, spec: JobSpec, places: Places, joined: set[str], spider: tuple[str, Parse]) -> None:
+    def __init__(self, name: str, spec: JobSpec, places: Places, learned: "Learned", spider: tuple[str, Parse]) -> None:
         self.name = name
         self.spider, self._parse = spider
         self.spec = spec
-        self.joined = joined
+        self.joined = learned.joined
         self.canonical = Canonicaliser(spec.canonical).canonical
         self.links = Links(Canonicaliser(spec.canonical), places)
         self._scope = Scope(spec)
@@ -138,9 +155,28 @@ class Job:
         self._sent: dict[int, Sent] = {}
         duplicates = spec.traps.duplicates
         self._twins = None if duplicates == "follow" else Twins(near=duplicates == "skip_near")
+        self._soft = SoftErrors(name, learned.missing) if spec.traps.soft_404 else None
+
+    def judged(self, meta: PageMeta, body: bytes) -> PageMeta:
+        """The page, marked as a soft 404 where it is one."""
+        if self._soft is None or not self._soft.is_one(meta, self._place(meta.url).host, body):
+            return meta
+        log.info("soft_404", url=meta.url)
+        return msgspec.structs.replace(meta, error=SOFT_404)
+
+    def is_probe(self, meta: PageMeta) -> bool:
+        """Whether nobody wants the page itself."""
+        return self._soft is not None and self._soft.is_probe(meta.url, self._place(meta.url).host)
+
+    def probe(self, meta: PageMeta, body: bytes) -> Outlink | None:
+        """A URL that cannot exist, by which the page's host is to be asked."""
+        url = self._soft.probe(meta, self._place(meta.url).host, body) if self._soft is not None else ""
+        return Outlink(url, fingerprint(url), self._place(url)) if url else None
 
     def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
         """What the spider makes of a page. Raises: BaseException: whatever it raised at the last of its tries."""
+        if self.is_probe(meta):
+            return NOTHING
         for tries in range(1, MAX_TRIES + 1):
             try:
                 parse = self._parse if meta.kind == "page" else parse_listing
@@ -197,6 +233,18 @@ class Job:
         name = scope_name(self.spec.scope.kind, link.place)
         rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, (name,))
         return (link, name) if rule is None else None
+
+
+class Learned(NamedTuple):
+    """What crawl.control says of a job beside its record.
+
+    Attributes:
+        joined: Names that joined its scope.
+        missing: What hosts answered to probes.
+    """
+
+    joined: set[str]
+    missing: Sketches
 
 
 class Page:
@@ -259,7 +307,7 @@ class ParseStage:
         self._jobs: dict[str, Job] = {}
         self._spiders: dict[str, tuple[str, Parse]] = {"": (SPIDER, parse_page)}
         self._broken: dict[str, tuple[int, str]] = {}
-        self._joined: dict[str, set[str]] = {}
+        self._learned: dict[str, Learned] = {}
         self._held: dict[str, list[tuple[Message, PageMeta, Page]]] = {}
         self._held_looks: dict[str, int] = {}
         self._held_count = self._held_bytes = 0
@@ -290,7 +338,13 @@ class ParseStage:
                 self._parse(message, meta, page)
             self.flush()
         elif isinstance(record, control.Join):
-            self._joined.setdefault(record.job, set()).add(record.name)
+            self._learned_of(record.job).joined.add(record.name)
+        elif isinstance(record, control.Missing):
+            host = self._places.of(record.url).host
+            self._learned_of(record.job).missing.setdefault(host, set()).add(record.sketch)
+
+    def _learned_of(self, job: str) -> Learned:
+        return self._learned.setdefault(job, Learned(set(), {}))
 
     def look_after_held(self) -> None:
         """What waited too long holds up its partition no more: it goes by the newest known revision, or is dead."""
@@ -319,7 +373,7 @@ class ParseStage:
             return
         try:
             spider = self._spider(spec.spider)
-            self._jobs[name] = Job(name, spec, self._places, self._joined.setdefault(name, set()), spider)
+            self._jobs[name] = Job(name, spec, self._places, self._learned_of(name), spider)
         except Misconfigured as error:
             self._broken[name] = (spec.rev, str(error))
             log.exception("job_broken", job=name, rev=spec.rev)
@@ -376,6 +430,7 @@ class ParseStage:
             return
         notes.touch(key)
         try:
+            meta = self.guard.clock.call(job.judged, meta, body)
             parsed = self.guard.clock.call(job.parsed, meta, body)
             self._give(job, message, meta, body, parsed, page)
         except BaseException as error:  # noqa: BLE001  # whatever a spider may raise must not end the worker
@@ -434,8 +489,9 @@ class ParseStage:
             )
             page.wait()
         self._join(job, meta, page)
-        if is_redirect(meta):
+        if is_redirect(meta) and not job.is_probe(meta):
             self._follow(job, meta, page)
+        self._look_for_soft_errors(job, meta, body, page)
         sent = job.sent(meta.epoch)
         depth, priorities = meta.depth + 1, parsed.priorities
         if parsed.reached:
@@ -445,6 +501,25 @@ class ParseStage:
         self._await_founds(batches, page)
         self._list_sitemaps(job, meta, parsed.sitemaps, page)
         page.one_done()
+
+    def _look_for_soft_errors(self, job: Job, meta: PageMeta, body: bytes, page: Page) -> None:
+        """Say what a probe was answered, or have a host asked by one."""
+        if job.is_probe(meta):
+            sketch = SoftErrors.sketch(meta, body)
+            log.info("probed", url=meta.url, http=meta.http, soft_404=sketch is not None)
+            if sketch is not None:
+                missing = control.Missing(job.name, meta.url, sketch)
+                key = control.key(missing)
+                self._send(self._names.control, control.encode(missing), key=key, on_delivery=page.one_done)
+                page.wait()
+            return
+        link = job.probe(meta, body)
+        if link is not None:
+            sent, priorities = job.sent(meta.epoch), {link.url: PROBE_PRIORITY}
+            batches = self._founds.offer(
+                job.name, meta.epoch, sent, meta.url, meta.depth, [link], job.refusal, priorities
+            )
+            self._await_founds(batches, page)
 
     def _list_sitemaps(self, job: Job, meta: PageMeta, sitemaps: Sequence[Outlink], page: Page) -> None:
         """Sitemaps are as deep as what names them; an index in an index is a hop further."""

@@ -1,7 +1,8 @@
 """crawl.control: what every worker must know, compacted by name.
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's word that a job ended, and
-how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `rewind/EPOCH.MARK/NAME` (a rewind
+how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `missing/NAME/URL` (what a probe for
+soft 404s was answered), `rewind/EPOCH.MARK/NAME` (a rewind
 of a job or, without a name, of the crawl), `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (what the
 operator wants of it: the newest command for a target holds, until `resume`, `unblock` or a tombstone). Any Kafka client
 may write commands:
@@ -51,6 +52,19 @@ class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
 
     job: str
     name: str
+
+
+class Missing(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """What a host answered with 200 to a URL that cannot exist: pages like it are soft 404s.
+
+    Attributes:
+        url: The probe's.
+        sketch: SimHash of the answer.
+    """
+
+    job: str
+    url: str
+    sketch: int
 
 
 Action = Literal["pause", "resume", "block", "unblock", "slow", "stop"]
@@ -157,14 +171,17 @@ class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     mark: str = ""
 
 
-_job = msgspec.json.Decoder(JobCopy)
-_command = msgspec.json.Decoder(Command)
-_finished = msgspec.json.Decoder(Finished)
-_join = msgspec.json.Decoder(Join)
-_rewound = msgspec.json.Decoder(Rewound)
-_encoder = msgspec.json.Encoder()
+Control = JobCopy | Finished | Join | Missing | Command | Rewound
 
-Control = JobCopy | Finished | Join | Command | Rewound
+_command = msgspec.json.Decoder(Command)
+_decoders: dict[bytes, msgspec.json.Decoder[JobCopy | Finished | Join | Missing | Rewound]] = {
+    b"job": msgspec.json.Decoder(JobCopy),
+    b"finished": msgspec.json.Decoder(Finished),
+    b"join": msgspec.json.Decoder(Join),
+    b"missing": msgspec.json.Decoder(Missing),
+    b"rewind": msgspec.json.Decoder(Rewound),
+}
+_encoder = msgspec.json.Encoder()
 
 
 def key(record: Control) -> bytes:
@@ -177,6 +194,8 @@ def key(record: Control) -> bytes:
         return f"command/{record.kind}/{record.target}".encode()
     if isinstance(record, Rewound):
         return f"rewind/{record.epoch}.{record.mark}/{record.job}".encode()
+    if isinstance(record, Missing):
+        return f"missing/{record.job}/{record.url}".encode()
     return f"join/{record.job}/{record.name}".encode()
 
 
@@ -195,14 +214,8 @@ def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
         return _decode_command(record_key or b"", value)
     if not value:
         return None
-    if kind == b"job":
-        return _job.decode(value)
-    if kind == b"finished":
-        return _finished.decode(value)
-    if kind == b"rewind":
-        return _rewound.decode(value)
-    if kind == b"join":
-        return _join.decode(value)
+    if kind in _decoders:
+        return _decoders[kind].decode(value)
     raise ValueError(f"nothing is known by the key {record_key!r:.100}")
 
 

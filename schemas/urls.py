@@ -143,6 +143,7 @@ class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
         hosts: Hosts of one domain beside its own name, at most, and one more for each ten URLs; None for no limit.
         duplicates: Which pages' links are not followed: no page's, those of a page that its host sent before under
             another URL, or also of one that is nearly the same.
+        soft_404: Whether a host that sends pages nearly alike is asked once for what cannot exist.
     """
 
     max_segments: int = 40
@@ -155,6 +156,7 @@ class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
     strays: int = 100
     hosts: int | None = 100
     duplicates: Literal["follow", "skip_exact", "skip_near"] = "follow"
+    soft_404: bool = False
 
 
 class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):

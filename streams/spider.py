@@ -23,6 +23,9 @@ from .sniff import essence
 SPIDER = "default@1"
 """Name and version in each record of crawl.items; counted up when the same page gives another row."""
 
+SOFT_404 = "soft_404"
+"""The error of a page that its host would send for any URL: such a page counts as a 404."""
+
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 
 
@@ -117,7 +120,7 @@ Parse = Callable[[PageMeta, bytes, Links, JobSpec], Parsed]
 """A spider at work: the page's metadata and body, the job's resolver of links, the job."""
 
 _encode = msgspec.json.Encoder().encode
-_NOTHING = Parsed([], [])
+NOTHING = Parsed([], [])
 
 
 def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
@@ -129,7 +132,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
     Raises: ValueError: the parser refuses the body.
     """
     if is_redirect(meta):
-        return _NOTHING
+        return NOTHING
     title: str | None = None
     outlinks: list[Outlink] = []
     followed = outlinks
@@ -184,11 +187,11 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
     statuses = frozenset(spider.handle_httpstatus_list)
 
     def parse(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
-        if is_redirect(meta) or not meta.kept or not (is_followed(meta) or meta.http in statuses):
-            return _NOTHING
-        by_default = parse_page(meta, body, links, spec) if spider.follow_links or spec.meta_robots else _NOTHING
+        if is_redirect(meta) or not meta.kept or not (is_followed(meta) or _status(meta) in statuses):
+            return NOTHING
+        by_default = parse_page(meta, body, links, spec) if spider.follow_links or spec.meta_robots else NOTHING
         if spec.meta_robots and not by_default.items:
-            return _NOTHING
+            return NOTHING
         response = Response(meta, body)
         given = _Given(bounds)
         outputs = spider.parse(response)
@@ -204,6 +207,10 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
         return Parsed(given.items, list(outlinks.values()), priorities)
 
     return parse
+
+
+def _status(meta: PageMeta) -> int | None:
+    return 404 if meta.error == SOFT_404 else meta.http
 
 
 class _Given:
@@ -271,7 +278,7 @@ def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> P
     if meta.kind == "robots":
         return Parsed([], [], sitemaps=links.resolve(meta.url, body.decode("utf-8", "replace").split("\n")))
     if is_redirect(meta) or not is_followed(meta):
-        return _NOTHING
+        return NOTHING
     listed = sitemap.parse(
         body, meta.url, meta.content_type, max_urls=spec.max_sitemap_urls, max_bytes=spec.max_sitemap_bytes
     )
@@ -299,4 +306,6 @@ def is_html(meta: PageMeta) -> bool:
 
 def is_followed(meta: PageMeta) -> bool:
     """Whether links of this answer are taken: an error page's links are the server's, not the site's."""
+    if meta.error == SOFT_404:
+        return False
     return meta.same_as is not None or (meta.http is not None and 200 <= meta.http < 300)

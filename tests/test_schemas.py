@@ -72,6 +72,7 @@ CONTROLS: list[control.Control] = [
     control.JobCopy("j", JobSpec(rev=2), 1),
     control.Finished("j", 1.5, urls=(1, 2)),
     control.Join("j", "a.com:8080"),
+    control.Missing("j", "http://a.com/x", 1 << 63),
 ]
 
 

@@ -139,9 +139,11 @@ def test_parse_is_called_for_good_pages_only(meta: dict[str, Any]) -> None:
 
 
 def test_a_spider_may_ask_for_error_pages() -> None:
-    """By their status."""
+    """By their status; a soft 404 counts as one."""
     spider = One({"a": 1})
+    assert given(spider, error="soft_404") == Parsed([], [])
     spider.handle_httpstatus_list = [404]
+    assert len(given(spider, error="soft_404").items) == 1
     assert len(given(spider, http=404).items) == 1
     assert len(given(spider, http=500).items) == 0
 
