@@ -1,12 +1,12 @@
-"""How a connection comes about: names resolved behind the guard, SOCKS proxies, and the last look before it is used."""
+"""How a connection comes about: names resolved behind the guard, SOCKS proxies, and the last look before each write."""
 
 import asyncio
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -86,20 +86,58 @@ class GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
+class _Gate:
+    """A transport that looks at the lease last of all, directly before each write.
+
+    The look must stand here, not where a connection is handed out, since aiohttp does all it does for a request in
+    between: 1 looked → 2 process stopped → 3 another worker owns the domain → 4 process continued, and it writes. The
+    bytes are with the kernel when `write` returns, unless earlier ones still wait there (uvloop since 0.23, asyncio).
+    """
+
+    def __init__(self, transport: Any, may_ask: Callable[[], bool]) -> None:
+        self._write = transport.write
+        self._may_ask = may_ask
+        self._transport = transport
+        self.is_closing = transport.is_closing  # asked before each write
+
+    def write(self, data: bytes) -> None:
+        """Send it now or never. Raises: LeaseLost: nothing was sent."""
+        if not self._may_ask():
+            raise LeaseLost
+        self._write(data)
+
+    def writelines(self, parts: Iterable[bytes]) -> None:
+        """All parts after one look."""
+        self.write(b"".join(parts))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _Handler(ResponseHandler):
+    """aiohttp's side of a connection, which it writes to through the gate."""
+
+    def __init__(self, may_ask: Callable[[], bool], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._may_ask = may_ask
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Of TLS it is the transport above it: what passed the gate is then encrypted and written at once."""
+        super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", _Gate(transport, self._may_ask))
+
+
 class Connector(aiohttp.TCPConnector):
-    """Checks, once connected and before anything is sent, that we may still ask, and whom."""
+    """Checks with each write that we may still ask, and once connected whom."""
 
     def __init__(self, may_ask: Callable[[], bool], allow_private: bool, **options: Any) -> None:
         super().__init__(**options)
-        self._may_ask = may_ask
+        self._factory = cast("partial[ResponseHandler]", partial(_Handler, may_ask, self._loop))
         self._allow_private = allow_private
 
     async def connect(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> Any:
         """A connection that may be used now."""
         connection = await super().connect(req, *args, **kwargs)
-        if not self._may_ask():
-            connection.close()
-            raise LeaseLost
         if not self._allow_private and connection.transport is not None and req.proxy is None:
             peer = connection.transport.get_extra_info("peername")
             refusal = _peer_refusal(peer[0]) if peer else None

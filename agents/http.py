@@ -134,7 +134,7 @@ class Client:
 
     Args:
         user_agent: The header's value.
-        may_ask: Asked last, after DNS and connect: whether the request may be sent.
+        may_ask: Asked last, with each write to a server: whether the request may be sent.
     """
 
     def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
@@ -253,6 +253,8 @@ class Client:
                 answer.held.give()  # also where the body is here: nobody gets it
                 raise
             except Exception as error:  # noqa: BLE001  # a server can make aiohttp raise nearly anything
+                if isinstance(error.__cause__, LeaseLost):  # aiohttp sends a form in a task of its own
+                    raise error.__cause__ from None
                 blame = reading.outfit.blame(error)
                 if blame in ("proxy", "unknown") and reading.outfit.goes_again():
                     reading = reading._replace(deadline=self._deadline())

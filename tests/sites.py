@@ -5,6 +5,7 @@ import http.server
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,20 @@ class Site:
 
 
 @asynccontextmanager
-async def sites(*each: Site, private: bool = True, ca_file: Path | None = None, **fetch: Any) -> AsyncIterator[Client]:
+async def sites(
+    *each: Site,
+    private: bool = True,
+    ca_file: Path | None = None,
+    may_ask: Callable[[], bool] = lambda: True,
+    **fetch: Any,
+) -> AsyncIterator[Client]:
     """Servers, and a client that may reach them; settings of `fetch` by name."""
-    servers = [await asyncio.start_server(site.serve, site.address, 0) for site in each]
+    serving: set[asyncio.Task[None]] = set()
+
+    def served(site: Site, *streams: Any) -> None:
+        serving.add(asyncio.ensure_future(site.serve(*streams)))
+
+    servers = [await asyncio.start_server(partial(served, site), site.address, 0) for site in each]
     for site, server in zip(each, servers, strict=True):
         site.origin = f"http://{site.address}:{server.sockets[0].getsockname()[1]}"
     base = Settings()
@@ -55,13 +67,15 @@ async def sites(*each: Site, private: bool = True, ca_file: Path | None = None, 
             "network": base.network.model_copy(update={"allow_private": private, "ca_file": ca_file}),
         }
     )
-    client = Client(settings, "tester", lambda: True)
+    client = Client(settings, "tester", may_ask)
     try:
         yield client
     finally:
         await client.close()
         for server in servers:
             server.close()
+        if serving:
+            await asyncio.wait(serving, timeout=1.0)  # each closes its side when it sees the client's end
 
 
 Answer = tuple[int, str, bytes]

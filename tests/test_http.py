@@ -3,12 +3,14 @@
 import asyncio
 import gzip
 import json
+import sys
 import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import aiohttp
@@ -17,6 +19,7 @@ import pytest
 from crawlog.agents.connections import LeaseLost
 from crawlog.agents.http import DRAINED_BYTES, FREE_BYTES, Answer, Client
 from crawlog.agents.room import Room
+from crawlog.streams.forms import read_form
 from crawlog.streams.settings import Settings
 
 LIMIT = 10_000
@@ -355,7 +358,41 @@ async def test_a_lost_lease_sends_nothing() -> None:
     async with talk(says(response(b"")), may_ask=lambda: False) as (client, web, url):
         with pytest.raises(LeaseLost):
             await client.get(url)
+        with pytest.raises(LeaseLost):
+            await client.log_in(read_form(f"{url}#user=ann"), "j")
     assert web.requests == []
+
+
+async def test_a_connection_that_is_kept_looks_again() -> None:
+    """Each request has its own look; a connection on which one must not be sent is not used any more."""
+    looks = iter((True, False, True))
+    async with talk(says(response(b"x")), may_ask=lambda: next(looks)) as (client, web, url):
+        await client.get(url)
+        with pytest.raises(LeaseLost):
+            await client.get(url)
+        assert (await client.get(url)).http == 200
+    assert (len(web.requests), web.connections) == (2, 2)
+
+
+@pytest.mark.parametrize("has_body", [False, True])
+async def test_the_look_at_the_lease_is_the_last_thing_before_the_write(has_body: bool) -> None:
+    """All that aiohttp does for a request is done by then: who is stopped after the look may be stopped for long."""
+    calls: list[str] = []
+
+    def noted(frame: FrameType, event: str, _: Any) -> None:
+        calls.append(f"{event} {frame.f_code.co_name}")
+
+    def look() -> bool:
+        sys.setprofile(noted)
+        return True
+
+    async with talk(says(response(b"x")), may_ask=look) as (client, _, url):
+        asked = client.log_in(read_form(f"{url}#user=ann"), "j") if has_body else client.get(url)
+        try:
+            assert (await asked).http == 200
+        finally:
+            sys.setprofile(None)
+    assert calls[:3] == ["return look", "call write", "c_call write"]
 
 
 async def test_the_request_says_who_asks() -> None:

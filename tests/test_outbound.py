@@ -1,20 +1,25 @@
 """What a request carries and by which way it leaves: a secret reaches the one place it was given for."""
 
 import asyncio
+import socket
 import ssl
 import subprocess
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+import uvloop
 from aiohttp.resolver import AsyncResolver
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from sites import Site, sites
 
+from crawlog.agents.connections import Connector, LeaseLost
 from crawlog.agents.outfit import MOST_COOKIES
+from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (
     FAILURES,
     REST_S,
@@ -274,6 +279,52 @@ async def _pump(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
     while data := await source.read(65536):
         to.write(data)
     to.close()
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_what_is_written_is_with_the_kernel_before_the_event_loop_turns(tmp_path: Path, is_tls: bool) -> None:
+    """On the workers' event loop: what a stopped process still had would be sent when it goes on."""
+    _certify(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+
+    def answer(server: socket.socket) -> socket.socket:
+        peer, _ = server.accept()
+        peer.settimeout(10)
+        peer = context.wrap_socket(peer, server_side=True) if is_tls else peer
+        peer.recv(65536)
+        peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+        return peer
+
+    async def written() -> bytes:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            answering = asyncio.ensure_future(asyncio.to_thread(answer, server))
+            connector = Connector(lambda: True, allow_private=True, ssl=False)
+            url = f"{'https' if is_tls else 'http'}://127.0.0.1:{server.getsockname()[1]}/"
+            async with aiohttp.ClientSession(connector=connector) as session, session.get(url) as response:
+                assert response.connection is not None
+                assert response.connection.transport is not None
+                with await answering as peer:
+                    response.connection.transport.write(b"once more")
+                    return peer.recv(100)  # the loop stands still until it came
+
+    assert uvloop.run(written()) == b"once more"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "url"), [("http", "http://host.test/"), ("http", "https://host.test/"), ("socks5h", "http://host.test/")]
+)
+async def test_a_lease_lost_while_it_was_connected_sends_nothing_by_way_of_a_proxy(scheme: str, url: str) -> None:
+    """Neither a request, nor a form, nor a request for a tunnel."""
+    site = Site()
+    proxy = Socks(site) if scheme == "socks5h" else site
+    ways: dict[str, Any] = {"proxies": lambda each: (each[0].origin.replace("http", scheme),)}
+    async with sites(proxy, may_ask=lambda: False, **ways) as client:
+        with pytest.raises(LeaseLost):
+            await client.get(url)
+        with pytest.raises(LeaseLost):
+            await client.log_in(read_form(f"{url}#user=ann"), "j")
+    assert site.requests == []
 
 
 @pytest.mark.parametrize(("said", "error"), [("ann:p@ss", ""), ("ann:wrong", "proxy"), ("", "proxy")])
