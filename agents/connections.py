@@ -5,6 +5,7 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -127,8 +128,29 @@ class _Handler(ResponseHandler):
         self.transport = cast("asyncio.Transport", _Gate(transport, self._may_ask))
 
 
+class Route:
+    """Of one request, where private addresses are allowed: whom it may reach, and whom it reached.
+
+    Attributes:
+        is_public: Whether private addresses are closed to it all the same.
+        peer: The address that it was sent to; empty where a proxy knows.
+    """
+
+    __slots__ = ("is_public", "peer")
+
+    def __init__(self, *, is_public: bool) -> None:
+        self.is_public = is_public
+        self.peer = ""
+
+
+ROUTE: ContextVar[Route | None] = ContextVar("route", default=None)
+"""Of the request that this task makes."""
+
+
 class Connector(aiohttp.TCPConnector):
     """Checks with each write that we may still ask, and once connected whom."""
+
+    _is_proxied = False
 
     def __init__(self, may_ask: Callable[[], bool], allow_private: bool, **options: Any) -> None:
         super().__init__(**options)
@@ -138,10 +160,14 @@ class Connector(aiohttp.TCPConnector):
     async def connect(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> Any:
         """A connection that may be used now."""
         connection = await super().connect(req, *args, **kwargs)
-        if not self._allow_private and connection.transport is not None and req.proxy is None:
+        route = ROUTE.get()
+        is_watched = not self._allow_private or (route is not None and not self._is_proxied)
+        if is_watched and connection.transport is not None and req.proxy is None:
             peer = connection.transport.get_extra_info("peername")
-            refusal = _peer_refusal(peer[0]) if peer else None
-            if refusal is not None:
+            refusal = peer_refusal(peer[0]) if peer else None
+            if route is not None and peer:
+                route.peer = peer[0]
+            if refusal is not None and (route is None or route.is_public):
                 connection.close()
                 raise Refused(refusal)
         return connection
@@ -162,6 +188,8 @@ class Names(AbstractResolver):
 
 class SocksConnector(Connector):
     """Connects by way of a SOCKS proxy, to the address that the guarded resolver found, or to the name."""
+
+    _is_proxied = True
 
     def __init__(self, proxy: Proxy, may_ask: Callable[[], bool], **options: Any) -> None:
         kind = ProxyType.SOCKS5 if proxy.url.startswith("socks5") else ProxyType.SOCKS4
@@ -200,5 +228,6 @@ class SocksConnector(Connector):
 
 
 @lru_cache(4096)
-def _peer_refusal(address: str) -> str | None:
+def peer_refusal(address: str) -> str | None:
+    """Why an address is private, or none; None for a public one."""
     return address_refusal(address, allow_private=False)

@@ -26,7 +26,17 @@ from crawlog.streams.settings import Settings
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
 from crawlog.streams.validators import Validators, of_headers
 
-from .connections import Connector, GuardedResolver, LeaseLost, Names, Refused, SocksConnector
+from .connections import (
+    ROUTE,
+    Connector,
+    GuardedResolver,
+    LeaseLost,
+    Names,
+    Refused,
+    Route,
+    SocksConnector,
+    peer_refusal,
+)
 from .outfit import BARE, Blame, Outfit, ProxyFailed, Worn
 from .room import Held, Room
 
@@ -59,6 +69,8 @@ class Answer:
         sniffed: The type that the body shows, where it is not the header's.
         link, x_robots: Values of the headers Link and X-Robots-Tag.
         private: The guard refused the address: never tried again.
+        is_inside: It came from a private address.
+        allow_origin, allow_credentials: Values of the headers Access-Control-Allow-Origin and -Credentials.
         by_proxy: A proxy did not serve, which says nothing of the host.
         validators: By which the page, if its body is here, can be asked for again.
         same_as: (partition, offset) of the page in crawl.pages that it still is.
@@ -69,12 +81,15 @@ class Answer:
 
     __slots__ = (
         "again_s",
+        "allow_credentials",
+        "allow_origin",
         "body",
         "by_proxy",
         "content_type",
         "error",
         "held",
         "http",
+        "is_inside",
         "kept",
         "link",
         "location",
@@ -102,6 +117,8 @@ class Answer:
         self.retry_after: str | None = None
         self.took_s = 0.0
         self.private = False
+        self.is_inside = False
+        self.allow_origin = self.allow_credentials = ""
         self.by_proxy = False
         self.again_s = 0.0
         self.rendered = ""
@@ -209,6 +226,7 @@ class Client:
         job: str = "",
         headers: Mapping[str, str] | None = None,
         anonymous: bool = False,
+        for_public: bool = False,
     ) -> Answer:
         """Ask for a URL; every failure is an answer.
 
@@ -218,6 +236,7 @@ class Client:
             job: Whose cookies are sent; without one there are none.
             headers: Further ones, of this request; what is sent to every host and logins are stronger.
             anonymous: Send neither login nor cookies, and keep none.
+            for_public: A page from a public address asks, so private ones are closed wherever they are allowed.
 
         Returns: Whoever is done with the body gives `Answer.held` back: until then others may have to wait.
         Raises: LeaseLost: nothing was sent.
@@ -227,9 +246,38 @@ class Client:
         if headers:
             outfit.options["headers"] = {**headers, **self._outfit.headers, **outfit.options.get("headers", {})}
         limit = self._max_body_bytes if max_bytes is None else max_bytes
-        answer = await self._get(url, _Reading(any_type, limit, max_bytes is not None, outfit, self._deadline()))
+        reading = _Reading(any_type, limit, max_bytes is not None, outfit, self._deadline())
+        answer = await (self._routed(url, reading, for_public) if self._allow_private else self._get(url, reading))
         answer.took_s = time.monotonic() - started
         return answer
+
+    async def _routed(self, url: str, reading: _Reading, for_public: bool) -> Answer:
+        """The answer, with where it came from; where every address is public, nobody needs to know."""
+        inside = _host_refusal(_origin(url), allow_private=False)
+        if for_public and inside is not None:
+            return _private(inside)
+        route = Route(is_public=for_public)
+        token = ROUTE.set(route)
+        try:
+            answer = await self._get(url, reading)
+        finally:
+            ROUTE.reset(token)
+        answer.is_inside = inside is not None or (bool(route.peer) and peer_refusal(route.peer) is not None)
+        return answer
+
+    async def closed_to_public(self, url: str) -> str:
+        """Why a page from a public address may not have a URL, as far as can be told without asking; empty if it may.
+
+        Where no private address is allowed, the guard will say so itself.
+        """
+        if not self._allow_private:
+            return ""
+        origin = _origin(url)
+        refusal = _host_refusal(origin, allow_private=False)
+        if refusal is None:
+            address = await self.address(origin)
+            refusal = peer_refusal(address) if address != urlsplit(origin).hostname else None
+        return f"private_address: {refusal}" if refusal is not None else ""
 
     async def log_in(self, form: Form, job: str) -> Answer:
         """Post a form; the cookies that come are the job's. Raises: LeaseLost: nothing was sent."""
@@ -241,7 +289,7 @@ class Client:
         return asyncio.timeout(self._timeout_s)
 
     async def _get(self, url: str, reading: _Reading) -> Answer:
-        refusal = _host_refusal(url[: url.find("/", 8)], self._allow_private)
+        refusal = _host_refusal(_origin(url), self._allow_private)
         if refusal is not None:
             return _private(refusal)
         while True:
@@ -275,6 +323,8 @@ class Client:
             answer.retry_after = headers.get("Retry-After")
             answer.link = _cut(headers.getall("Link", ()))
             answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))
+            answer.allow_origin = ", ".join(headers.getall("Access-Control-Allow-Origin", ()))
+            answer.allow_credentials = headers.get("Access-Control-Allow-Credentials", "")
             if response.status in REDIRECTS:
                 answer.location = _escaped(headers.get("Location", ""))
             if response.connection is not None and response.connection.protocol is not None:
@@ -420,6 +470,11 @@ def _escaped(location: str) -> str:
     if location.isascii():
         return location
     return "".join(f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in location)
+
+
+def _origin(url: str) -> str:
+    """A canonical URL up to its path."""
+    return url[: url.find("/", 8)]
 
 
 @lru_cache(4096)

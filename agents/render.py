@@ -155,7 +155,7 @@ class Renderer:
     async def _rendered(self, url: str, answer: Answer, job: str, why: str) -> None:
         browser = await self._ready()
         rules = self._settings.render
-        budget = Budget(job, rules.max_requests, rules.max_bytes)
+        budget = Budget(job, rules.max_requests, rules.max_bytes, is_inside=answer.is_inside)
         visit = _Visit(self._settings, browser, self._resources, url, answer, budget)
         browser.take()
         try:
@@ -579,7 +579,8 @@ class _Visit:
             if self._is_own(request):
                 await self._navigated(route, request)
                 return
-            wish = Wish(request.method, request.url, request.resource_type, self._asker(request))
+            cors = request.headers.get("origin", "")
+            wish = Wish(request.method, request.url, request.resource_type, self._asker(request), cors)
             try:
                 answer = await self._resources.get(wish, request.headers, self._budget)
             except LeaseLost:
@@ -591,7 +592,12 @@ class _Visit:
                 log.debug("resource_refused", page=self._url, url=request.url[:200], reason=answer.error)
                 await route.abort()
                 return
-            await route.fulfill(status=answer.http, headers={"content-type": answer.content_type}, body=answer.body)
+            told = {"content-type": answer.content_type}
+            if cors:  # it may be read; without a header of ours Playwright would write that credentials were allowed
+                told |= {"access-control-allow-origin": cors}
+                if answer.allow_credentials:
+                    told["access-control-allow-credentials"] = answer.allow_credentials
+            await route.fulfill(status=answer.http, headers=told, body=answer.body)
 
     def _asker(self, request: "Request") -> str:
         """Origin of the document that asks; for a frame's own document it is the one that holds the frame."""

@@ -4,8 +4,10 @@ The browser has no network, so each request of a page comes here. It meets the o
 robots.txt, its rest (the dispatcher's own, where the host is ours), the egress guard at each hop of a redirect, and the
 page's budget. What is the same for all pages, such as scripts, is remembered.
 
-Login and cookies go only with what a document asks of its own origin. Elsewhere a stranger's page would read with them
-what is closed to it: Playwright has every answer that it is given pass the browser's own guard (CORS).
+Login and cookies go only with what a document asks of its own origin. What another origin answered, at any hop, a page
+gets as a browser would give it: for its scripts to read only if that origin's headers let it (CORS). Playwright would
+have every answer pass, so that is decided here. A page from a public address gets nothing from a private one, also
+where `network.allow_private` lets the crawl go there.
 """
 
 import asyncio
@@ -20,7 +22,7 @@ from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.domain import Place
 from crawlog.streams.frontier import Frontier, Host
 from crawlog.streams.outbound import origin_of
-from crawlog.streams.rendering import CACHED, Wish, forwarded, refusal
+from crawlog.streams.rendering import CACHED, Cors, Wish, forwarded, refusal
 
 from .http import REDIRECTS, Answer, Client
 
@@ -47,10 +49,12 @@ class Budget:
 
     Attributes:
         job: Whose cookies are sent to a document's own origin, and whose scripts are remembered.
+        is_inside: The page came from a private address, and may ask others.
     """
 
-    def __init__(self, job: str, requests: int, size_bytes: int) -> None:
+    def __init__(self, job: str, requests: int, size_bytes: int, *, is_inside: bool) -> None:
         self.job = job
+        self.is_inside = is_inside
         self.requests = requests
         self.size_bytes = size_bytes
 
@@ -104,6 +108,8 @@ class _Asked(NamedTuple):
     job: str
     url: str
     anonymous: bool
+    origin: str = ""
+    is_inside: bool = False
 
 
 def _size_of(asked: _Asked, answer: Answer) -> int:
@@ -161,16 +167,20 @@ class Resources:
         refused = refusal(wish, self._settings.render.block)
         if refused:
             return Answer(None, refused)
-        url = wish.url.partition("#")[0]
+        url, cors = wish.url.partition("#")[0], Cors(wish)
         for _ in range(HOPS + 1):
-            asked = _Asked(budget.job, url, anonymous=origin_of(url) != wish.origin)
+            asked = _Asked(budget.job, url, origin_of(url) != wish.origin, cors.origin, budget.is_inside)
             answer = await self._hop(asked, wish.kind in CACHED, headers, budget)
+            if answer.http is not None and not cors.permits(answer.allow_origin):
+                return Answer(None, "cors")
             if answer.http not in REDIRECTS or not answer.location:
                 return answer
             try:
                 url = serialise(answer.location, url).partition("#")[0]
             except InvalidUrl:
                 return Answer(None, "bad_url")
+            if not cors.follows(url):
+                return Answer(None, "cors")
         return Answer(None, "redirects")
 
     async def _hop(self, asked: _Asked, is_static: bool, headers: Mapping[str, str], budget: Budget) -> Answer:
@@ -182,7 +192,8 @@ class Resources:
             known = self._scripts.get(asked) if is_static else None
             if known is not None:
                 return known
-            refused = await self._refusal(asked.url)
+            refused = "" if asked.is_inside else await self._client.closed_to_public(asked.url)
+            refused = refused or await self._refusal(asked.url)
             if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
                 refused = "budget"
             if refused:
@@ -215,9 +226,14 @@ class Resources:
         host.rest(time.monotonic() + host.delay_s)
         rest_s = 0.0
         try:
-            sent = forwarded(headers)
+            sent = forwarded(headers) | ({"Origin": asked.origin} if asked.origin else {})
             answer = await self._client.get(
-                asked.url, any_type=True, job=asked.job, headers=sent, anonymous=asked.anonymous
+                asked.url,
+                any_type=True,
+                job=asked.job,
+                headers=sent,
+                anonymous=asked.anonymous,
+                for_public=not asked.is_inside,
             )
             answer.held.give()  # a page's budget bounds what its browser is given
             rest_s = self._rest_of(host, answer, time.time())

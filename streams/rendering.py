@@ -11,6 +11,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from ..schemas.urls import RenderRules
 from .links import parsed
+from .outbound import origin_of
 from .scope import any_of
 
 LITTLE_TEXT = 200
@@ -98,14 +99,58 @@ class Wish(NamedTuple):
     Attributes:
         kind: The browser's word: `document`, `script`, `stylesheet`, `image`, `fetch`, `xhr` …
         origin: Of the document that asks, as `origin_of` writes it; empty where nobody knows.
+        cors: The header Origin as the browser sends it; empty where no script may read the answer, or needs no leave.
     """
 
     method: str
     url: str
     kind: str
     origin: str = ""
+    cors: str = ""
 
 
+class Cors:
+    """Whether a page may read what it asks for, along redirects that the browser never sees (Fetch 4.4, 4.10).
+
+    The browser knows the first URL only, so it would take what another origin sent for that one's own.
+    """
+
+    def __init__(self, wish: Wish) -> None:
+        self._at = origin_of(wish.url)
+        self._asker = (wish.cors if wish.cors == "null" else origin_of(wish.cors)) if wish.cors else self._at
+        self._told = wish.cors or _shortened(self._at)
+        self._is_asked = bool(wish.cors) or wish.kind in _READ
+        self._is_document = wish.kind == "document"
+        self._is_tainted = False
+
+    @property
+    def origin(self) -> str:
+        """What the next request tells as its Origin; empty where nobody's leave is needed."""
+        if not self._is_asked or (self._at == self._asker and not self._is_tainted):
+            return ""
+        return "null" if self._is_tainted else self._told
+
+    def permits(self, allow_origin: str) -> bool:
+        """Whether the answer's Access-Control-Allow-Origin lets the page have it."""
+        return not self.origin or allow_origin in ("*", self.origin)
+
+    def follows(self, url: str) -> bool:
+        """Whether a redirect is followed: a frame's document from elsewhere would pass for its first host's."""
+        to = origin_of(url)
+        if self._is_document and to != self._at:
+            return False
+        self._is_tainted |= to != self._at != self._asker
+        self._at = to
+        return True
+
+
+def _shortened(origin: str) -> str:
+    """An origin as browsers write it."""
+    scheme, _, rest = origin.partition("://")
+    return f"{scheme}://{rest.removesuffix({'http': ':80', 'https': ':443'}.get(scheme, ''))}"
+
+
+_READ = frozenset({"fetch", "xhr"})
 _BLOCKED_AS = {"document": "frame", "xhr": "fetch", "texttrack": "media"}
 _SERVED = frozenset({"frame", "script", "stylesheet", "image", "media", "font", "fetch"})
 CACHED = frozenset({"script", "stylesheet", "font", "image"})

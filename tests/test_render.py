@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
@@ -60,12 +61,18 @@ class Site:
         """Any request."""
         self.asked.append((time.monotonic(), request.method, f"{request.host.partition(':')[0]}{request.path_qs}"))
         path = request.path
+        if path == "/to":
+            return web.Response(status=302, headers=dict(request.query))
         if path == "/away":
             return web.Response(status=302, headers={"Location": METADATA})
         if path == "/data":
             return web.json_response({"name": request.query["of"].removeprefix("/page")})
         kind = "text/javascript" if path.endswith(".js") else "text/html"
         text = self.pages.get(path) or (SHELL if path.startswith("/page") else None)
+        if path == "/told":
+            headers = {key: value for key, value in request.query.items() if key.startswith("Access")}
+            text = request.headers.get("Origin", "none")
+            return web.Response(text=f"told {text}", headers=headers)
         return web.Response(status=404) if text is None else web.Response(text=text, content_type=kind)
 
     def paths(self, of: str = "") -> list[str]:
@@ -145,6 +152,7 @@ class Stage:
         """What becomes of a page."""
         answer = Answer(200)
         answer.body, answer.kept, answer.content_type = html.encode(), True, "text/html"
+        answer.is_inside = "//127." in url
         await self.renderer.render(url, answer, "j", "always")
         return answer
 
@@ -337,6 +345,48 @@ async def test_no_way_out_leads_to_a_private_address(browser: Chromium, site: Si
     udp.close()
     server.close()
     assert trap.came == []
+
+
+READS = """<p id=p></p><script>
+const asks = %s;
+Promise.all(asks.map(([url, how]) => fetch(url, how).then(answer => answer.text()).catch(() => 'closed')))
+  .then(all => p.textContent = all.join('|'));
+</script>"""
+
+
+async def test_what_another_origin_answers_is_read_as_that_origin_says(browser: Chromium, site: Site) -> None:
+    """With or without credentials, and where a redirect of the page's own origin leads there."""
+    own, other = f"http://127.0.0.1:{site.port}", f"http://127.0.0.2:{site.port}"
+    told, allow = f"{other}/told?", "Access-Control-Allow-Origin="
+    known = {"credentials": "include"}
+    asks = [
+        (f"{own}/told", {}),
+        (told, {}),
+        (f"{told}{allow}*", {}),
+        (f"{told}{allow}{own}", {}),
+        (f"{told}{allow}http://b.com", {}),
+        (f"{told}{allow}*", known),
+        (f"{told}{allow}{own}", known),
+        (f"{told}{allow}{own}&Access-Control-Allow-Credentials=true", known),
+        (f"{own}/to?Location={other}/told", {}),
+        (f"{own}/to?Location={other}/told%3F{allow}*", {}),
+        (f"{other}/to?Location={own}/told", {}),
+    ]
+    async with stage(browser) as one:
+        answer = await one.show(READS % json.dumps(asks), f"{own}/x")
+    shown = answer.body.decode().partition('<p id="p">')[2].partition("</p>")[0]
+    may, never = f"told {own}", "closed"
+    assert shown.split("|") == ["told none", never, may, may, never, never, never, may, never, may, never]
+
+
+async def test_a_page_from_a_public_address_has_nothing_from_a_private_one(browser: Chromium, site: Site) -> None:
+    """By address, by name and by redirect, though the crawl itself may go there."""
+    targets = [f"http://{name}:{site.port}/told?Access-Control-Allow-Origin=*" for name in ("127.0.0.1", "localhost")]
+    async with stage(browser, render__block=()) as one:
+        for target in targets:
+            answer = await one.show(WAYS % {"target": target + "&", "address": "127.0.0.1:9"}, "http://example.com/")
+            assert b"shown" in answer.body
+    assert site.asked == []
 
 
 async def test_metadata_is_out_of_reach_by_name_and_by_redirect_too(

@@ -7,7 +7,7 @@ import pytest
 
 from crawlog.schemas.urls import RenderRules
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.rendering import Rendering, Wish, emptiness, forwarded, refusal
+from crawlog.streams.rendering import Cors, Rendering, Wish, emptiness, forwarded, refusal
 
 SCRIPT = "<script src=/app.js></script>"
 WORDS = "word " * 50
@@ -118,3 +118,41 @@ def test_a_page_says_how_it_wants_its_data_and_nothing_else() -> None:
     """Neither who we are nor where we come from."""
     said = {"Accept": "application/json", "referer": "http://a.com/", "cookie": "a=b", "authorization": "x", "x-y": "z"}
     assert forwarded(said) == {"Accept": "application/json"}
+
+
+A, B, C = "http://a.com", "https://b.com", "http://c.com:8080"
+
+
+@pytest.mark.parametrize(
+    ("kind", "cors", "urls", "told"),
+    [
+        ("fetch", "", [A], [""]),
+        ("fetch", "", [A, B, A], ["", A, "null"]),
+        ("xhr", B, [A], [B]),
+        ("xhr", B, [A, B], [B, "null"]),
+        ("xhr", B, [A, C], [B, "null"]),
+        ("fetch", "null", [A, A], ["null", "null"]),
+        ("script", "", [A, B], ["", ""]),
+        ("script", C, [A, A], [C, C]),
+    ],
+)
+def test_an_origin_is_told_as_browsers_tell_it(kind: str, cors: str, urls: list[str], told: list[str]) -> None:
+    """To others only, on the way back too; `null` once a redirect went from one of them elsewhere (Fetch 4.4)."""
+    one = Cors(Wish("GET", urls[0] + "/", kind, cors=cors))
+    assert [one.origin for url in urls if one.follows(url + "/")] == told
+
+
+def test_only_the_named_origin_or_all_may_read() -> None:
+    """Nobody is asked for leave by what no script reads."""
+    one = Cors(Wish("GET", B, "fetch", cors=A))
+    assert [one.permits(value) for value in ("*", A, "", "null", B, f"{A}, {A}", A + ":80")] == [True, True] + [
+        False
+    ] * 5
+    assert Cors(Wish("GET", B, "script")).permits("")
+
+
+def test_a_frame_stays_at_the_origin_that_it_was_asked_from() -> None:
+    """The browser would take another one's document for that one's own."""
+    one = Cors(Wish("GET", A + "/x", "document"))
+    assert one.follows(A + "/y")
+    assert not one.follows(B + "/y")

@@ -50,6 +50,10 @@ class Web:
             answer.http, answer.location = 302, self.redirects[url]
         return answer
 
+    async def closed_to_public(self, _url: str) -> str:
+        """Nothing is."""
+        return ""
+
     @property
     def urls(self) -> list[str]:
         """What was asked for."""
@@ -98,7 +102,7 @@ def script(url: str) -> Wish:
 
 def budget(requests: int = 100, size_bytes: int = 1 << 20, job: str = "j") -> Budget:
     """A page's."""
-    return Budget(job, requests, size_bytes)
+    return Budget(job, requests, size_bytes, is_inside=True)
 
 
 @pytest.mark.parametrize("names", [("a.com",), ()])
