@@ -179,7 +179,7 @@ class Client:
         }
         self._chunk_timeout_s = fetch.chunk_timeout_s
 
-    def _opened(self, fetch: Fetch, user_agent: str, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    def _opened(self, fetch: Fetch, user_agent: str, connector: Connector) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(

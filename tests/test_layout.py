@@ -82,6 +82,14 @@ def test_every_module_says_what_it_is(folder: str) -> None:
     assert [path.name for path in _modules(folder) if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
+def test_every_request_to_a_host_leaves_by_the_one_client() -> None:
+    """Pages, robots.txt, sitemaps, forms and what a browser asks for: whose connector looks at lease and address."""
+    sources = {path.name: path.read_text() for folder in FOLDERS for path in _modules(folder)}
+    speaks = re.compile(r"^\s*(?:import|from) (?:aiohttp|http\.client|httpx|requests)\b", re.MULTILINE)
+    assert {name for name, text in sources.items() if speaks.search(text)} == {"connections.py", "http.py", "outfit.py"}
+    assert [name for name, text in sources.items() if "ClientSession(" in text] == ["http.py"]
+
+
 def test_every_suppressed_lint_has_its_reason() -> None:
     """Behind the code, on the same line."""
     files = [path for folder in (*FOLDERS, "tests", "bench", "examples") for path in (ROOT / folder).rglob("*.py")]
