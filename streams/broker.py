@@ -41,6 +41,7 @@ SESSION_AFTER_DEATH_MS = 1500
 MAX_LOG_BYTES = 10 << 20
 """A longer broker.log becomes broker.log.1 at the next start."""
 
+# log.dirs is relative to the folder that the broker runs in: commas would part a path, and the file is Latin-1.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -50,7 +51,7 @@ advertised.listeners=PLAINTEXT://{host}:{port}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-log.dirs={log}
+log.dirs=log
 
 # One node.
 default.replication.factor=1
@@ -139,7 +140,6 @@ def configure(settings: "Settings", folder: Path, identity: Identity) -> Path:
         host=HOST,
         port=identity.port,
         controller_port=identity.controller_port,
-        log=str(folder / "log").replace("\\", "\\\\"),
         max_bytes=max_bytes,
         fetch_bytes=max(55 << 20, max_bytes),  # 55 MiB is Kafka's default
         session_ms=SESSION_AFTER_DEATH_MS if (folder / "broker.json").exists() else SESSION_MS,
@@ -192,7 +192,8 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str)
             )
         return
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
-    answer = subprocess.run([*java, *tool, f"--cluster-id={cluster_id}"], capture_output=True, text=True, check=False)
+    command = [*java, *tool, f"--cluster-id={cluster_id}"]
+    answer = subprocess.run(command, cwd=folder, env=_environ(), capture_output=True, text=True, check=False)
     if answer.returncode:
         raise EngineError(died(folder, "Apache Kafka could not format its folder", answer.stderr + answer.stdout))
 
@@ -206,6 +207,7 @@ def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
         child = psutil.Popen(
             [*java, "kafka.Kafka", str(properties)],
             cwd=folder,
+            env=_environ(),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -213,6 +215,11 @@ def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
         )
     write(folder / "broker.json", json.dumps({"pid": child.pid, "started": _started(child), "boot": boot_id()}))
     return child
+
+
+def _environ() -> dict[str, str]:
+    """Java reads the paths it is given as the locale says; without one it knows ASCII only."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 def _started(process: psutil.Process) -> float:

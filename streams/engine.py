@@ -149,7 +149,7 @@ def _start(settings: "Settings", data: Path, folder: Path, report: Report) -> En
     jars = fetch_jars(settings, None, report)
     archived = archive(java, jars, cache_folder(settings))
     options = [f"-Xmx{settings.engine.heap_mb}m", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
-    options += [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-Dlog4j2.disable.jmx=true"]
+    options += ["-Dlog4j2.configurationFile=log4j2.properties", "-Dlog4j2.disable.jmx=true"]
     options += [f"-Djava.io.tmpdir={folder / 'tmp'}", "-cp", class_path(jars)]
     try:
         shutil.rmtree(folder / "tmp", ignore_errors=True)

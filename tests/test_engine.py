@@ -223,25 +223,32 @@ def test_the_port_is_known_before_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-def test_a_broker_lives_dies_and_comes_back(tmp_path: Path) -> None:
-    """One story on one folder: reserve, start, adopt, kill -9, start again on the same port, stop."""
-    address = engine.reserve(tmp_path)
-    first = engine.start(settings(), tmp_path, quiet)
+def test_a_broker_lives_dies_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One story on one folder: reserve, start, adopt, kill -9, start again on the same port, stop.
+
+    Its files all lie there whatever the folder is called and the locale knows.
+    """
+    monkeypatch.setenv("LC_ALL", "C")
+    data = tmp_path / "Bücher, 书 #1"
+    address = engine.reserve(data)
+    first = engine.start(settings(), data, quiet)
     try:
         assert (first.bootstrap, first.adopted) == (address, False)
-        second = engine.start(settings(), tmp_path, quiet)
+        second = engine.start(settings(), data, quiet)
         assert (second.pid, second.adopted) == (first.pid, True)
 
         os.kill(first.pid, signal.SIGKILL)
         first._process.wait()
-        assert engine.running(tmp_path) is None
-        third = engine.start(settings(), tmp_path, quiet)
+        assert engine.running(data) is None
+        third = engine.start(settings(), data, quiet)
         assert (third.bootstrap, third.cluster_id, third.adopted) == (address, first.cluster_id, False)
     finally:
-        if found := engine.running(tmp_path):
+        if found := engine.running(data):
             found.stop()
     assert not third.alive()
-    assert not (tmp_path / "kafka" / "broker.json").exists()
+    assert not (data / "kafka" / "broker.json").exists()
+    assert (data / "kafka" / "log" / "meta.properties").exists()
+    assert list(tmp_path.iterdir()) == [data]
 
 
 @pytest.mark.broker
