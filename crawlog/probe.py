@@ -5,7 +5,9 @@ No broker, no Faust. What is wrong with one line answers that line as `{"error":
 
 import base64
 import binascii
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import IO, Any
 
@@ -15,17 +17,27 @@ from .schemas.urls import CanonicalRules
 from .streams import charset, egress, sitemap
 from .streams.canonical import Canonicaliser, InvalidUrl, serialise
 from .streams.domain import Places, registrable_domain
+from .streams.formats import one_line
 from .streams.links import Links, extract
 from .streams.robots import RobotsRules
 
 _USAGE = 2
 _LINK_SOURCES = ("a", "area")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_ANY_HOST = "http://robots.invalid/"
+"""What robots.txt is asked about may be a path alone."""
 
 
 class BadQuestion(ValueError):
     """The line is not what its kind wants; the message says what is missing."""
+
+
+def _decode(line: bytes) -> dict[str, Any]:
+    """A question; unlike msgspec, json takes a lone surrogate, which a page may hold and the URL standard speaks of."""
+    asked = json.loads(line)
+    if not isinstance(asked, dict):
+        raise BadQuestion("a question is a JSON object")
+    return asked
 
 
 def _text(asked: dict[str, Any], name: str, default: str | None = None) -> str:
@@ -56,8 +68,10 @@ def _rules(body: bytes) -> RobotsRules:
 
 def _robots(asked: dict[str, Any]) -> dict[str, Any]:
     rules = _rules(_body(asked))
-    token = _text(asked, "user_agent")
-    return {"allowed": rules.allowed(_text(asked, "url"), token)[0], "crawl_delay": rules.crawl_delay_s(token)}
+    url, token = _text(asked, "url"), _text(asked, "user_agent")
+    with suppress(InvalidUrl):  # ftp: and its like are judged as they are written
+        url = serialise(url, _ANY_HOST)
+    return {"allowed": rules.allowed(url, token)[0], "crawl_delay": rules.crawl_delay_s(token)}
 
 
 _links_as_written = Links(Canonicaliser(CanonicalRules(drop_params=())), Places(1), cached=2)
@@ -122,9 +136,9 @@ def answer(kind: str, line: bytes) -> bytes:
     """
     handler = KINDS[kind]
     try:
-        return _encode(handler(_decode(line)))
+        return one_line(_encode(handler(_decode(line))))
     except (ValueError, RecursionError) as error:  # every error here is the line's: bad JSON, a bad URL, a bad field
-        return _encode({"error": str(error) or type(error).__name__})
+        return one_line(_encode({"error": str(error) or type(error).__name__}))
 
 
 def run(kind: str, stdin: IO[bytes], stdout: IO[bytes]) -> int:

@@ -22,6 +22,15 @@ def known(path: Path) -> str:
     return path.suffix
 
 
+def one_line(line: bytes) -> bytes:
+    """JSON without the three characters beyond ASCII at which some readers end a line (`str.splitlines`)."""
+    if b"\xc2\x85" in line:
+        line = line.replace(b"\xc2\x85", b"\\u0085")
+    if b"\xe2\x80" in line:
+        line = line.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    return line
+
+
 def lines(rows: list[msgspec.Raw]) -> bytes:
     """The rows, one on each line. Raises: ValueError: a row is not a JSON object."""
     block = bytearray()
@@ -31,7 +40,7 @@ def lines(rows: list[msgspec.Raw]) -> bytes:
             raise ValueError(f"an item is not a JSON object: {line[:80]!r}")
         if b"\n" in line or b"\r" in line:
             line = msgspec.json.format(line, indent=-1)  # only between its parts: in a text it is \n
-        block += line
+        block += one_line(line)
         block += b"\n"
     return bytes(block)
 

@@ -28,6 +28,7 @@ def asked(kind: str, **question: Any) -> dict[str, Any]:
         ("normalize", {"url": "HTTP://EX.com/a b#c"}, {"url": "http://ex.com/a%20b"}),
         ("normalize", {"url": "?x", "base": "http://a/b"}, {"url": "http://a/b?x"}),
         ("normalize", {"url": "http://a/?utm_source=1", "base": None}, {"url": "http://a/?utm_source=1"}),
+        ("normalize", {"url": "http://a/\ud800"}, {"url": "http://a/%EF%BF%BD"}),
         ("domain", {"host": "www.example.co.uk"}, {"domain": "example.co.uk"}),
         ("egress", {"url": "http://0x7f.1:8080/"}, {"allowed": False, "reason": "private address 127.0.0.1"}),
         ("egress", {"url": "https://example.com/"}, {"allowed": True, "reason": None}),
@@ -41,6 +42,10 @@ def asked(kind: str, **question: Any) -> dict[str, Any]:
          {"urls": [{"loc": "http://a/a", "lastmod": "2020"}, {"loc": "http://a/b"}], "sitemaps": []}),
         ("sitemap", {"body": b"<sitemap><loc>/s.xml</loc></sitemap>", "url": "http://a/", "content_type": None},
          {"urls": [], "sitemaps": ["http://a/s.xml"]}),
+        ("robots", {"body": "User-agent: *\nDisallow: /é b".encode(), "user_agent": "x", "url": "/é b"},
+         {"allowed": False, "crawl_delay": None}),
+        ("robots", {"body": b"User-agent: *\nDisallow: /x", "user_agent": "x", "url": "ftp://a/x"},
+         {"allowed": False, "crawl_delay": None}),
         ("robots", {"body": b"", "user_agent": "x", "url": "http://a/p"}, {"allowed": True, "crawl_delay": None}),
     ],
 )  # fmt: skip
@@ -67,16 +72,18 @@ def test_a_bad_line_answers_itself(kind: str, line: bytes) -> None:
     assert list(json.loads(answer(kind, line))) == ["error"]
 
 
+TEXTS = st.none() | st.text() | st.text("\u0085\u2028\u2029\ud800")
+"""With what ends a line, and with half a character."""
+
+
 @given(
     st.sampled_from(sorted(KINDS)),
-    st.dictionaries(
-        st.sampled_from(["url", "base", "body", "host", "address", "content_type", "user_agent"]), st.none() | st.text()
-    ),
+    st.dictionaries(st.sampled_from(["url", "base", "body", "host", "address", "content_type", "user_agent"]), TEXTS),
 )
 def test_no_question_makes_it_raise(kind: str, question: dict[str, str | None]) -> None:
-    """Every line gets one JSON object without a line end."""
+    """Every line gets one JSON object without a line end of any kind."""
     told = answer(kind, json.dumps(question).encode())
-    assert b"\n" not in told
+    assert len(told.decode().splitlines()) == 1
     assert isinstance(json.loads(told), dict)
 
 

@@ -69,10 +69,12 @@ def test_records_of_other_jobs_and_epochs_are_skipped() -> None:
 
 def test_rows_are_lines_whatever_blanks_their_json_has() -> None:
     """An item is copied without being decoded, but never over two lines."""
-    record = b'{"v":1,"job":"j","url":"u","page":[0,0],"items":[{"a":\n 1},{"b":"x\\ny"}]}'
+    items = '[{"a":\n 1},{"b":"x\\ny"},{"c":"\x85\u2028\u2029"}]'
+    record = f'{{"v":1,"job":"j","url":"u","page":[0,0],"items":{items}}}'.encode()
     kept = entry(record, Sink("j", "-"))
     assert kept is not None
-    assert [json.loads(line) for line in kept.block.splitlines()] == [{"a": 1}, {"b": "x\ny"}]
+    rows = [json.loads(line) for line in kept.block.decode().splitlines()]
+    assert rows == [{"a": 1}, {"b": "x\ny"}, {"c": "\x85\u2028\u2029"}]
 
 
 @pytest.mark.parametrize(
