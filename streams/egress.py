@@ -13,8 +13,11 @@ IPv4 = ipaddress.IPv4Address
 IPv6 = ipaddress.IPv6Address
 
 _METADATA = frozenset(
-    ipaddress.ip_address(text) for text in ("169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254")
+    ipaddress.ip_address(text)
+    for text in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254")
 )
+"""Amazon's and most others' (both families), Alibaba's, Azure's (its WireServer, a public address), Oracle's."""
+
 _METADATA_NAMES = frozenset(
     {"metadata", "metadata.goog", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"}
 )

@@ -11,6 +11,7 @@ from crawlog.streams.egress import address_refusal, literal_refusal
 METADATA = [
     "169.254.169.254",
     "100.100.100.200",
+    "168.63.129.16",
     "192.0.0.192",
     "fd00:ec2::254",
     "::ffff:169.254.169.254",
