@@ -189,6 +189,8 @@ def run(
     settings = _settings(given, flags, loaded.spider.settings if loaded else None)
     if not urls and not seeds:
         urls = tuple(loaded.spider.start_urls) if loaded else ()
+    if job is not None:
+        arguments.job_name(job)
     if not urls and not seeds and not job:
         raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
     checked = arguments.checked_urls(urls)
@@ -196,8 +198,6 @@ def run(
         arguments.writable_file(output, RESULT_SUFFIXES)
     if seeds:
         arguments.existing_file(seeds, "--seeds")
-    if job:
-        arguments.job_name(job)
     prepare(settings.run.data)
     from .run import run as crawl
 
@@ -426,7 +426,7 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
 
     settings = _settings(given)
     arguments.checked_urls([url])
-    if job:
+    if job is not None:
         arguments.job_name(job)
     from .why import moment
     from .why import why as told

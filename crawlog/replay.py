@@ -67,6 +67,19 @@ class Order:
     export: bool = False
     as_json: bool = False
 
+    def __post_init__(self) -> None:
+        """A mistake is told before an engine is started.
+
+        Raises: Misconfigured: no time, no duration, no such file.
+        """
+        text = str(self.value)
+        if self.kind == "to-datetime":
+            offsets.moment_ms(text)
+        elif self.kind == "by-duration":
+            offsets.duration_ms(text)
+        elif self.kind == "from-file":
+            _read(Path(text))
+
 
 class Plan(NamedTuple):
     """The moves of one group, with the log's times of the first and last record of each."""

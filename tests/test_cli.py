@@ -53,6 +53,7 @@ def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         (["run", "http://a.example/", "-o", "x.xlsx"], ".jsonl, .json, .csv"),
         (["run", "http://a.example/", "-o", "no/x.csv"], "there is no folder no"),
         (["run", "http://a.example/", "--job", "a b"], "a job's name is"),
+        (["run", "http://a.example/", "--job", ""], "a job's name is"),
         (["run", "http://a.example/", "--data", "/proc/none"], "cannot use the data folder /proc/none"),
         (["run", "http://a.example/", "--dept", "1"], "--depth"),
         (["seed", "none.txt", "--job", "a"], "none.txt"),
@@ -63,6 +64,9 @@ def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         (["replay", "--to-latest", "--shift-by", "0", "--group", "parse"], "got --to-latest and --shift-by"),
         (["replay", "--group", "parse", "--to-latest", "--dry-run", "--execute"], "are opposites"),
         (["replay", "--to-latest"], "--group"),
+        (["replay", "--group", "parse", "--to-datetime", "soon"], "--to-datetime 'soon': write it as"),
+        (["replay", "--group", "parse", "--by-duration", "1h"], "--by-duration '1h': write it as"),
+        (["replay", "--group", "parse", "--from-file", "none.csv"], "--from-file none.csv: No such file"),
         (["rnu"], "Did you mean `crawlog run`?"),
         (["settings", "-s", "x.y=1"], "unknown setting 'x.y'"),
     ],
@@ -76,6 +80,7 @@ def test_a_mistake_is_told_and_ends_with_2(args: list[str], told: str, capsys: p
     assert (end.value.code, said.out) == (2, "")
     assert "Traceback" not in said.err
     assert said.err.startswith("crawlog: ")
+    assert not (Path(".crawlog") / "kafka").exists()  # no engine was started to find out
 
 
 @pytest.mark.parametrize(
