@@ -36,12 +36,12 @@ from crawlog.streams.validators import Validators
 from . import frontier
 from .connections import LeaseLost
 from .frontier import Stage
-from .http import NOT_MODIFIED, REDIRECTS, Answer, Client
+from .http import FREE_BYTES, NOT_MODIFIED, REDIRECTS, Answer, Asker, Client
 from .logins import Logins
 from .pages import LOOK_S, PagesLog
 from .render import Renderer
 from .resources import Resources
-from .room import Held
+from .room import Held, Room
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
 from .standby import Standby
@@ -59,6 +59,9 @@ DRAIN_S = 2.5
 
 DONES_S = 0.7
 """How long their pages and dones may then take to be acknowledged."""
+
+RULES_BYTES = 8 << 20
+"""Of large robots.txt so much is read at a time: a page in the browser, which holds room for its body, may need one."""
 
 ROBOTS_REDIRECTS = 5
 """RFC 9309 2.3.1.2: at least five."""
@@ -186,6 +189,7 @@ class Fetcher:
         self._pages = PagesLog(settings, stage.names.pages)
         self._held = False
         self._asking_rules = 0
+        self._rules_room = Room(RULES_BYTES)
         self._at_address: Counter[str] = Counter()
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._turns = Turns()
@@ -413,9 +417,21 @@ class Fetcher:
             answer.validators = msgspec.structs.replace(unless, epoch=task.epoch)
             answer.same_as = task.partition.fold.partition, unless.offset
         if why:
-            answer.held.give()  # what the page loads may need room, and nobody who holds some waits for more
-            await self._browser().render(task.row.url, answer, task.job.name, why)
+            await self._rendered(task, answer, why)
         return answer
+
+    async def _rendered(self, task: Task, answer: Answer, why: str) -> None:
+        """Have the browser make the body, which keeps its room meanwhile: what pages load has a room of its own."""
+        assert self.client is not None
+        sent = answer.body
+        try:
+            await self._browser().render(task.row.url, answer, task.job.name, why)
+        except BaseException:
+            answer.held.give()
+            raise
+        if answer.body is not sent:
+            answer.held.give()
+            answer.held = self.client.room.count(len(answer.body) if len(answer.body) > FREE_BYTES else 0)
 
     async def _looked_at(self, task: Task, unless: Validators | None) -> tuple[Answer | None, str]:
         """The answer, and why a browser is to make its body, if one is."""
@@ -683,7 +699,7 @@ class Fetcher:
 
     async def _small(self, url: str) -> Answer:
         assert self.client is not None
-        answer = await self.client.get(url, any_type=True, max_bytes=ROBOTS_BYTES)
+        answer = await self.client.get(url, any_type=True, max_bytes=ROBOTS_BYTES, asker=Asker(room=self._rules_room))
         answer.held.give()  # it is read at once
         return answer
 

@@ -128,6 +128,23 @@ class Answer:
         self.held = Held()
 
 
+class Asker(NamedTuple):
+    """For whom a request is sent.
+
+    Attributes:
+        is_anonymous: Neither login nor cookies are sent, and none are kept.
+        is_public: It is a page from a public address: private ones are closed to it wherever they are allowed.
+        room: For its body, where somebody who holds some of `fetch.bodies_mb` waits for it.
+    """
+
+    is_anonymous: bool = False
+    is_public: bool = False
+    room: Room | None = None
+
+
+THE_CRAWL = Asker()
+
+
 class _Reading(NamedTuple):
     """How a response is read.
 
@@ -137,6 +154,7 @@ class _Reading(NamedTuple):
         cuts: Whether a larger body is cut there; else none of it is kept.
         outfit: What the request went out with.
         deadline: Of the whole request.
+        room: What a large body waits for.
     """
 
     any_type: bool
@@ -144,6 +162,7 @@ class _Reading(NamedTuple):
     cuts: bool
     outfit: Worn
     deadline: asyncio.Timeout
+    room: Room
 
 
 class Client:
@@ -225,8 +244,7 @@ class Client:
         max_bytes: int | None = None,
         job: str = "",
         headers: Mapping[str, str] | None = None,
-        anonymous: bool = False,
-        for_public: bool = False,
+        asker: Asker = THE_CRAWL,
     ) -> Answer:
         """Ask for a URL; every failure is an answer.
 
@@ -235,19 +253,18 @@ class Client:
             max_bytes: Keep so many bytes and drop the rest; None for `fetch.max_body_bytes`, above which none is kept.
             job: Whose cookies are sent; without one there are none.
             headers: Further ones, of this request; what is sent to every host and logins are stronger.
-            anonymous: Send neither login nor cookies, and keep none.
-            for_public: A page from a public address asks, so private ones are closed wherever they are allowed.
+            asker: For whom.
 
         Returns: Whoever is done with the body gives `Answer.held` back: until then others may have to wait.
         Raises: LeaseLost: nothing was sent.
         """
         started = time.monotonic()
-        outfit = self._outfit.of(url, job, anonymous=anonymous) if self._outfit.is_any or headers else BARE
+        outfit = self._outfit.of(url, job, anonymous=asker.is_anonymous) if self._outfit.is_any or headers else BARE
         if headers:
             outfit.options["headers"] = {**headers, **self._outfit.headers, **outfit.options.get("headers", {})}
         limit = self._max_body_bytes if max_bytes is None else max_bytes
-        reading = _Reading(any_type, limit, max_bytes is not None, outfit, self._deadline())
-        answer = await (self._routed(url, reading, for_public) if self._allow_private else self._get(url, reading))
+        reading = _Reading(any_type, limit, max_bytes is not None, outfit, self._deadline(), asker.room or self.room)
+        answer = await (self._routed(url, reading, asker.is_public) if self._allow_private else self._get(url, reading))
         answer.took_s = time.monotonic() - started
         return answer
 
@@ -283,7 +300,7 @@ class Client:
         """Post a form; the cookies that come are the job's. Raises: LeaseLost: nothing was sent."""
         outfit = self._outfit.of(form.url, job)
         outfit.post(form.body)
-        return await self._get(form.url, _Reading(True, DRAINED_BYTES, True, outfit, self._deadline()))
+        return await self._get(form.url, _Reading(True, DRAINED_BYTES, True, outfit, self._deadline(), self.room))
 
     def _deadline(self) -> asyncio.Timeout:
         return asyncio.timeout(self._timeout_s)
@@ -396,7 +413,7 @@ class Client:
         left_s = (deadline.when() or 0.0) - loop.time()
         deadline.reschedule(None)
         try:
-            answer.held = await self.room.take(min(length or reading.limit, reading.limit))
+            answer.held = await reading.room.take(min(length or reading.limit, reading.limit))
         finally:
             deadline.reschedule(loop.time() + left_s)
             if protocol is not None:

@@ -24,7 +24,8 @@ from crawlog.streams.frontier import Frontier, Host
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.rendering import CACHED, Cors, Wish, forwarded, refusal
 
-from .http import REDIRECTS, Answer, Client
+from .http import REDIRECTS, Answer, Asker, Client
+from .room import Room
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Owned
@@ -142,6 +143,7 @@ class Resources:
         self._rest_of = rest_of
         self._place = place
         self._scripts = _Scripts(settings.render.cache_bytes)
+        self._room = Room(settings.render.max_bytes)
         self._foreign: OrderedDict[str, Host] = OrderedDict()
         self._gates: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._visited: Counter[str] = Counter()
@@ -232,8 +234,7 @@ class Resources:
                 any_type=True,
                 job=asked.job,
                 headers=sent,
-                anonymous=asked.anonymous,
-                for_public=not asked.is_inside,
+                asker=Asker(asked.anonymous, not asked.is_inside, self._room),
             )
             answer.held.give()  # a page's budget bounds what its browser is given
             rest_s = self._rest_of(host, answer, time.time())

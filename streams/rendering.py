@@ -4,6 +4,7 @@ A page is *empty* when its HTML shows next to nothing and has scripts that may s
 stands with the page: `crawlog why` and the rows tell it.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
@@ -32,6 +33,8 @@ _UNSEEN = ["script", "style", "noscript", "template", "templat-", "svg", "head"]
 
 _ASKED_FOR = ("javascript", "java script")
 """What a page says, in `noscript` or at all, that asks for it, in any language."""
+
+_SCRIPT = re.compile(rb"<script", re.IGNORECASE)
 
 _FORWARDED = frozenset({"accept", "accept-language", "x-requested-with"})
 
@@ -64,7 +67,7 @@ def emptiness(body: bytes, content_type: str) -> str:
     Returns: `root`: a framework's element is there, and next to nothing in it; `noscript`: the page says so itself;
         `place`: neither text nor links, but an empty element for them; `no_text`: nothing at all.
     """
-    page = _tree(body, content_type) if b"<script" in body or b"<SCRIPT" in body else None
+    page = _tree(body, content_type) if _SCRIPT.search(body) else None
     if page is None:
         return ""
     said = " ".join(node.text() for node in page.css("noscript"))

@@ -133,7 +133,8 @@ class Fetch(Section):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 << 20
     """Largest body, after decompression; a larger one is a result with error `too_large`."""
     bodies_mb: Annotated[int, Field(ge=8)] = 96
-    """Bodies over 256 KiB that one worker holds at a time, MiB; further ones wait, with their servers and deadlines."""
+    """Bodies over 256 KiB that one worker holds at a time, MiB; further ones wait, with their servers and deadlines.
+    What pages in the browser load is bounded by `render.max_bytes`, page by page."""
     attempts: Count = 3
     """Attempts of a URL that fails or answers 429 or 5xx, the first one included."""
     retry_delay_s: NotNegative = 2.0

@@ -12,8 +12,8 @@ from fetching import Web, running
 
 from crawlog.agents.connections import LeaseLost
 from crawlog.agents.fetch import _whole_lines, again_is_worth
-from crawlog.agents.http import Answer
-from crawlog.agents.room import Room
+from crawlog.agents.http import FREE_BYTES, Answer
+from crawlog.agents.room import Held, Room
 from crawlog.schemas.urls import RenderRules
 from crawlog.streams.consumer import within
 from crawlog.streams.domain import Places
@@ -90,6 +90,44 @@ async def test_room_for_a_body_is_taken_until_the_log_has_it(tmp_path: Path, mon
         web.before = silence
         world.find("http://a.com/again", "http://c.com/x")
         await world.until(lambda: len(web.ended) == 3 and web.room.free_bytes == 9)
+
+
+async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither waits: the one has it, the other is here. All goes back once the log has the page."""
+    counted: list[int] = []
+
+    class Counting(Room):
+        """Notes what counts without waiting."""
+
+        def count(self, size_bytes: int) -> Held:
+            """As a room does."""
+            counted.append(size_bytes)
+            return super().count(size_bytes)
+
+    web = Web(room=Counting(10))
+    free: list[int] = []
+
+    class Browser:
+        """Stands in for the renderer."""
+
+        async def render(self, url: str, answer: Answer, _job: str, why: str) -> None:
+            """A large page, or none, where the worker may not ask."""
+            free.append(web.room.free_bytes)
+            if "b.com" in url:
+                raise LeaseLost
+            answer.body, answer.rendered = b"x" * (FREE_BYTES + 1), why
+
+    async with running(tmp_path, monkeypatch, web) as world:
+        monkeypatch.setattr(world.fetcher, "_browser", Browser)
+        world.job("r", render=RenderRules("always"))
+        world.find("http://a.com/x", job="r")
+        await world.all_done("http://a.com/x")
+        assert (counted, web.room.free_bytes) == ([FREE_BYTES + 1], 10)
+        world.find("http://b.com/x", job="r")
+        await world.until(lambda: len(free) > 1 and web.room.free_bytes == 10)
+    assert set(free) == {9}
 
 
 @pytest.mark.parametrize(

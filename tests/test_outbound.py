@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from sites import Site, sites
 
 from crawlog.agents.connections import Connector, LeaseLost
+from crawlog.agents.http import Asker
 from crawlog.agents.outfit import MOST_COOKIES
 from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (
@@ -139,7 +140,7 @@ async def test_an_anonymous_request_has_neither_login_nor_cookies() -> None:
     logins: Any = lambda each: (each[0].origin.replace("//", "//ann:pass@"),)  # noqa: E731  # a setting as others
     async with sites(site, cookies=True, logins=logins) as client:
         for anonymous in (True, False, True):
-            await client.get(site.origin + "/", job="a", anonymous=anonymous)
+            await client.get(site.origin + "/", job="a", asker=Asker(anonymous))
         assert (site.got("Cookie"), site.got("Authorization")) == ([], [basic("ann", "pass")])
         await client.get(site.origin + "/", job="a")
     assert site.got("Cookie") == ["id=7"]

@@ -19,6 +19,8 @@ WORDS = "word " * 50
         (f"<title>Shop</title><div id=root></div>{SCRIPT}", "root"),
         (f"<body><div id='__next'><p>Loading…</p></div>{SCRIPT}", "root"),
         (f"<body><app-root></app-root>{SCRIPT}", "root"),
+        ("<body><app-root></app-root><ScRiPt src=/app.js></ScRiPt>", "root"),
+        ("<BODY><DIV ID=root></DIV><Script src=/app.js></Script>", "root"),
         (f"<body><noscript>You need to enable JavaScript to run this app.</noscript>{SCRIPT}", "noscript"),
         (f"<body>Bitte JavaScript einschalten.{SCRIPT}", "noscript"),
         (f"<body><p>Loading<div id=content></div>{SCRIPT}", "place"),

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from sites import Site, sites
 
-from crawlog.agents.http import Answer, Client
+from crawlog.agents.http import FREE_BYTES, Answer, Asker, Client
 from crawlog.agents.render import Renderer, _Failed, _Visit
 from crawlog.agents.resources import ENTRY_BYTES, FOREIGN_HOSTS, Budget, Resources, _Asked, _Scripts
 from crawlog.streams.browsers import find_browser
@@ -38,10 +39,10 @@ class Web:
         self.known_at: list[str] = []
         self.body = b"0123456789"
 
-    async def get(self, url: str, *, anonymous: bool = False, **_: Any) -> Answer:
+    async def get(self, url: str, *, asker: Asker, **_: Any) -> Answer:
         """An answer of ten bytes."""
         self.asked.append((time.monotonic(), url))
-        if not anonymous:
+        if not asker.is_anonymous:
             self.known_at.append(url)
         await asyncio.sleep(0.005)
         answer = Answer(200)
@@ -87,7 +88,7 @@ def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: floa
     )
 
     async def ask_rules(host: Host) -> None:
-        await web.get(f"{host.key}/robots.txt")
+        await web.get(f"{host.key}/robots.txt", asker=Asker())
         host.rules, host.rules_until = RobotsRules.parse(robots or b""), time.monotonic() + 60.0
         owner.frontier.finished(host)
 
@@ -398,3 +399,23 @@ async def test_what_breaks_while_a_page_is_served_is_an_answer_to_it() -> None:
 
     await one._answer_to(Asking(), Asking())  # type: ignore[arg-type]  # no browser
     assert ended.is_set()
+
+
+async def test_what_pages_load_waits_for_no_room_that_pages_hold() -> None:
+    """They would wait for each other: pages that wait for the browser, and the script of one that is in it."""
+    site = Site(body=b"x" * (2 * FREE_BYTES))
+    async with sites(site) as client:
+        pages = await client.room.take(1 << 40)
+        owner = Owner()
+        one = Resources(Settings(), client, owner.frontier, Places(1).of, _no_rules(owner), lambda *_: 0.0)
+        answer = await one.get(script(f"{site.origin}/app.js"), {}, budget())
+        assert (answer.http, len(answer.body), client.room.free_bytes) == (200, 2 * FREE_BYTES, 0)
+        pages.give()
+
+
+def _no_rules(owner: Owner) -> Callable[[Host], Awaitable[None]]:
+    async def ask_rules(host: Host) -> None:
+        host.rules, host.rules_until = RobotsRules.parse(b""), time.monotonic() + 60.0
+        owner.frontier.finished(host)
+
+    return ask_rules

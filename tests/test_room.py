@@ -53,6 +53,21 @@ async def test_room_is_given_back_once() -> None:
     Held().give()
 
 
+async def test_what_is_here_already_counts_without_waiting() -> None:
+    """Others wait until it has gone, and nobody for it."""
+    room = Room(SIZE)
+    first = await room.take(4)
+    here = room.count(9)
+    later = asyncio.create_task(room.take(2))
+    await turns()
+    first.give()
+    await turns()
+    assert (room.free_bytes, later.done()) == (1, False)
+    here.give()
+    await turns()
+    assert (room.free_bytes, later.done()) == (SIZE - 2, True)
+
+
 async def test_who_no_longer_waits_is_not_waited_for() -> None:
     """Neither at the head of the line nor at the moment when its turn has come."""
     room = Room(SIZE)
