@@ -203,6 +203,7 @@ class Run:
         self._recall()
         if self._has_nothing_to_do():
             self.summary.reason = "cancelled" if self._is_cancelled else "already_finished"
+            self._count_rows()
             if self.order.spider:
                 self._shown.say(REPARSE)
             return
@@ -376,6 +377,13 @@ class Run:
         self.supervisor.stop_stage("sink")
         ends = dict(enumerate(finish.passed["sink"]))
         self.summary.rows = finalise(self.settings.run.data, self._sink, ends, sys.stdout.buffer)
+
+    def _count_rows(self) -> None:
+        """Says what FILE has, which stays as it was made."""
+        from .streams.results import final_of
+
+        final = final_of(self._sink.folder(self.settings.run.data)) if self._sink else None
+        self.summary.rows = final.rows if final else None
 
     def _show(self) -> None:
         picture, now = self.supervisor.picture, time.monotonic()

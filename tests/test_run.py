@@ -142,7 +142,7 @@ def test_a_run_ends_by_itself_and_again_says_so(site: Site, data: Path) -> None:
 
     asked = site.asked.total()
     code, summary, err = ended(run(site, data))
-    assert (code, summary["reason"]) == (0, "already_finished"), err
+    assert (code, summary["reason"], summary["rows"]) == (0, "already_finished", PAGES), err
     assert site.asked.total() == asked
     assert on_folder(data) == []
 
