@@ -13,6 +13,7 @@ from crawlog.streams import store
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.settings import Settings
 from crawlog.streams.store import Database, Memory, Partition, StateLocked
 
 PLACES = Places(1)
@@ -301,6 +302,18 @@ def test_a_database_gives_rows_in_key_order(opened: Opened) -> None:
     partition.db.write(r.Changes({b"b": None}))
     assert list(partition.db.scan(b"a")) == [(b"a", b"1"), (b"c", b"3")]
     assert list(partition.db.scan(b"b")) == [(b"c", b"3")]
+
+
+def test_small_checkpoints_of_many_partitions_need_no_flush(tmp_path: Path) -> None:
+    """What write buffers take while they are nearly empty, which the budget of all of them counts, is little."""
+    memory = Memory(Settings().state.memory_mb)
+    databases = [Database(tmp_path / str(number), memory) for number in range(Settings().kafka.partitions)]
+    for second in range(30):
+        for database in databases:
+            database.write(r.Changes({f"q{second}/{row}".encode(): b"x" * 60 for row in range(100)}, ()))
+    assert not list(tmp_path.rglob("*.sst"))
+    for database in databases:
+        database.close()
 
 
 def test_the_cache_is_no_part_of_the_state(opened: Opened) -> None:
