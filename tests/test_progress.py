@@ -1,6 +1,15 @@
 """When a partition's progress is told."""
 
-from crawlog.agents.progress import Pace
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from fetching import Log
+
+from crawlog.agents import progress
+from crawlog.agents.progress import Pace, Reporter
 from crawlog.schemas.progress import JobCounts, Progress
 
 
@@ -43,3 +52,25 @@ def test_a_partition_that_comes_back_is_told_at_once() -> None:
     assert pace.due([report(1), report(4, partition=1)], 0.0)
     assert not pace.due([report(1)], 0.2)
     assert pace.due([report(1), report(4, partition=1)], 0.4) == [report(4, partition=1)]
+
+
+async def test_a_worker_that_was_stopped_in_a_look_is_heard_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rests by the CPU that a look took, not by the time: a crawl's end would wait for its reports for minutes."""
+    looked = asyncio.Event()
+    looks = 0
+
+    def stopped() -> list[Progress]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            time.sleep(1.0)
+        else:
+            looked.set()
+        return []
+
+    monkeypatch.setattr(progress, "Producer", Log)
+    app = SimpleNamespace(crawl=None, worker_name="w", topics=SimpleNamespace(progress="p"), reports=stopped)
+    reporting = asyncio.create_task(Reporter(cast("Any", app)).run())
+    async with asyncio.timeout(1.0 * progress.SHARE / 2):
+        await looked.wait()
+    reporting.cancel()
