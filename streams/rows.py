@@ -317,6 +317,9 @@ class Base(Protocol):
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `start` on, in key order."""
 
+    def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` rows at [start, end), in key order: for many short reads."""
+
 
 class Rows:
     """The state as the fold sees it: the rows on disk under the changes since the last checkpoint.
@@ -394,15 +397,20 @@ class Rows:
 
     def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Up to `limit` rows of one host queue from `start` on, in key order, changes included."""
-        dirty = self.dirty
-        fresh = ((key, dirty[key]) for key in sorted(set(self._fresh.get(prefix, ()))) if key >= start)
-        found: list[tuple[bytes, bytes]] = []
-        for key, value in merge(self._stored(prefix, start), fresh):
-            if value is not None:
-                found.append((key, value))
-                if len(found) == limit:
-                    break
-        return found
+        dirty, dropped = self.dirty, self.dropped
+        fresh = ((key, dirty[key]) for key in set(self._fresh.get(prefix, ())) if key >= start)
+        found = [(key, value) for key, value in fresh if value is not None]
+        at, end, kept = start, after(prefix), 0
+        while kept < limit:
+            stored = self.base.read(at, end, limit)
+            unchanged = [row for row in stored if row[0] not in dirty and not (dropped and row[0].startswith(dropped))]
+            found += unchanged
+            kept += len(unchanged)
+            if len(stored) < limit:
+                break
+            at = stored[-1][0] + b"\0"
+        found.sort()
+        return found[:limit]
 
     def _stored(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes | None]]:
         at = start
@@ -463,6 +471,10 @@ class Memory:
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `start` on, in key order."""
         return ((key, self.rows[key]) for key in sorted(self.rows) if key >= start)
+
+    def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` rows at [start, end)."""
+        return [(key, self.rows[key]) for key in sorted(key for key in self.rows if start <= key < end)[:limit]]
 
     def write(self, changes: Changes) -> None:
         """Apply the changes of a checkpoint."""

@@ -22,6 +22,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     WriteBatch,
     WriteBufferManager,
 )
@@ -129,6 +130,7 @@ class Database:
         self._cache = self._db.get_column_family(CACHE_COLUMN)
         self._cache_column = self._db.get_column_family_handle(CACHE_COLUMN)
         self._remembered: dict[bytes, bytes] = {}
+        self._reader: RdictIter | None = None  # sees the database as of when it was made: until something is written
 
     def get(self, key: bytes) -> bytes | None:
         """The row, or None."""
@@ -180,8 +182,30 @@ class Database:
             self._condemn(error)
             raise
 
+    def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` rows at [start, end), in key order, by an iterator kept for all such reads between two writes.
+
+        Raises: Exception: a block is damaged.
+        """
+        if self._reader is None:
+            self._reader = self._db.iter()
+        reader = self._reader
+        found: list[tuple[bytes, bytes]] = []
+        reader.seek(start)
+        while len(found) < limit and reader.valid() and (key := reader.key()) < end:
+            found.append((key, reader.value()))
+            reader.next()
+        if not reader.valid():
+            try:
+                reader.status()
+            except Exception as error:
+                self._condemn(error)
+                raise
+        return found
+
     def write(self, changes: r.Changes) -> None:
         """Apply all changes, or none."""
+        self._reader = None
         batch = WriteBatch(raw_mode=True)
         for prefix in changes.dropped:
             batch.delete_range(prefix, r.after(prefix))
@@ -197,6 +221,7 @@ class Database:
 
     def forget(self) -> None:
         """Drop all rows; the cache column stays."""
+        self._reader = None
         batch = WriteBatch(raw_mode=True)
         batch.delete_range(b"", b"\xff" * 64)  # longer than any key
         self._db.write(batch)
@@ -221,7 +246,7 @@ class Database:
 
     def close(self) -> None:
         """Release the database and its lock."""
-        del self._get, self._cache_column
+        del self._get, self._cache_column, self._reader
         self._cache.close()
         self._db.close()
 

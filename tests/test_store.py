@@ -316,6 +316,16 @@ def test_small_checkpoints_of_many_partitions_need_no_flush(tmp_path: Path) -> N
         database.close()
 
 
+def test_a_short_read_sees_what_was_written_since_the_last_one(opened: Opened) -> None:
+    """Rows at [start, end), so many at most; its iterator is of the database as it is."""
+    database = opened().db
+    for number in range(3):
+        database.write(r.Changes({b"a%d" % number: b"", b"b": b"%d" % number}))
+        assert database.read(b"a", b"b", 9) == [(b"a%d" % n, b"") for n in range(number + 1)]
+    assert database.read(b"a1", b"c", 2) == [(b"a1", b""), (b"a2", b"")]
+    assert database.read(b"b", b"c", 2) == [(b"b", b"2")]
+
+
 def test_the_cache_is_no_part_of_the_state(opened: Opened) -> None:
     """It is kept, and no digest sees it."""
     partition = opened.filled()
