@@ -282,6 +282,23 @@ def is_plain(href: str) -> bool:
     return colon < 0 or 0 <= href.find("/") < colon
 
 
+def climbed(origin: str, directory: str, href: str) -> str:
+    """A plain href that begins with dots, behind the directory it means: spelled so, most links are known unparsed.
+
+    Args:
+        directory: As a serialised URL has it, so without dots of its own.
+    """
+    root = len(origin) + 1
+    while True:
+        if href.startswith("../"):  # above the root is the root
+            directory = directory[: max(directory.rfind("/", 0, -1) + 1, root)]
+            href = href[3:]
+        elif href.startswith("./"):
+            href = href[2:]
+        else:
+            return directory + href
+
+
 _Written = dict[str, dict[str, Outlink | Literal[False]]]
 """Links by what they are beside (an origin, or a directory), then by href. False is no link."""
 
@@ -355,7 +372,7 @@ class Links:
         if href.startswith(_HTTP):
             return self._absolute(href)
         if is_plain(href):
-            return self._absolute(beside + href)
+            return self._absolute(climbed(origin, beside, href) if href[0] == "." else beside + href)
         if href.startswith("//") and href.isascii() and href.isprintable():
             return self._absolute(origin[: origin.index("/")] + href)
         return self._outlink(href, base)

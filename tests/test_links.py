@@ -236,7 +236,9 @@ def test_a_hostile_page_is_only_a_page(html: str) -> None:
 HREF = st.text(st.sampled_from("ab/.?#:\\%2e&= \t\n@[]^é"), max_size=14)
 
 
-@given(HREF, st.sampled_from(["http://h.test/", "http://h.test/a/b/c?q=/x", "https://h.test:8/a/./"]))
+@given(
+    HREF, st.sampled_from(["http://h.test/", "http://h.test/a/b/c?q=/x", "https://h.test:8/a/./", "http://h.test/a//b"])
+)
 def test_a_plain_href_behind_its_base_is_the_join(href: str, base: str) -> None:
     """For any href that is taken for plain, one parse gives what the standard's join gives."""
     base = serialise(base)
@@ -273,6 +275,22 @@ def test_any_spelling_of_a_known_url_is_that_url(asked: list[tuple[list[str], st
             wanted = []
         for memory in (long, short):
             assert [link.url for link in memory.resolve(serialise(base), [href])] == wanted
+
+
+@pytest.mark.parametrize(
+    ("href", "base", "url"),
+    [
+        ("../x", "http://h.test/a/b/c", "http://h.test/a/x"),
+        ("../../../x", "http://h.test/a/b/c", "http://h.test/x"),
+        ("./../", "http://h.test/a/b/c", "http://h.test/a/"),
+        ("../x/../y", "http://h.test/a/b/c", "http://h.test/a/y"),
+        ("..//x", "http://h.test/a/b", "http://h.test//x"),
+        ("../?q", "http://h.test/a//b", "http://h.test/a/?q"),
+    ],
+)
+def test_dots_climb_from_the_directory(href: str, base: str, url: str) -> None:
+    """As far as the root, each over one segment, an empty one too."""
+    assert [link.url for link in links().resolve(base, [href])] == [url]
 
 
 def test_an_svg_link_of_another_namespace_is_no_link_to_the_page() -> None:
