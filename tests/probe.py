@@ -54,7 +54,8 @@ def attach(app: apps.CrawlApp) -> None:
                 held.add(message.partition)
             if message.partition not in held:
                 app.positions.done(message.partition, message.offset + 1)
-            say("done", partition=message.partition, offset=message.offset)
+            kept = sum(map(len, app.reader._acked.values()))
+            say("done", partition=message.partition, offset=message.offset, kept=kept)
 
 
 def __getattr__(name: str) -> apps.CrawlApp:

@@ -175,6 +175,15 @@ def test_commits_never_pass_what_was_said(ready: Settings, start: Callable[..., 
 
 
 @pytest.mark.broker
+def test_nothing_is_kept_of_an_event_that_ended(ready: Settings, start: Callable[..., Probe]) -> None:
+    """Faust lists each offset until a commit of its own, which never comes: 74 bytes a record, for ever."""
+    publish(ready, 3)
+    probe = start()
+    wait_for(lambda: len(probe.offsets("done")) == 3 * PARTITIONS)
+    assert {line["kept"] for line in probe.lines("done")} == {0}
+
+
+@pytest.mark.broker
 def test_a_killed_worker_loses_nothing(ready: Settings, start: Callable[..., Probe]) -> None:
     """Kill -9 amid the work, again and again: every record is worked off in the end."""
     places = publish(ready, 50)
