@@ -75,6 +75,9 @@ ITEM_LINGER_MS = 100
 """How long a record waits for others of its partition: each partition's batch is a request of its own to the broker,
 which costs it some 250 µs."""
 
+HEARD_S = 0.020
+"""Between two looks for acknowledgements: only the commit waits for them, which is written once a second."""
+
 MAX_TRIES = 3
 """Times that a page is parsed which fails: what failed for want of memory may succeed."""
 
@@ -680,7 +683,7 @@ class Worker:
         self._app.watchdog.on_blocked = guard.notes.blame
         self._stage = ParseStage(names, Places(count), self._producer, self._items, done, time.time, guard)
         for producer in (self._producer, self._items):
-            self._app.add_future(producer.run(asyncio.Event()))
+            self._app.add_future(producer.run(asyncio.Event(), HEARD_S))
         self._app.add_future(self._look_after_held(self._stage))
         self._app.add_future(self._read_bodies(self._stage, Bodies(settings, names.pages)))
         follow(self._app, self._orders, self._stage.learn, self._found_garbage)

@@ -157,8 +157,12 @@ class Producer:
             self._librdkafka.flush(min(left_s, 1.0))
         return True
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve acknowledgements until `stop` is set, idle at no cost; what is then outstanding needs `flush`."""
+    async def run(self, stop: asyncio.Event, rest_s: float = POLL_S) -> None:
+        """Serve acknowledgements until `stop` is set, idle at no cost; what is then outstanding needs `flush`.
+
+        Args:
+            rest_s: Between two polls while something is outstanding: so much later an acknowledgement may be heard.
+        """
         self._wake = wake = asyncio.Event()
         stopping = asyncio.ensure_future(stop.wait())
         stopping.add_done_callback(lambda _: wake.set())
@@ -169,7 +173,7 @@ class Producer:
                     await self._idle(wake)
                 self._poll(0)
                 if self._outstanding:
-                    await asyncio.sleep(POLL_S)
+                    await asyncio.sleep(rest_s)
         finally:
             stopping.cancel()
             self._wake = None
