@@ -300,6 +300,8 @@ class Client:
         """Post a form; the cookies that come are the job's. Raises: LeaseLost: nothing was sent."""
         outfit = self._outfit.of(form.url, job)
         outfit.post(form.body)
+        own = str(URL(form.url, encoded=True).origin())
+        outfit.send({"Origin": own, "Referer": f"{own}/"})  # Django and others take no token without one of them
         return await self._get(form.url, _Reading(True, DRAINED_BYTES, True, outfit, self._deadline(), self.room))
 
     def _deadline(self) -> asyncio.Timeout:

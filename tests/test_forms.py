@@ -163,6 +163,7 @@ async def test_the_form_goes_to_its_origin_and_its_cookies_come_back_there_for_t
     assert first.startswith("POST /login HTTP/1.1\r\n")
     assert "Content-Type: application/x-www-form-urlencoded\r\n" in first
     assert site.got("Cookie") == ["id=7"]
+    assert (site.got("Origin"), site.got("Referer")) == ([site.origin], [f"{site.origin}/"])
     assert other.got("Cookie") == []
     assert "ann" not in str(other.requests)
 
