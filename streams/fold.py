@@ -12,7 +12,7 @@ Whatever changes a result here for a record already in a log needs a new `FOLD_V
 """
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import re2
@@ -23,12 +23,11 @@ from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, fingerprint
 from .domain import Place, Places
 from .errors import Misconfigured
-from .pages import Domain
 from .scope import Scope, any_of, scope_name
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
 
-FOLD_VERSION = 3
+FOLD_VERSION = 2
 
 _HOSTS_CACHED = 65_536
 
@@ -39,7 +38,7 @@ MAX_DEPTH = (1 << 31) - 1
 """Depth and hops of a found beyond this are no sense, and a row could not hold every integer that JSON can."""
 
 MANY = 8
-"""URLs of one record, in a depth-limited job, from which on the depths of those known are read together."""
+"""URLs of one record from which on their fingerprints are read together."""
 
 MAX_DUE_S = 1e12
 """Due times and waits are cut to this, seconds: 30,000 years."""
@@ -155,7 +154,7 @@ class Fold:
         partition: The partition of crawl.urls that is folded.
         places: Where URLs belong; its partition count is that of crawl.urls.
         rows: The state; `flush` completes it before a checkpoint.
-        cached_pages: Pages of the seen table held in memory.
+        cached_pages: Bloom pages held in memory.
         skipped: What rewinds take back, as far as they were met, in order.
     """
 
@@ -380,7 +379,7 @@ class Fold:
             self._place(job, found) if not index >> r.SEQUENCE_INDEX_BITS and _makes_sense(found) else None
             for index, found in enumerate(record.urls)
         ]
-        ahead = self._read_ahead(job, places)
+        self._read_ahead(job, places)
         for index, (found, placed) in enumerate(zip(record.urls, places, strict=True)):
             sequence = (offset << r.SEQUENCE_INDEX_BITS) + index
             if placed is None:
@@ -394,26 +393,14 @@ class Fold:
                 self._parked += 1
             else:
                 self._offer(job, found, placed, sequence)
-        for key in ahead:
-            self.rows.let_go(key)
+        self.seen.let_go_ahead()
         return effects
 
-    def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> list[bytes]:
-        """Keys of the depths read together, half the cost of a look-up each."""
-        if job is None or job.spec.max_depth is None or not job.spec.confirm or len(places) < MANY:
-            return []
+    def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> None:
+        if job is None or not job.spec.confirm or len(places) < MANY:
+            return
         mine = [p for p in places if p is not None and p[1].partition == self.partition]
-        keys = [self._depth_key(job, place, mark) for _, place, mark in mine if self._knows(job, place, mark)]
-        found = [(key, stored) for key, stored in self.rows.get_many(keys).items() if stored is not None]
-        self.rows.read_ahead(found)
-        return [key for key, _ in found]
-
-    def _knows(self, job: Job, place: Place, mark: int) -> bool:
-        return self.seen.knows(job.number, job.since, r.hashed(place.domain), mark, job.spec.confirm)
-
-    @staticmethod
-    def _depth_key(job: Job, place: Place, mark: int) -> bytes:
-        return r.depth_key(job.number, job.since, r.hashed(place.domain), mark)
+        self.seen.read_ahead(job.number, job.since, [(r.hashed(place.domain), mark) for _, place, mark in mine])
 
     @staticmethod
     def _bad(job: Job | None) -> None:
@@ -456,18 +443,23 @@ class Fold:
         if rule is not None:
             self._drop(job, rule)
             return
-        if self._knows(job, place, mark):
+        spec = job.spec
+        domain = r.hashed(place.domain)
+        known = self.seen.knows(job.number, job.since, domain, mark, spec.confirm)
+        if known is not None:
             if found.again is not None:
                 self._queue_again(job, found, placed, sequence)
-            elif not self._found_nearer(job, found, placed, sequence):
-                job.counts.seen += 1
+                return
+            if known and self._found_nearer(job, found, url, place, mark, known, sequence):
+                return
+            job.counts.seen += 1
             return
         rule = self._refusal_of_new(job, found, url, place)
         if rule is not None:
             self._drop(job, rule)
             return
-        self._mark(job, place, mark)
-        self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
+        value = r.pack((found.depth, _priority(found.priority), sequence)) if spec.max_depth is not None else b""
+        self.seen.insert(job.number, job.since, domain, mark, spec.confirm, value)
         self._queue(job, found, url, place, sequence)
 
     def _refusal_of_new(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
@@ -481,16 +473,13 @@ class Fold:
 
     def _queued_in(self, job: Job, place: Place) -> int:
         """URLs of a domain that were ever queued."""
-        return self._domain(job, place).queued
-
-    def _domain(self, job: Job, place: Place) -> Domain[Any]:
-        return self.seen.domain(job.number, job.since, r.hashed(place.domain), job.spec.confirm)
+        return self.seen.domain(job.number, job.since, r.hashed(place.domain)).queued
 
     def _trap(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
         """The trap rule that refuses a new URL that was not given as a seed."""
         rules = job.spec.traps
         twin = session_twin(url) if rules.sessions and found.source != "redirect" else None
-        if twin is not None and any(self._knows(job, place, fingerprint(name)) for name in twin):
+        if twin is not None and any(self._is_known(job, place, name) for name in twin):
             return "trap_session"
         is_host_new = self._is_new_host(job, place)
         if is_host_new and (".:" in place.host or self._has_hosts(job, place)):
@@ -502,8 +491,7 @@ class Fold:
         ):
             return rule
         if twin is not None:
-            self._mark(job, place, fingerprint(twin[1]))
-            self._domain(job, place).queued -= 1  # it is no URL, and counts for no budget
+            self._mark(job, place, twin[1])
         if is_host_new:
             self.traps.one_host_more(job.number, r.hashed(place.domain))
         return None
@@ -528,8 +516,16 @@ class Fold:
         most = limit + self._queued_in(job, place) // MORE_PER_URLS
         return self.traps.hosts(job.number, r.hashed(place.domain)) >= most
 
-    def _mark(self, job: Job, place: Place, mark: int) -> None:
-        self.seen.insert(job.number, job.since, r.hashed(place.domain), mark, job.spec.confirm)
+    def _is_known(self, job: Job, place: Place, name: str) -> bool:
+        domain = r.hashed(place.domain)
+        return self.seen.knows(job.number, job.since, domain, fingerprint(name), job.spec.confirm) is not None
+
+    def _mark(self, job: Job, place: Place, name: str) -> None:
+        """Remember a name that is no URL: it counts for no budget."""
+        domain = r.hashed(place.domain)
+        value = r.pack((0, 0, 0)) if job.spec.max_depth is not None else b""
+        self.seen.insert(job.number, job.since, domain, fingerprint(name), job.spec.confirm, value)
+        self.seen.domain(job.number, job.since, domain).queued -= 1
 
     def _join(self, job: Job, place: Place) -> None:
         kind = job.spec.scope.kind
@@ -546,18 +542,14 @@ class Fold:
         dropped = job.counts.dropped
         dropped[rule] = dropped.get(rule, 0) + 1
 
-    def _found_nearer(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
+    def _found_nearer(
+        self, job: Job, found: u.FoundUrl, url: str, place: Place, mark: int, known: bytes, sequence: int
+    ) -> bool:
         """Whether a known URL of a depth-limited job was found at a lesser depth, and so is fetched (again) from there.
 
         A row still queued is lowered in place; a fetch in flight then ends with a greater depth than its row, which
         keeps the row. A URL already done is queued anew.
         """
-        if job.spec.max_depth is None:
-            return False
-        url, place, mark = placed
-        known = self.rows.get(self._depth_key(job, place, mark))
-        if known is None:
-            return False
         depth, priority, old_sequence = _depth_row(known)
         if found.depth >= depth:
             return False
@@ -582,13 +574,12 @@ class Fold:
         assert found.again is not None
         self._count_final(job, found.again, -1)
         job.counts.seen += 1
-        self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
+        if job.spec.max_depth is not None:
+            self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
         self._queue(job, found, url, place, sequence)
 
     def _note_depth(self, job: Job, place: Place, mark: int, row: tuple[int, int, int]) -> None:
-        """Keep at which depth a URL was queued, and its queue row, in a depth-limited job that confirms."""
-        if job.spec.max_depth is not None and job.spec.confirm:
-            self.rows.put(self._depth_key(job, place, mark), r.pack(row))
+        self.seen.update(job.number, job.since, r.hashed(place.domain), mark, r.pack(row))
 
     def _queue(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
         host = r.hashed(place.host)

@@ -1,4 +1,4 @@
-"""The seen table: a set of fingerprints, kept in pages, the same bytes for the same offers."""
+"""The seen table: a set of fingerprints, kept as Bloom pages, the same bytes for the same offers."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,8 +8,8 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawlog.streams import pages
 from crawlog.streams import rows as r
+from crawlog.streams import seen
 from crawlog.streams.seen import SeenTable
 
 
@@ -44,15 +44,10 @@ class Table:
     def offer(self, offer: Offer) -> bool:
         """Whether the URL is new; it is marked."""
         job, epoch, domain, fingerprint = offer
-        if self.seen.knows(job, epoch, domain, fingerprint, self.confirm):
+        if self.seen.knows(job, epoch, domain, fingerprint, self.confirm) is not None:
             return False
         self.seen.insert(job, epoch, domain, fingerprint, self.confirm)
         return True
-
-    @property
-    def size(self) -> int:
-        """Of the one domain."""
-        return self.seen.domain(1, 0, 7, self.confirm).size
 
     def write(self) -> None:
         """A checkpoint."""
@@ -110,42 +105,23 @@ def test_the_same_offers_give_the_same_bytes(steps: "list[Offer | str]", confirm
 
 @pytest.fixture
 def small_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The filter's real levels in small, so that all of them are reached."""
+    """The real levels in small, so that all of them are reached."""
     levels = ((2, 1), (4, 1), (8, 2), (8, 4), (0, 8))
-    down = tuple(tuple((level, levels[level][1]) for level in range(top, -1, -1)) for top in range(len(levels)))
-    monkeypatch.setattr(pages, "LEVELS", levels)
-    monkeypatch.setattr(pages, "_DOWN_FROM", down)
-    monkeypatch.setattr(pages, "FILTER", (16, 1e-6))
+    monkeypatch.setattr(seen, "LEVELS", levels)
+    monkeypatch.setattr(seen, "_DOWN_FROM", seen._down_from_each(levels))
+    monkeypatch.setattr(seen, "CONFIRMED", (16, 0.1))
 
 
 @pytest.mark.usefixtures("small_levels")
 def test_no_level_forgets() -> None:
-    """A domain's filter grows over all levels, the last far beyond its measure, while pages are written and let go."""
-    table = Table(confirm=False, cached=2)
-    for batch in range(8):
-        table.offer_all(mark(n) for n in range(batch * 50, batch * 50 + 50))
+    """A domain grows over all levels, the last far beyond its measure, while pages are written and let go."""
+    table = Table(cached=2)
+    for batch in range(20):
+        assert table.offer_all(mark(n) for n in range(batch * 50, batch * 50 + 50)) == 50
         table.write()
     table.open()
-    assert table.size == 4
-    assert table.offer_all(mark(n) for n in range(400)) == 0
-
-
-@UNHURRIED
-@given(st.sets(st.integers(0, (1 << 64) - 1) | st.integers(0, 300), max_size=300), st.booleans())
-def test_a_table_splits_its_pages_and_stays_a_set(fingerprints: set[int], opened: bool) -> None:
-    """Pages of four: whatever the fingerprints' bits, each is known once it was offered, and none before."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pages, "FULL", 4)
-        table = Table(cached=2)
-        order = sorted(fingerprints, key=mark)
-        for at in range(0, len(order), 20):
-            assert table.offer_all(order[at : at + 20]) == len(order[at : at + 20])
-            table.write()
-            if opened:
-                table.open()
-        assert table.offer_all(fingerprints) == 0
-        kept = [page for key, page in table.base.rows.items() if key[:1] == b"e"]
-        assert sum(map(len, kept)) == 8 * len(fingerprints)
+    assert table.seen.domain(1, 0, 7).top == 4
+    assert table.offer_all(mark(n) for n in range(1000)) == 0
 
 
 def test_a_large_domain_is_exact() -> None:
@@ -180,7 +156,7 @@ def test_look_ups_alone_do_not_fill_memory() -> None:
     """Offers that are all known change nothing, so no checkpoint comes and lets pages go."""
     table = Table(cached=10)
     for domain in range(500):
-        assert not table.seen.knows(1, 0, domain, mark(1), confirm=True)
+        assert table.seen.knows(1, 0, domain, mark(1), confirm=True) is None
     assert len(table.seen._held) <= 21
     assert len(table.seen._domains) <= 21
 
@@ -188,38 +164,28 @@ def test_look_ups_alone_do_not_fill_memory() -> None:
 def test_a_look_up_leaves_no_trace() -> None:
     """Asking for an unknown URL of an unknown domain changes no row."""
     table = Table()
-    assert not table.seen.knows(1, 0, 7, mark(1), confirm=True)
+    assert table.seen.knows(1, 0, 7, mark(1), confirm=True) is None
     table.write()
     assert table.base.rows == {}
 
 
-@pytest.mark.parametrize(("confirm", "kind"), [(True, b"e"), (False, b"b")])
-def test_an_insert_dirties_one_page(confirm: bool, kind: bytes) -> None:
-    """A domain of many pages: one of them and its domain's row are written."""
-    table = Table(confirm)
+def test_an_insert_dirties_one_page() -> None:
+    """A domain of several levels: one page, its domain and its fingerprint are written."""
+    table = Table()
     table.offer_all(map(mark, range(10_000)))
     table.write()
-    table.offer_all([mark(10_001)])
+    table.offer_all([mark(10_000)])
     table.seen.flush()
-    assert sorted(key[:1] for key in table.rows.dirty) == [kind, b"n"]
+    assert sorted(key[:1] for key in table.rows.dirty) == [b"b", b"f", b"n"]
 
 
 @pytest.mark.parametrize("confirm", [True, False])
 def test_a_full_page_is_one_small_value(confirm: bool) -> None:
-    """4 KiB at most, wherever between two sizes a domain is."""
+    """4 KiB at most."""
     table = Table(confirm)
-    for batch in range(20):
-        table.offer_all(mark(n) for n in range(batch * 500, batch * 500 + 500))
-        table.write()
-        assert max(len(value) for key, value in table.base.rows.items() if key[:1] in (b"b", b"e")) <= 4096
-
-
-def test_exact_pages_are_more_than_half_full() -> None:
-    """A known URL takes 8 bytes and little more, since a domain has a page for each 100 to 256 of them."""
-    table = Table()
-    for count in (1_000, 5_000, 20_000):
-        table.offer_all(map(mark, range(count)))
-        assert count / 256 <= table.size <= count / 100
+    table.offer_all(map(mark, range(5_000)))
+    table.write()
+    assert max(len(value) for key, value in table.base.rows.items() if key[:1] == b"b") <= 4096
 
 
 def test_the_filter_alone_errs_as_rarely_as_it_says() -> None:
@@ -227,7 +193,7 @@ def test_the_filter_alone_errs_as_rarely_as_it_says() -> None:
     table = Table(confirm=False)
     table.offer_all(map(mark, range(20_000)))
     unknown = range(1_000_000, 1_200_000)
-    assert sum(table.seen.knows(1, 0, 7, mark(n), confirm=False) for n in unknown) < 5
+    assert sum(table.seen.knows(1, 0, 7, mark(n), confirm=False) is not None for n in unknown) < 5
 
 
 def test_the_filter_alone_keeps_no_fingerprints() -> None:
@@ -236,3 +202,12 @@ def test_the_filter_alone_keeps_no_fingerprints() -> None:
     table.offer_all(map(mark, range(100)))
     table.write()
     assert {key[:1] for key in table.base.rows} == {b"b", b"n"}
+
+
+def test_a_row_of_a_fingerprint_can_be_replaced() -> None:
+    """The newer value is what `knows` gives, after a write too."""
+    table = Table()
+    table.seen.insert(1, 0, 7, mark(1), confirm=True, value=b"old")
+    table.seen.update(1, 0, 7, mark(1), b"new")
+    table.write()
+    assert table.seen.knows(1, 0, 7, mark(1), confirm=True) == b"new"
