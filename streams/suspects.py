@@ -1,18 +1,16 @@
 """What a worker was about to touch when it died, so that what kills its worker is found and in the end left alone.
 
-A worker writes a key (a URL, a page's place) into its own small file before it touches it, and takes it out after. It
-writes to memory that is the file's (mmap): no system call, and no fsync, since the file need only outlive the process.
-The next bearer of the worker's name opens the same file and sees what was held. How the worker died stands there too: a
-fatal signal leaves its traceback behind (faulthandler), a blocked event loop is noted by `blame`, and the kernel counts
-the processes that it killed for want of memory. Anything else, such as `kill -9` or a silent exit, says little: it may
-come from outside, again and again, without any page's fault.
+A worker writes a key (a URL, a page's place) into its own small file before it touches it, and takes it out after. No
+fsync: the file need only outlive the process. The next bearer of the worker's name opens the same file and sees what
+was held. How the worker died stands there too: a fatal signal leaves its traceback behind (faulthandler), a blocked
+event loop is noted by `blame`, and the kernel counts the processes that it killed for want of memory. Anything else,
+such as `kill -9` or a silent exit, says little: it may come from outside, again and again, without any page's fault.
 
     file: header | slots × 8 bytes, a key's hash each | rows × 16 bytes, what died before | text of a fatal error
 """
 
 import contextlib
 import faulthandler
-import mmap
 import os
 import signal
 import struct
@@ -98,7 +96,6 @@ class Suspects:
         self._free = list(range(slots - 1, -1, -1))
         self._rows: dict[int, Deaths] = {}
         self._file = -1
-        self._keys: mmap.mmap | None = None
         self._text = -1
         try:
             self._open()
@@ -107,18 +104,17 @@ class Suspects:
 
     def touch(self, key: str) -> None:
         """Note a key before anything is done with it."""
-        if not self._free or self._keys is None or key in self._held:
+        if not self._free or self._file < 0 or key in self._held:
             return
         slot = self._held[key] = self._free.pop()
-        _SLOT.pack_into(self._keys, _HEADER.size + slot * _SLOT.size, _hash(key))
+        self._write(slot, _hash(key))
 
     def release(self, key: str) -> None:
         """The key is dealt with, and the worker lives: what was said against the key is forgotten."""
         slot = self._held.pop(key, None)
         if slot is not None:
             self._free.append(slot)
-            if self._keys is not None:
-                _SLOT.pack_into(self._keys, _HEADER.size + slot * _SLOT.size, 0)
+            self._write(slot, 0)
         if self._others:
             self._others.pop(_hash(key), None)
         if self._rows and self._rows.pop(_hash(key), None) is not None:
@@ -168,8 +164,7 @@ class Suspects:
         blank = bytes(_HEADER.size + self._slots * (_SLOT.size + _ROW.size))
         new.write_bytes(_HEADER.pack(_MAGIC, self._slots, _boot(), _oom_kills()) + blank[_HEADER.size :])
         new.replace(self._path)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        self._keys = mmap.mmap(self._file, _HEADER.size + self._slots * _SLOT.size)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         self._text = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._write_rows()
         faulthandler.enable(self._text)
@@ -210,12 +205,18 @@ class Suspects:
             worst = sorted(self._rows.items(), key=lambda row: row[1][:2], reverse=True)
             self._rows = dict(worst[: self._slots])
 
+    def _write(self, slot: int, value: int) -> None:
+        self._write_at(_HEADER.size + slot * _SLOT.size, _SLOT.pack(value))
+
     def _write_rows(self) -> None:
         rows = b"".join(_ROW.pack(key, *deaths) for key, deaths in self._rows.items())
+        self._write_at(_HEADER.size + self._slots * _SLOT.size, rows.ljust(self._slots * _ROW.size, b"\0"))
+
+    def _write_at(self, place: int, value: bytes) -> None:
         if self._file < 0:
             return
         try:
-            os.pwrite(self._file, rows.ljust(self._slots * _ROW.size, b"\0"), _HEADER.size + self._slots * _SLOT.size)
+            os.pwrite(self._file, value, place)
         except OSError as error:
             self._broken(error)
 
@@ -226,9 +227,6 @@ class Suspects:
     def _let_go(self) -> None:
         if self._text >= 0:
             faulthandler.disable()  # before its file's number may be another file's
-        if self._keys is not None:
-            self._keys.close()
-            self._keys = None
         for file in (self._file, self._text):
             if file >= 0:
                 os.close(file)
