@@ -368,7 +368,11 @@ class Rows:
             del self._ahead[key]
 
     def drop(self, prefix: bytes) -> None:
-        """Forget all rows with a prefix, however many lie on disk: only those in memory are looked at."""
+        """Forget all rows with a prefix, however many lie on disk: only those in memory are looked at.
+
+        Args:
+            prefix: A job's rows of one kind, so that a host queue goes whole or not at all.
+        """
         for held in (self.dirty, self._ahead):
             for key in [key for key in held if key.startswith(prefix)]:
                 del held[key]
@@ -389,13 +393,13 @@ class Rows:
 
     def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Up to `limit` rows of one host queue from `start` on, in key order, changes included."""
-        dirty, dropped = self.dirty, self.dropped
+        dirty = self.dirty
         fresh = ((key, dirty[key]) for key in set(self._fresh.get(prefix, ())) if key >= start)
         found = [(key, value) for key, value in fresh if value is not None]
         at, end, kept = start, after(prefix), 0
-        while kept < limit:
+        while kept < limit and not prefix.startswith(self.dropped):
             stored = self.base.read(at, end, limit)
-            unchanged = [row for row in stored if row[0] not in dirty and not (dropped and row[0].startswith(dropped))]
+            unchanged = [row for row in stored if row[0] not in dirty]
             found += unchanged
             kept += len(unchanged)
             if len(stored) < limit:

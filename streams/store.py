@@ -199,6 +199,7 @@ class Database:
             try:
                 reader.status()
             except Exception as error:
+                self._reader = None
                 self._condemn(error)
                 raise
         return found

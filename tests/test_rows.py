@@ -80,6 +80,18 @@ def test_a_queue_ends_where_the_next_one_starts() -> None:
     assert len(rows.scan_queue(prefix, prefix, 10)) == 1
 
 
+def test_a_queue_that_was_dropped_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job begun again may have a million old rows on disk, and asks for its queue before the next checkpoint."""
+    old, new = (r.queue_key(1, 2, 0, sequence, lifo=False) for sequence in (1, 2))
+    base = r.Memory([(old, b"")])
+    rows = r.Rows(base)
+    rows.drop(r.of_job(b"q", 1))
+    rows.put_ordered(new, b"new")
+    monkeypatch.setattr(base, "rows", None)
+    prefix = old[: r.QUEUE_PREFIX_BYTES]
+    assert rows.scan_queue(prefix, prefix, 10) == [(new, b"new")]
+
+
 @pytest.mark.parametrize("rows", [[(b"a", b"bc")], [(b"ab", b"c")], [(b"a", b"b"), (b"c", b"")], []])
 def test_digests_tell_states_apart(rows: list[tuple[bytes, bytes]]) -> None:
     """Lengths are part of it."""
