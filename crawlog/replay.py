@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,7 +79,12 @@ class Order:
         elif self.kind == "by-duration":
             offsets.duration_ms(text)
         elif self.kind == "from-file":
-            _read(Path(text))
+            _ = self.listed
+
+    @cached_property
+    def listed(self) -> str:
+        """What the file of `from-file` says; read once, as it may be a pipe."""
+        return _read(Path(str(self.value)))
 
 
 class Plan(NamedTuple):
@@ -155,7 +161,7 @@ def _target(of: Group, order: Order, now_ms: int) -> Target:
     if order.kind == "by-duration":
         return Target(order.kind, now_ms - offsets.duration_ms(str(value)))
     if order.kind == "from-file":
-        return Target(order.kind, offsets=offsets.imported(_read(Path(str(value))), of.name, of.topic))
+        return Target(order.kind, offsets=offsets.imported(order.listed, of.name, of.topic))
     return Target(order.kind, int(value or 0))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from crawlog import __version__, arguments, folder, outcome
 from crawlog.cli import main
+from crawlog.replay import Order
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.settings import Settings
@@ -81,6 +82,16 @@ def test_a_mistake_is_told_and_ends_with_2(args: list[str], told: str, capsys: p
     assert "Traceback" not in said.err
     assert said.err.startswith("crawlog: ")
     assert not (Path(".crawlog") / "kafka").exists()  # no engine was started to find out
+
+
+def test_a_file_of_offsets_may_be_a_pipe() -> None:
+    """`--from-file <(…)`: looked at before the engine starts, it still has its offsets afterwards."""
+    taken, given = os.pipe()
+    os.write(given, b"crawl.pages,0,7\n")
+    os.close(given)
+    order = Order("parse", "from-file", f"/dev/fd/{taken}")
+    os.close(taken)
+    assert order.listed == "crawl.pages,0,7\n"
 
 
 @pytest.mark.parametrize(
