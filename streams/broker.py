@@ -193,9 +193,10 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str)
         return
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
     command = [*java, *tool, f"--cluster-id={cluster_id}"]
-    answer = subprocess.run(command, cwd=folder, env=_environ(), capture_output=True, text=True, check=False)
+    answer = subprocess.run(command, cwd=folder, env=_environ(), capture_output=True, check=False)
     if answer.returncode:
-        raise EngineError(died(folder, "Apache Kafka could not format its folder", answer.stderr + answer.stdout))
+        said = (answer.stderr + answer.stdout).decode(errors="replace")
+        raise EngineError(died(folder, "Apache Kafka could not format its folder", said))
 
 
 def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:

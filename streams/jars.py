@@ -74,7 +74,7 @@ def kafka_version() -> str:
 def cache_folder(settings: "Settings") -> Path:
     """Where the jars are kept: the setting `engine.cache`, else the user's cache folder."""
     if settings.engine.cache:
-        return settings.engine.cache
+        return settings.engine.cache.absolute()  # the broker runs in a folder of its own
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "crawlog" / "kafka" / kafka_version()
 

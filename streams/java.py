@@ -43,7 +43,7 @@ def find_java(settings: "Settings") -> Java:
     for origin, path in _candidates(settings):
         version = _version(path)
         if version and _major(version) >= MIN_MAJOR:
-            return Java(path, version)
+            return Java(path.absolute(), version)  # the broker runs in a folder of its own
         what = f"is Java {version}" if version else "does not run"
         tried.append(f"{origin}: {path} {what}")
         if origin == "engine.java":

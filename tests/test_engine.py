@@ -188,6 +188,15 @@ def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert java.find_java(settings()).path != tmp_path / "bin" / "java"
 
 
+def test_paths_hold_in_the_folder_that_the_broker_runs_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named relative to where the command was given."""
+    found = java.find_java(settings()).path.resolve()
+    (tmp_path / "jdk").symlink_to(found.parent.parent)
+    monkeypatch.chdir(tmp_path)
+    assert java.find_java(settings(java="jdk/bin/java")).path == tmp_path / "jdk" / "bin" / "java"
+    assert jars.cache_folder(settings(cache=Path("cache"))) == tmp_path / "cache"
+
+
 @pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("17.0.15", 17), ("25", 25), ("22-ea", 22)])
 def test_versions_are_read_in_every_spelling(version: str, major: int) -> None:
     """Before Java 9 the major version stood second."""
