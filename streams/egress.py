@@ -14,10 +14,17 @@ IPv6 = ipaddress.IPv6Address
 
 _METADATA = frozenset(
     ipaddress.ip_address(text)
-    for text in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254")
-)
-"""Amazon's and most others' (both families), Alibaba's, Azure's (its WireServer, a public address), Oracle's."""
-
+    for text in (
+        "169.254.169.254", "fe80::a9fe:a9fe",  # most, OpenStack among them
+        "fd00:ec2::254", "169.254.170.2", "169.254.170.23", "fd00:ec2::23",  # Amazon, and its containers' credentials
+        "fd20:ce::254",  # Google
+        "168.63.129.16",  # Azure's WireServer, a public address
+        "192.0.0.192", "fd00:c1::a9fe:a9fe",  # Oracle
+        "100.100.100.200",  # Alibaba
+        "169.254.0.23",  # Tencent
+        "169.254.42.42", "fd00:42::42",  # Scaleway
+    )
+)  # fmt: skip
 _METADATA_NAMES = frozenset(
     {"metadata", "metadata.goog", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"}
 )
