@@ -86,7 +86,7 @@ class Consumer(driver.Consumer):
     # Commits: what `Positions` says.
 
     def ack(self, message: Any) -> bool:
-        """Only `wait_empty` wants to know."""
+        """Only `_events_end` wants to know."""
         if message.acked:
             return False
         message.acked = True

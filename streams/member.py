@@ -32,8 +32,8 @@ LIBRARY = logging.getLogger("mode.crawlog")
 T = TypeVar("T")
 
 FETCH_BYTES = {"fetch": 64 << 10, "parse": 512 << 10, "sink": 64 << 10}
-"""The broker answers a fetch when it has so many bytes for it: a round trip costs some 300 µs, 2 ms of
-CPU on a busy machine, whatever it brings."""
+"""The broker answers a fetch when it has so many bytes for it: a round trip costs some 300 µs, 2 ms of CPU on a busy
+machine, whatever it brings."""
 
 FETCH_WAIT_MS = {"fetch": 50, "parse": 50, "sink": 100}
 """Or after this: so long a URL that was just found, or a page, waits at most; a new position waits behind it too."""
