@@ -33,8 +33,8 @@ QUEUE_BYTES = 128 << 20
 QUEUE_RECORDS = 100_000
 """The same in records: small ones cost some 200 bytes each beside their value."""
 
-POLL_S = 0.002
-"""Rest between two polls while something is outstanding; 500 a second cost about 1 % of a core."""
+POLL_S = 0.005
+"""Rest between two polls while something is outstanding; 200 a second cost about 1 % of a core."""
 
 FULL_POLL_S = 0.05
 """Longest wait of one poll while the queue is full."""
