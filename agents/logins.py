@@ -47,7 +47,7 @@ class Logins:
     def shown(self, session: Session, answer: Answer, *, may_pass: bool) -> None:
         """Take note of the answer to the form's page; without the form in it, what is configured is posted as it is."""
         if may_pass or answer.http is None:
-            self._ended(session, answer.error or f"http_{answer.http}", answer, may_pass=may_pass)
+            self._ended(session, answer.error or f"http_{answer.http}", answer, may_pass=may_pass, page="unread")
             return
         found = None
         try:
@@ -55,8 +55,8 @@ class Logins:
                 found = filled_in(session.form, answer.body, answer.content_type)
         except Exception:  # the login would be tried for ever
             log.exception("look_broken", url=session.form.url, then="posted as configured")
-        missing = "" if found else f"http_{answer.http}" if answer.http >= 300 else "no_form"
-        session.shown(found, missing)
+        missing = f"http_{answer.http}" if answer.http >= 300 else answer.error or "no_form"
+        session.shown(found, "" if found else missing)
 
     def answered(self, session: Session, answer: Answer, *, may_pass: bool) -> None:
         """Take note of the form's answer."""
@@ -65,13 +65,13 @@ class Logins:
             reason = f"http_{answer.http}"
         if not reason and answer.http in REDIRECTS and leads_to(session.form, session.posted.url, answer.location):
             reason = "shown_again"
-        self._ended(session, reason, answer, may_pass=may_pass)
+        self._ended(session, reason, answer, may_pass=may_pass, page=session.missing or "found")
 
     @staticmethod
-    def _ended(session: Session, reason: str, answer: Answer, *, may_pass: bool) -> None:
+    def _ended(session: Session, reason: str, answer: Answer, *, may_pass: bool, page: str) -> None:
         session.answered(reason, time.monotonic(), may_pass=may_pass)
         if reason:
-            log.warning("login_failed", origin=session.form.origin, reason=reason, page=session.missing or "found")
+            log.warning("login_failed", origin=session.form.origin, reason=reason, page=page)
         else:
             log.info("logged_in", origin=session.form.origin, http=answer.http)
 

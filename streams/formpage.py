@@ -30,12 +30,13 @@ def filled_in(form: Form, body: bytes, content_type: str) -> Form | None:
         return None
     base = base_of(page, form.url)
     wanted = {name for name, _ in form.fields}
+    behind = _behind(page)
     best: tuple[tuple[int, bool, bool], str, list[LexborNode]] | None = None
     for node in page.css("form[method]")[:MAX_FORMS]:
         action = _action(node, base, form)
         if not action:
             continue
-        inputs = _inputs(page, node)
+        inputs = _inputs(page, node, behind[node.mem_id])
         asks = any((one.attributes.get("type") or "").lower() == "password" for one in inputs)
         worth = len(wanted & {_name(one) for one in inputs}), action == form.url, asks
         if (action == form.url or asks) and (best is None or worth > best[0]):
@@ -60,15 +61,28 @@ def _action(node: LexborNode, base: str, form: Form) -> str:
     return url if origin_of(url) == form.origin else ""
 
 
-def _inputs(page: LexborHTMLParser, node: LexborNode) -> list[LexborNode]:
+def _inputs(page: LexborHTMLParser, node: LexborNode, behind: list[LexborNode]) -> list[LexborNode]:
     """A form's inputs: those in it that name no other form, and those elsewhere that name it."""
     name = node.attributes.get("id")
-    inputs = [one for one in node.css("input")[:MAX_INPUTS] if one.attributes.get("form") in (None, name)]
+    inside = node.css("input")[:MAX_INPUTS] or behind[:MAX_INPUTS]
+    inputs = [one for one in inside if one.attributes.get("form") in (None, name)]
     if name:
         known = {one.mem_id for one in inputs}
         elsewhere = (one for one in page.css("input[form]")[:MAX_INPUTS] if one.attributes["form"] == name)
         inputs += [one for one in elsewhere if one.mem_id not in known]
     return inputs
+
+
+def _behind(page: LexborHTMLParser) -> dict[int, list[LexborNode]]:
+    """By form, inputs up to the next one: a form that begins between the rows of a table does not hold its own."""
+    found: dict[int, list[LexborNode]] = {}
+    inputs: list[LexborNode] = []
+    for one in page.css("form,input"):
+        if one.tag == "form":
+            inputs = found[one.mem_id] = []
+        else:
+            inputs.append(one)
+    return found
 
 
 def _name(node: LexborNode) -> str:

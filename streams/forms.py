@@ -45,7 +45,7 @@ def read_form(text: str) -> Form:
     try:
         parts, origin = urlsplit(url), origin_of(url)
         pairs = parse_qsl(fields, keep_blank_values=True, strict_parsing=True)
-        is_form = pairs and parts.scheme in ("http", "https") and parts.hostname and not parts.username
+        is_form = pairs and parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
         url = serialise(url)
     except (ValueError, InvalidUrl):
         raise ValueError(shape) from None
@@ -92,7 +92,7 @@ class Session:
         if self._state == "failed" and now - self._at >= self._again_s:
             self._state, self._tries = "out", 0
         if self._state == "out":
-            self._state = "reading"
+            self._state, self.missing = "reading", ""
             return "read"
         if self._state == "read":
             self._state = "sending"

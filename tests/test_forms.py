@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from sites import Site, sites
 
 from crawlog.agents.http import Answer
+from crawlog.agents.logins import Logins
 from crawlog.streams.formpage import MAX_INPUTS, filled_in
 from crawlog.streams.forms import Form, Session, leads_to, read_form
 from crawlog.streams.sections import Fetch
@@ -33,7 +34,8 @@ def test_a_form_is_a_url_and_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["http://a.com/", "ftp://a.com/#u=hush", "a.com#u=hush", "http://u:p@a.com/#u=hush", "#"]
+    "wrong",
+    ["http://a.com/", "ftp://a.com/#u=hush", "a.com#u=hush", "http://u:p@a.com/#u=hush", "http://:hush@a.com/#u=", "#"],
 )
 def test_what_is_none_is_refused_without_repeating_it(wrong: str) -> None:
     """A password has no place in an error, nor among the settings shown."""
@@ -78,6 +80,12 @@ SEARCH = "<form><input name=q></form><form method=post action=/find><input type=
         (LOGIN.format("/login") + "<input type=hidden name=no disabled><input type=hidden>", "/login", {"csrf": "7"}),
         ("<input type=hidden form=f name=t value=1><form method=post id=f action=/login>", "/login", {"t": "1"}),
         ("<form method=post action=/new><input type=password></form>" + LOGIN.format("/in"), "/in", {"csrf": "7"}),
+        (SEARCH + "<table>" + LOGIN.format("/in").replace("<input", "<tr><td><input"), "/in", {"csrf": "7"}),
+        (
+            "<table>" + LOGIN.format("/in").replace("<input", "<tr><td><input") + "</table>" + SEARCH,
+            "/in",
+            {"csrf": "7"},
+        ),
     ],
 )
 def test_hidden_fields_come_from_the_form_that_asks_for_a_password_or_goes_to_the_url(
@@ -147,6 +155,9 @@ def test_a_login_that_fails_stands_for_a_while() -> None:
     session.answered("http_403", 602.0, may_pass=False)
     assert session.turn(603.0) == "fail"
     assert session.reason == "login_failed: http_403, its page: no_form"
+    assert session.turn(1203.0) == "read"
+    session.answered("http_401", 1204.0, may_pass=False)
+    assert session.reason == "login_failed: http_401"
 
 
 async def test_the_form_goes_to_its_origin_and_its_cookies_come_back_there_for_the_job() -> None:
@@ -166,6 +177,20 @@ async def test_the_form_goes_to_its_origin_and_its_cookies_come_back_there_for_t
     assert (site.got("Origin"), site.got("Referer")) == ([site.origin], [f"{site.origin}/"])
     assert other.got("Cookie") == []
     assert "ann" not in str(other.requests)
+
+
+@pytest.mark.parametrize(
+    ("http", "error", "missing"),
+    [(200, "", "no_form"), (200, "too_large", "too_large"), (404, "", "http_404"), (302, "", "http_302")],
+)
+def test_why_nothing_was_found_on_a_forms_page_is_told_in_a_word(http: int, error: str, missing: str) -> None:
+    """A page that could not be read whole is not said to have no form."""
+    logins = Logins(Fetch(forms=(TEXT,)))
+    session = Session(FORM, 600.0, 3)
+    answer = Answer(http)
+    answer.error = error
+    logins.shown(session, answer, may_pass=False)
+    assert (session.missing, session.posted) == (missing, FORM)
 
 
 class Members(Web):
