@@ -2,10 +2,9 @@
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's word that a job ended, and
 how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `missing/NAME/URL` (what a probe for
-soft 404s was answered), `rewind/EPOCH.MARK/NAME` (a rewind
-of a job or, without a name, of the crawl), `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (what the
-operator wants of it: the newest command for a target holds, until `resume`, `unblock` or a tombstone). Any Kafka client
-may write commands:
+soft 404s was answered), `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
+`command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (what the operator wants of it: the newest command for a
+target holds, until `resume`, `unblock` or a tombstone). Any Kafka client may write commands:
 
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' | kcat -P -b BROKER -t crawl.control -p 0 -K '|'
 """
@@ -58,12 +57,12 @@ class Missing(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     """What a host answered with 200 to a URL that cannot exist: pages like it are soft 404s.
 
     Attributes:
-        url: The probe's.
+        url: The probe's, canonical.
         sketch: SimHash of the answer.
     """
 
     job: str
-    url: str
+    url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/]+/")]
     sketch: int
 
 

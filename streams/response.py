@@ -37,7 +37,7 @@ class Response:
 
     Attributes:
         url: Canonical, as fetched.
-        status: Status code; of a page that was not modified that of the stored one, 200.
+        status: Status code; of a page that was not modified that of the stored one, 200; of a soft 404, 404.
         headers: Those that are kept with a page, names in lower case.
         body: Bytes, content-encoding removed.
         depth: Links between a seed and this page.

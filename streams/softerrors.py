@@ -72,8 +72,11 @@ class SoftErrors:
 
     @staticmethod
     def sketch(meta: PageMeta, body: bytes) -> int | None:
-        """Of what a probe was answered; None where the host said that it does not exist, or sent no page."""
-        return simhash(body) if _is_page(meta, body) else None
+        """Of what a probe was answered; None where the host said that it does not exist, or sent no page, or no words.
+
+        Pages without words, as of images or frames, are all alike.
+        """
+        return (simhash(body) or None) if _is_page(meta, body) else None
 
 
 def _name(job: str, host: str) -> str:

@@ -187,12 +187,13 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
     statuses = frozenset(spider.handle_httpstatus_list)
 
     def parse(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
-        if is_redirect(meta) or not meta.kept or not (is_followed(meta) or _status(meta) in statuses):
+        told = _as_told(meta)
+        if is_redirect(meta) or not meta.kept or not (is_followed(meta) or told.http in statuses):
             return NOTHING
         by_default = parse_page(meta, body, links, spec) if spider.follow_links or spec.meta_robots else NOTHING
         if spec.meta_robots and not by_default.items:
             return NOTHING
-        response = Response(meta, body)
+        response = Response(told, body)
         given = _Given(bounds)
         outputs = spider.parse(response)
         try:
@@ -209,8 +210,9 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
     return parse
 
 
-def _status(meta: PageMeta) -> int | None:
-    return 404 if meta.error == SOFT_404 else meta.http
+def _as_told(meta: PageMeta) -> PageMeta:
+    """A page as spiders see it: a soft 404 has that status."""
+    return msgspec.structs.replace(meta, http=404, same_as=None) if meta.error == SOFT_404 else meta
 
 
 class _Given:

@@ -719,8 +719,23 @@ def test_a_host_that_answers_a_probe_with_404_has_no_soft_404s() -> None:
         (probe,) = [found for found in stage.founds() if "probe" in found.url]
         assert probe.url.startswith("http://a.test/d/crawlog-soft-404-probe-")
         stage.take(b"<p>Always the same", url=probe.url, **answer)
+        for number in range(20):
+            stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/e/{number}?q")
+        stage.stage.flush()
+        assert len([found for found in stage.founds() if "probe" in found.url]) == 1
         assert not stage.log.values(NAMES.control)
         assert len([found for found in stage.founds() if found.source == "redirect"]) == 0
+
+
+def test_pages_without_words_are_no_soft_404s() -> None:
+    """As of images or frames: their texts are the same, and say nothing; their links are followed."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
+    for number in range(5):
+        stage.take(b"<a href=%d><img src=x></a>" % number, url=PAGE + str(number))
+    stage.stage.flush()
+    (probe,) = [found for found in stage.founds() if "probe" in found.url]
+    stage.take(b"<img src=gone>", url=probe.url)
+    assert not stage.log.values(NAMES.control)
 
 
 def test_nobody_is_asked_unless_told_to() -> None:

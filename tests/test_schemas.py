@@ -88,7 +88,16 @@ def test_tombstones_are_no_control_records(key: bytes | None, value: bytes | Non
     assert control.decode(key, value) is None
 
 
-@pytest.mark.parametrize(("key", "value"), [(None, b"{}"), (b"later/j", b"{}"), (b"job/j", b"[]"), (b"job/j", b"{")])
+NO_CONTROLS = [
+    (None, b"{}"),
+    (b"later/j", b"{}"),
+    (b"job/j", b"[]"),
+    (b"job/j", b"{"),
+    (b"missing/j/x", b'{"v":1,"job":"j","url":"x","sketch":1}'),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), NO_CONTROLS)
 def test_what_nobody_will_obey_is_garbage(key: bytes | None, value: bytes) -> None:
     """Nothing is said in vain: it becomes a dead letter."""
     with pytest.raises(ValueError, match=r"."):

@@ -138,6 +138,22 @@ def test_parse_is_called_for_good_pages_only(meta: dict[str, Any]) -> None:
     assert given(One({"a": 1}), **meta) == Parsed([], [])
 
 
+class Status(Spider):
+    """Says what status it is told."""
+
+    handle_httpstatus_list = (404,)
+
+    def parse(self, response: Response) -> Any:
+        """An item."""
+        return {"status": response.status}
+
+
+@pytest.mark.parametrize("meta", [{}, {"same_as": (0, 1), "http": 304}])
+def test_a_spider_sees_a_soft_404_as_a_404(meta: dict[str, Any]) -> None:
+    """Else it would take the page for one of those that it looks for; so also where a stored page is one."""
+    assert items(given(Status(), error="soft_404", **meta)) == [{"status": 404}]
+
+
 def test_a_spider_may_ask_for_error_pages() -> None:
     """By their status; a soft 404 counts as one."""
     spider = One({"a": 1})
