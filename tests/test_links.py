@@ -252,8 +252,9 @@ def test_a_plain_href_behind_its_base_is_the_join(href: str, base: str) -> None:
 
 # fmt: off
 PIECE = st.sampled_from([
-    "/", "//", "\\", "..", "a", "?", "&", "utm_source=x", "fbclid=1", "q=1", "#", "#f", " ", "\t", "%2e", "é", "@",
-    "http:", "https://h.test", "//h.test", "HTTP://H.test/", "/a?utm_source=1", "/a", "javascript:", "mailto:x",
+    "/", "//", "\\", "..", "../", "./", ".%2e/", "a", "?", "&", "utm_source=x", "fbclid=1", "q=1", "#", "#f", " ", "\t",
+    "%2e", "é", "@", "http:", "https://h.test", "//h.test", "HTTP://H.test/", "/a?utm_source=1", "/a",
+    "javascript:", "mailto:x",
 ])
 # fmt: on
 BASE = st.sampled_from(
@@ -286,6 +287,13 @@ def test_any_spelling_of_a_known_url_is_that_url(asked: list[tuple[list[str], st
         ("../x/../y", "http://h.test/a/b/c", "http://h.test/a/y"),
         ("..//x", "http://h.test/a/b", "http://h.test//x"),
         ("../?q", "http://h.test/a//b", "http://h.test/a/?q"),
+        ("..", "http://h.test/a/b/c", "http://h.test/a/"),
+        ("../..", "http://h.test/a/b/c", "http://h.test/"),
+        ("../..%2e", "http://h.test/a/b/c", "http://h.test/a/..%2e"),
+        ("../.%2e/x", "http://h.test/a/b/c/d", "http://h.test/a/x"),
+        ("%2e%2E/../x", "http://h.test/a/b/c/d", "http://h.test/a/x"),
+        ("../x?y=../z#../f", "http://h.test/a/b/c?q=/../d", "http://h.test/a/x?y=../z"),
+        ("../.git/x", "http://h.test/a/b/c", "http://h.test/a/.git/x"),
     ],
 )
 def test_dots_climb_from_the_directory(href: str, base: str, url: str) -> None:
