@@ -159,7 +159,7 @@ def _target(of: Group, order: Order, now_ms: int) -> Target:
     if order.kind == "to-datetime":
         return Target(order.kind, offsets.moment_ms(str(value)))
     if order.kind == "by-duration":
-        return Target(order.kind, now_ms - offsets.duration_ms(str(value)))
+        return Target(order.kind, max(0, now_ms - offsets.duration_ms(str(value))))
     if order.kind == "from-file":
         return Target(order.kind, offsets=offsets.imported(order.listed, of.name, of.topic))
     return Target(order.kind, int(value or 0))

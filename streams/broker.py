@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from .errors import EngineError
+from .java import environ
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -193,7 +194,7 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str)
         return
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
     command = [*java, *tool, f"--cluster-id={cluster_id}"]
-    answer = subprocess.run(command, cwd=folder, env=_environ(), capture_output=True, check=False)
+    answer = subprocess.run(command, cwd=folder, env=environ(), capture_output=True, check=False)
     if answer.returncode:
         said = (answer.stderr + answer.stdout).decode(errors="replace")
         raise EngineError(died(folder, "Apache Kafka could not format its folder", said))
@@ -208,7 +209,7 @@ def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
         child = psutil.Popen(
             [*java, "kafka.Kafka", str(properties)],
             cwd=folder,
-            env=_environ(),
+            env=environ(),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -216,11 +217,6 @@ def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
         )
     write(folder / "broker.json", json.dumps({"pid": child.pid, "started": _started(child), "boot": boot_id()}))
     return child
-
-
-def _environ() -> dict[str, str]:
-    """Java reads the paths it is given as the locale says; without one it knows ASCII only."""
-    return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 def _started(process: psutil.Process) -> float:

@@ -92,6 +92,11 @@ def _major(version: str) -> int:
     return int(rest[0]) if first == "1" and rest else int(first)
 
 
+def environ() -> dict[str, str]:
+    """The environment of a JVM: it reads the paths it is given as the locale says; without one it knows ASCII only."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
 class Archive(NamedTuple):
     """The class archive for one java and one set of jars; `path` need not exist yet."""
 
@@ -135,6 +140,7 @@ class Archive(NamedTuple):
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             check=False,
+            env=environ(),
         )
 
 

@@ -20,6 +20,12 @@ Kind = Literal[
 ]
 """The options that name a target, as Kafka calls them."""
 
+LONGEST_MS = 36_500 * 86_400_000
+"""A duration beyond a hundred years is a slip, and no time that Kafka or a calendar knows."""
+
+LONGEST_TEXT = 64
+"""Characters of a duration."""
+
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d+)D)?(T(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE
 )
@@ -153,11 +159,13 @@ def duration_ms(text: str) -> int:
     Raises: Misconfigured: not of that form.
     """
     found = _DURATION.fullmatch(text.strip())
-    if not found or not any(found.group(2, 4, 5, 6)) or found[3] in ("T", "t"):
+    if not found or not any(found.group(2, 4, 5, 6)) or found[3] in ("T", "t") or len(text) > LONGEST_TEXT:
         raise Misconfigured(f"--by-duration {text!r}: write it as PnDTnHnMnS, e.g. PT15M or P1DT6H")
     days, hours, minutes, seconds = (int(found[number] or 0) for number in (2, 4, 5, 6))
     fraction = int((found[7] or "").ljust(3, "0")[:3] or 0) * (-1 if (found[6] or "").startswith("-") else 1)
     total = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction
+    if abs(total) > LONGEST_MS:
+        raise Misconfigured(f"--by-duration {text!r}: no log is that old; --to-earliest is its begin")
     return -total if found[1] == "-" else total
 
 

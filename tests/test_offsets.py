@@ -131,6 +131,13 @@ def test_other_durations_are_refused(text: str) -> None:
         duration_ms(text)
 
 
+@pytest.mark.parametrize("text", ["P36501D", "-P99999999999D", "PT" + "9" * 30 + "S", "P" + "9" * 5000 + "D"])
+def test_a_duration_beyond_any_log_is_refused(text: str) -> None:
+    """Kafka's times, and Python's, end before."""
+    with pytest.raises(Misconfigured, match="by-duration"):
+        duration_ms(text)
+
+
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00", "12:00"])
 def test_other_times_are_refused(text: str) -> None:
     """The message shows one that would do."""
