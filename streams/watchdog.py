@@ -9,6 +9,7 @@ instant, so the end is at once.
 
 import asyncio
 import os
+import select
 import sys
 import threading
 import time
@@ -74,7 +75,7 @@ class Watchdog(Service):
     async def on_start(self) -> None:
         """Watch the loop from outside."""
         self._loop_at = time.monotonic()
-        threading.Thread(target=self._watch_loop, name="watchdog", daemon=True).start()
+        threading.Thread(target=self._guard, name="watchdog", daemon=True).start()
 
     @Service.task
     async def _watch(self) -> None:
@@ -125,11 +126,19 @@ class Watchdog(Service):
             return True
         return False
 
+    def _guard(self) -> None:
+        """What ends the thread ends the worker: without it a blocked loop would hold its partitions for ever."""
+        try:
+            self._watch_loop()
+        except Exception as error:  # noqa: BLE001  # whatever it is
+            if not self.should_stop:
+                self.end("watchdog_broken", error=repr(error))
+
     def _watch_loop(self) -> None:
         """Time counts in looks: a process that was stopped and continued has a loop that could not go on."""
         still_s, seen = 0.0, self._loop_at
         while not self.should_stop:
-            time.sleep(LOOK_S)
+            select.select([], [], [], LOOK_S)  # not time.sleep: libfaketime, which `bench.faults` uses, breaks it
             still_s, seen = (still_s + LOOK_S if seen == self._loop_at else 0.0), self._loop_at
             if still_s > self.stuck_s and not self.should_stop:
                 frame = sys._current_frames().get(threading.main_thread().ident or 0)

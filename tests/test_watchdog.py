@@ -1,6 +1,7 @@
 """The watchdog: who is stuck is ended with the reason, who waits for good cause is not."""
 
 import asyncio
+import errno
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -137,7 +138,7 @@ def test_a_stopped_process_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> No
     dog = Watchdog(worker.app(), stuck_s=3 * module.LOOK_S)
     monkeypatch.setattr(dog, "end", lambda why, **_: worker.ended.append((why, {})))
 
-    def sleep(_seconds: float) -> None:
+    def rest(*_: object) -> None:
         """An hour passes; the loop gets its turn after every second look."""
         nonlocal looks
         looks += 1
@@ -145,6 +146,36 @@ def test_a_stopped_process_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> No
         if looks == 10:
             dog._stopped.set()
 
-    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr(module, "select", SimpleNamespace(select=rest))
     dog._watch_loop()
     assert (worker.ended, looks) == ([], 10)
+
+
+async def test_a_watchdog_that_breaks_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would go on without its guard: a blocked loop would hold its partitions for ever."""
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(module, "select", SimpleNamespace(select=broken))  # asyncio's own selector needs the true one
+    worker = Worker()
+    async with watched(worker, monkeypatch):
+        async with asyncio.timeout(10.0):
+            while not worker.ended:  # noqa: ASYNC110  # a thread ends it
+                await asyncio.sleep(0.01)
+    assert worker.ended == [("watchdog_broken", {"error": "OSError(22, 'Invalid argument')"})]
+
+
+def test_a_watchdog_that_breaks_at_the_end_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops has its own exit code."""
+    worker = Worker()
+    dog = Watchdog(worker.app())
+    monkeypatch.setattr(dog, "end", lambda why, **fields: worker.ended.append((why, fields)))
+
+    def broken(*_: object) -> None:
+        dog._stopped.set()
+        raise OSError
+
+    monkeypatch.setattr(module, "select", SimpleNamespace(select=broken))
+    dog._guard()
+    assert worker.ended == []
