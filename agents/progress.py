@@ -69,14 +69,15 @@ class Reporter:
         """Look, send, rest. A failing report is told in the log; Faust would end the worker over it."""
         producer = Producer(self._app.crawl, f"{self._app.worker_name}-progress")
         while True:
+            rest_s = LOOK_S
             began_s = time.thread_time()  # CPU: a process stopped in here for 10 s would not be heard for 500
             try:
                 self._send(producer)
             except Exception as error:
                 log.exception("progress_failed", error=repr(error))
-                await asyncio.sleep(EVERY_S)
-            spent_s = time.thread_time() - began_s
-            await asyncio.sleep(max(LOOK_S, SHARE * spent_s))
+                rest_s = EVERY_S
+            spent_s = time.thread_time() - began_s  # before anything else has its turn in this thread
+            await asyncio.sleep(max(rest_s, SHARE * spent_s))
 
     def _send(self, producer: Producer) -> None:
         producer.poll()

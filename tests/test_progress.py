@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from fetching import Log
+from structlog.testing import capture_logs
 
 from crawlog.agents import progress
 from crawlog.agents.progress import Pace, Reporter
@@ -54,6 +56,39 @@ def test_a_partition_that_comes_back_is_told_at_once() -> None:
     assert pace.due([report(1), report(4, partition=1)], 0.4) == [report(4, partition=1)]
 
 
+async def test_what_others_spend_while_a_failed_look_rests_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy worker whose report failed once would be silent for most of a minute."""
+    looks = 0
+    looked = asyncio.Event()
+
+    def failing() -> list[Progress]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            asyncio.get_running_loop().call_soon(spend)
+            raise OSError
+        looked.set()
+        return []
+
+    def spend() -> None:
+        until_s = time.thread_time() + 0.3
+        while time.thread_time() < until_s:
+            pass
+
+    with capture_logs():  # a traceback in colours costs as much
+        reporting = asyncio.create_task(reporter(failing, monkeypatch).run())
+        async with asyncio.timeout(0.3 * progress.SHARE / 2):
+            await looked.wait()
+        reporting.cancel()
+
+
+def reporter(reports: Callable[[], list[Progress]], monkeypatch: pytest.MonkeyPatch) -> Reporter:
+    """Of a worker that tells these; its log is in memory."""
+    monkeypatch.setattr(progress, "Producer", Log)
+    app = SimpleNamespace(crawl=None, worker_name="w", topics=SimpleNamespace(progress="p"), reports=reports)
+    return Reporter(cast("Any", app))
+
+
 async def test_a_worker_that_was_stopped_in_a_look_is_heard_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It rests by the CPU that a look took, not by the time: a crawl's end would wait for its reports for minutes."""
     looked = asyncio.Event()
@@ -68,9 +103,7 @@ async def test_a_worker_that_was_stopped_in_a_look_is_heard_again_at_once(monkey
             looked.set()
         return []
 
-    monkeypatch.setattr(progress, "Producer", Log)
-    app = SimpleNamespace(crawl=None, worker_name="w", topics=SimpleNamespace(progress="p"), reports=stopped)
-    reporting = asyncio.create_task(Reporter(cast("Any", app)).run())
+    reporting = asyncio.create_task(reporter(stopped, monkeypatch).run())
     async with asyncio.timeout(1.0 * progress.SHARE / 2):
         await looked.wait()
     reporting.cancel()
