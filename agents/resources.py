@@ -4,10 +4,11 @@ The browser has no network, so each request of a page comes here. It meets the o
 robots.txt, its rest (the dispatcher's own, where the host is ours), the egress guard at each hop of a redirect, and the
 page's budget. What is the same for all pages, such as scripts, is remembered.
 
-Login and cookies go only with what a document asks of its own origin. What another origin answered, at any hop, a page
-gets as a browser would give it: for its scripts to read only if that origin's headers let it (CORS). Playwright would
-have every answer pass, so that is decided here. A page from a public address gets nothing from a private one, also
-where `network.allow_private` lets the crawl go there.
+Login and cookies go only with what a document asks of its own origin: a sandboxed frame has none, and a request that
+comes back by way of another origin is that one's (Fetch 4.4). What another origin answered, at any hop, a page gets as
+a browser would give it: for its scripts to read only if that origin's headers let it (CORS). Playwright would have
+every answer pass, so that is decided here. A page from a public address gets nothing from a private one, also where
+`network.allow_private` lets the crawl go there.
 """
 
 import asyncio
@@ -171,7 +172,8 @@ class Resources:
             return Answer(None, refused)
         url, cors = wish.url.partition("#")[0], Cors(wish)
         for _ in range(HOPS + 1):
-            asked = _Asked(budget.job, url, origin_of(url) != wish.origin, cors.origin, budget.is_inside)
+            is_anonymous = origin_of(url) != wish.origin or cors.origin != ""
+            asked = _Asked(budget.job, url, is_anonymous, cors.origin, budget.is_inside)
             answer = await self._hop(asked, wish.kind in CACHED, headers, budget)
             if answer.http is not None and not cors.permits(answer.allow_origin):
                 return Answer(None, "cors")

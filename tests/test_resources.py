@@ -31,6 +31,7 @@ class Web:
         redirects: Where URLs point.
         known_at: URLs that were asked for with what is the job's own.
         body: Of every answer.
+        leave: Who may read it, as Access-Control-Allow-Origin says.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class Web:
         self.redirects: dict[str, str] = {}
         self.known_at: list[str] = []
         self.body = b"0123456789"
+        self.leave = ""
 
     async def get(self, url: str, *, asker: Asker, **_: Any) -> Answer:
         """An answer of ten bytes."""
@@ -47,6 +49,7 @@ class Web:
         await asyncio.sleep(0.005)
         answer = Answer(200)
         answer.kept, answer.body, answer.content_type = True, self.body, "text/javascript"
+        answer.allow_origin = self.leave
         if url in self.redirects:
             answer.http, answer.location = 302, self.redirects[url]
         return answer
@@ -195,6 +198,20 @@ async def test_login_and_cookies_go_with_what_a_document_asks_of_its_own_origin_
         await one.get(Wish("GET", url, "script", origin), {}, budget())
     assert web.known_at == ["http://a.com/app.js", "http://a.com/goes", "http://evil.com/goes"]
     assert web.urls.count("http://a.com/app.js") == 2
+
+
+async def test_neither_a_sandboxed_frame_nor_a_detour_by_another_origin_has_the_login() -> None:
+    """Whose answer a script may read by the leave of the site alone, as if it were a stranger's (Fetch 4.10)."""
+    web = Web()
+    web.redirects = {"http://a.com/goes": "http://evil.com/back", "http://evil.com/back": "http://a.com/secret"}
+    web.leave = "*"
+    one = resources(web, Owner(), delay_s=0.0)
+    own = "http://a.com:80"
+    for url, cors in (("http://a.com/data", ""), ("http://a.com/boxed", "null"), ("http://a.com/goes", "")):
+        answer = await one.get(Wish("GET", url, "fetch", own, cors), {}, budget())
+        assert answer.http == 200
+    assert web.known_at == ["http://a.com/data", "http://a.com/goes"]
+    assert web.urls[-1] == "http://a.com/secret"
 
 
 async def test_scripts_that_are_empty_take_memory_too() -> None:
