@@ -70,7 +70,8 @@ class Answer:
         link, x_robots: Values of the headers Link and X-Robots-Tag.
         private: The guard refused the address: never tried again.
         is_inside: It came from a private address.
-        allow_origin, allow_credentials: Values of the headers Access-Control-Allow-Origin and -Credentials.
+        allow_origin: Value of the header Access-Control-Allow-Origin.
+        allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
         by_proxy: A proxy did not serve, which says nothing of the host.
         validators: By which the page, if its body is here, can be asked for again.
         same_as: (partition, offset) of the page in crawl.pages that it still is.
@@ -81,8 +82,8 @@ class Answer:
 
     __slots__ = (
         "again_s",
-        "allow_credentials",
         "allow_origin",
+        "allows_credentials",
         "body",
         "by_proxy",
         "content_type",
@@ -118,7 +119,8 @@ class Answer:
         self.took_s = 0.0
         self.private = False
         self.is_inside = False
-        self.allow_origin = self.allow_credentials = ""
+        self.allow_origin = ""
+        self.allows_credentials = False
         self.by_proxy = False
         self.again_s = 0.0
         self.rendered = ""
@@ -343,7 +345,7 @@ class Client:
             answer.link = _cut(headers.getall("Link", ()))
             answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))
             answer.allow_origin = ", ".join(headers.getall("Access-Control-Allow-Origin", ()))
-            answer.allow_credentials = headers.get("Access-Control-Allow-Credentials", "")
+            answer.allows_credentials = headers.get("Access-Control-Allow-Credentials") == "true"
             if response.status in REDIRECTS:
                 answer.location = _escaped(headers.get("Location", ""))
             if response.connection is not None and response.connection.protocol is not None:

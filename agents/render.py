@@ -595,8 +595,8 @@ class _Visit:
             told = {"content-type": answer.content_type}
             if cors:  # it may be read; without a header of ours Playwright would write that credentials were allowed
                 told |= {"access-control-allow-origin": cors}
-                if answer.allow_credentials:
-                    told["access-control-allow-credentials"] = answer.allow_credentials
+                if answer.allows_credentials:
+                    told["access-control-allow-credentials"] = "true"
             await route.fulfill(status=answer.http, headers=told, body=answer.body)
 
     def _asker(self, request: "Request") -> str:

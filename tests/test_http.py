@@ -404,6 +404,13 @@ async def test_the_request_says_who_asks() -> None:
     assert b"Cookie" not in web.requests[0]
 
 
+@pytest.mark.parametrize(("value", "allows"), [("true", True), ("True", False), ("true, true", False), ("\xff", False)])
+async def test_only_one_word_allows_credentials(value: str, allows: bool) -> None:
+    """Browsers heed no other, and what a server writes there is not handed on to ours."""
+    answer = await got(says(response(b"x", f"{HTML}Access-Control-Allow-Credentials: {value}\r\n")))
+    assert (answer.http, answer.allows_credentials) == (200, allows)
+
+
 async def test_a_large_body_waits_for_room_without_its_deadline() -> None:
     """Longer than the request and its silence may last: meanwhile the server is held, and that is not its fault."""
     size = 4 << 20
