@@ -388,6 +388,26 @@ async def test_a_socks_proxy_is_no_way_round_the_guard(
     assert proxy.wanted == []
 
 
+async def test_what_a_public_page_asks_for_reaches_no_private_address_by_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The address that it would be sent to is judged, over a connection that the crawl itself may keep too."""
+
+    async def resolve(_self: object, host: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
+        return [{"hostname": host, "host": "127.0.0.1", "port": port, "family": family, "proto": 0, "flags": 0}]
+
+    monkeypatch.setattr(AsyncResolver, "resolve", resolve)
+    site = Site()
+    async with sites(site) as client:
+        url = site.origin.replace("127.0.0.1", "name.test") + "/"
+        own = await client.get(url)
+        refused = await client.get(url, asker=Asker(is_public=True))
+        again = await client.get(url)
+    assert (own.http, own.is_inside, again.http) == (200, True, 200)
+    assert (refused.http, refused.private, refused.error) == (None, True, "private_address: private address 127.0.0.1")
+    assert len(site.requests) == 2
+
+
 async def test_a_proxys_own_name_is_no_way_round_the_guard_either(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be private, for the operator named it; a page of that name may not."""
 
