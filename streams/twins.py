@@ -61,9 +61,10 @@ class Twins:
         self._hosts.move_to_end(host)
         if len(self._hosts) > HOSTS:
             self._hosts.popitem(last=False)
-        mark = simhash(body) if self._near else xxhash.xxh3_64_intdigest(body)
+        sketch = simhash(body) if self._near else 0
+        mark = sketch or xxhash.xxh3_64_intdigest(body)  # pages without words, of images or frames, have no sketch
         first = known.get(mark)
-        if first is None and self._near:
+        if first is None and sketch:
             first = next((other for seen, other in known.items() if (seen ^ mark).bit_count() <= NEAR_BITS), None)
         if first is not None:
             return first != url

@@ -35,6 +35,14 @@ def test_nearly_the_same_is_a_twin_where_asked_for() -> None:
     assert not any(twins.is_one("a", f"v{seed}", page(seed)) for seed in range(2, 150))
 
 
+def test_pages_without_words_are_twins_only_where_they_are_the_same() -> None:
+    """Of frames and images they have no text that could be nearly alike."""
+    twins = Twins(near=True)
+    assert not twins.is_one("h", "http://h/1", b"<frame src=a><frame src=b>")
+    assert not twins.is_one("h", "http://h/2", b"<img src=c>")
+    assert twins.is_one("h", "http://h/3", b"<img src=c>")
+
+
 def test_what_is_remembered_is_bounded() -> None:
     """The oldest page of a host is forgotten, and is then no twin."""
     twins = Twins(near=False)
