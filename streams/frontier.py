@@ -722,7 +722,7 @@ class Frontier:
             host.turn += 1
             orders = host.orders
             if host.next_at > now or (orders.paused and not orders.blocked):
-                self.arrange(host)  # 1 ready for a second request → 2 the first is answered, or a command: not now
+                self.arrange(host, now)  # 1 ready for a second request → 2 the first is answered, or a command: not now
                 continue
             if self.robots and not orders.blocked and (host.rules is None or now >= host.rules_until):
                 if host.in_flight:
@@ -732,12 +732,12 @@ class Frontier:
             queue = next((q for q in host.queues.values() if q.job.name == name and q), None)
             task = host.partition.pop(host, queue) if queue is not None and self.runs(queue.job) else None
             if task is None:
-                self.arrange(host)
+                self.arrange(host, now)
                 continue
             host.in_flight += 1
             host.ready_at = max(host.ready_at, now + host.delay_s)
             host.slowed_until = now + orders.slow_s if orders.slow_s else 0.0
-            self.arrange(host)
+            self.arrange(host, now)
             return task
         return None
 
@@ -776,8 +776,13 @@ class Frontier:
         owned.woken += 1
         self.arrange(host)
 
-    def arrange(self, host: Host) -> None:
-        """Put a host where it belongs: nowhere, among the later ones, or among those that may be asked now."""
+    def arrange(self, host: Host, now: float | None = None) -> None:
+        """Put a host where it belongs: nowhere, among the later ones, or among those that may be asked now.
+
+        Args:
+            now: The caller's, where it goes on by what it read: a host ready by a later clock would come back to it
+                for ever.
+        """
         if host.where == _LATER:
             return
         is_wanted = self._is_wanted(host)
@@ -789,7 +794,7 @@ class Frontier:
             host.turn += 1
         if host.in_flight >= self.rests.per_host:
             return
-        next_at, now = host.next_at, self.now()
+        next_at, now = host.next_at, self.now() if now is None else now
         if not is_wanted:
             if self._is_crowded(now):
                 self._gives_place(host, now)
@@ -850,7 +855,7 @@ class Frontier:
             if host.where != _LATER:
                 continue
             host.where = _IDLE
-            self.arrange(host)
+            self.arrange(host, now)
         while self._rouses_at() <= now:
             min(self.owned.values(), key=Owned.rouses_at).rouse()
 

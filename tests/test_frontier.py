@@ -231,6 +231,30 @@ def pages(host: str, number: int, first: int = 0) -> list[str]:
     return [f"http://{host}/{n}" for n in range(first, first + number)]
 
 
+@pytest.mark.parametrize("late_s", [0.0, 0.0015, 0.003, 0.0045])
+def test_a_host_that_is_ready_while_the_next_is_chosen_waits_for_the_next_look(late_s: float) -> None:
+    """A retry due just as its host has rested: by a clock read once more it is ready, by the first it is not."""
+    world = World(Rests(delay_s=1.0))
+    world.job()
+    world.find("http://a/1")
+    task = world.next()
+    assert isinstance(task, Task)
+    world.retry(task, 1.0 - late_s)
+    world.fold_dones()
+    world.pass_time(1.0 - late_s)
+    readings = 0
+
+    def ticking() -> float:
+        nonlocal readings
+        readings += 1
+        assert readings < 1000, "it never ends"
+        return world.clock + readings * 0.001
+
+    world.frontier.now = ticking
+    while world.frontier.next() is None:
+        world.pass_time(0.0005)
+
+
 def end(world: World, draw: random.Random, task: Task | RobotsTask) -> None:
     """A request ends in one of the ways there are."""
     if isinstance(task, Task) and draw.random() < 0.5:

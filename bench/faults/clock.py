@@ -12,6 +12,12 @@ from bench.site import WORK
 
 JUMPS = ("+1h", "-1h", "+30d", "-30d")
 REST_S = 8.0
+
+SLEEP = """import select, time
+time.sleep = lambda seconds: select.select([], [], [], seconds) and None
+"""
+"""Python sleeps until a time of the monotonic clock, which libfaketime's `clock_nanosleep` refuses (EINVAL)."""
+
 PACKAGE = "libfaketime"
 
 
@@ -45,7 +51,11 @@ class Clock(Fault):
     def prepare(self, crawl: Crawl) -> None:
         """Workers that read their clock's offset from a file."""
         (crawl.folder / "clock").write_text("+0")
+        site = crawl.folder / "site-packages"
+        site.mkdir(exist_ok=True)
+        (site / "sitecustomize.py").write_text(SLEEP)
         crawl.environ = {
+            "PYTHONPATH": str(site),
             "LD_PRELOAD": str(library()),
             "FAKETIME_TIMESTAMP_FILE": str(crawl.folder / "clock"),
             "FAKETIME_CACHE_DURATION": "1",
