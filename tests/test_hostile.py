@@ -52,7 +52,7 @@ async def test_no_advisory_blocks_the_loop(advisory: str, port: int) -> None:
 
 
 async def test_the_dns_cache_is_bounded() -> None:
-    """GHSA-hcc4-c3v8-rx92: a hundred thousand names later, the newest thousand are known."""
+    """GHSA-hcc4-c3v8-rx92: ten thousand names later, the newest thousand are known."""
     resolver = GuardedResolver(allow_private=False, cached=1000, ttl_s=60.0)
     await resolver.close()
 
@@ -61,10 +61,10 @@ async def test_the_dns_cache_is_bounded() -> None:
             return [{"hostname": host, "host": "93.184.216.34", "port": 0, "family": 2, "proto": 0, "flags": 0}]
 
     resolver._resolver = Answers()  # type: ignore[assignment]  # as much of a resolver as is asked
-    for first in range(0, 100_000, 1000):
+    for first in range(0, 10_000, 1000):
         await asyncio.gather(*(resolver.resolve(f"h{number}.example") for number in range(first, first + 1000)))
     assert len(resolver._known) == 1000
-    assert ("h99999.example", 2) in resolver._known
+    assert ("h9999.example", 2) in resolver._known
     assert not resolver._asking
 
 

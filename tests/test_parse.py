@@ -731,7 +731,7 @@ def test_pages_without_words_are_no_soft_404s() -> None:
     """As of images or frames: their texts are the same, and say nothing; their links are followed."""
     stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
     for number in range(5):
-        stage.take(b"<a href=%d><img src=x></a>" % number, url=PAGE + str(number))
+        stage.take(b"<p>the same words on every page <a href=%d>" % number, url=PAGE + str(number))
     stage.stage.flush()
     (probe,) = [found for found in stage.founds() if "probe" in found.url]
     stage.take(b"<img src=gone>", url=probe.url)
