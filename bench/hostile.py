@@ -277,7 +277,8 @@ async def _lag(client: Client, urls: Sequence[str], *, any_type: bool) -> float:
             worst = max(worst, time.thread_time() - before)
 
     ticking = asyncio.create_task(tick())
-    await asyncio.gather(*(client.get(url, any_type=any_type) for url in urls))
+    for answer in await asyncio.gather(*(client.get(url, any_type=any_type) for url in urls)):
+        answer.held.give()
     ticking.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await ticking
