@@ -52,9 +52,11 @@ async def sites(
 ) -> AsyncIterator[Client]:
     """Servers, and a client that may reach them; settings of `fetch` by name."""
     serving: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
-    def served(site: Site, *streams: Any) -> None:
-        serving.add(asyncio.ensure_future(site.serve(*streams)))
+    def served(site: Site, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        writers.append(to_client)
+        serving.add(asyncio.ensure_future(site.serve(from_client, to_client)))
 
     servers = [await asyncio.start_server(partial(served, site), site.address, 0) for site in each]
     for site, server in zip(each, servers, strict=True):
@@ -74,8 +76,13 @@ async def sites(
         await client.close()
         for server in servers:
             server.close()
+        for _ in range(5):
+            await asyncio.sleep(0)  # a connection that was accepted a moment ago comes to `served` some turns later
         if serving:
             await asyncio.wait(serving, timeout=1.0)  # each closes its side when it sees the client's end
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 Answer = tuple[int, str, bytes]
