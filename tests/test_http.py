@@ -68,10 +68,12 @@ class Web:
         self.requests: list[bytes] = []
         self.connections = 0
         self._serving: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """One connection more."""
         self.connections += 1
+        self._writers.append(to_client)
         self._serving.add(asyncio.create_task(self._serve(from_client, to_client)))
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
@@ -90,6 +92,9 @@ class Web:
         for serving in self._serving:
             serving.cancel()
         await asyncio.wait(self._serving or {asyncio.create_task(asyncio.sleep(0))})
+        for writer in self._writers:
+            writer.transport.abort()  # also of one whose task had not begun
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
