@@ -426,7 +426,7 @@ class Fetcher:
         sent = answer.body
         try:
             await self._browser().render(task.row.url, answer, task.job.name, why)
-        except BaseException:
+        except BaseException:  # also when it is cancelled: nobody else knows of the room
             answer.held.give()
             raise
         if answer.body is not sent:

@@ -146,7 +146,7 @@ def test_a_stopped_process_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> No
         if looks == 10:
             dog._stopped.set()
 
-    monkeypatch.setattr(module, "select", SimpleNamespace(select=rest))
+    monkeypatch.setattr("time.sleep", rest)
     dog._watch_loop()
     assert (worker.ended, looks) == ([], 10)
 
@@ -157,7 +157,7 @@ async def test_a_watchdog_that_breaks_ends_the_worker(monkeypatch: pytest.Monkey
     def broken(*_: object) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(module, "select", SimpleNamespace(select=broken))  # asyncio's own selector needs the true one
+    monkeypatch.setattr("time.sleep", broken)
     worker = Worker()
     async with watched(worker, monkeypatch):
         async with asyncio.timeout(10.0):
@@ -176,6 +176,6 @@ def test_a_watchdog_that_breaks_at_the_end_says_nothing(monkeypatch: pytest.Monk
         dog._stopped.set()
         raise OSError
 
-    monkeypatch.setattr(module, "select", SimpleNamespace(select=broken))
+    monkeypatch.setattr("time.sleep", broken)
     dog._guard()
     assert worker.ended == []
