@@ -90,6 +90,20 @@ def name_of(command: Sequence[str]) -> str:
     return Path(program.split(" ")[0]).name or Path(command[0]).name
 
 
+def _command(pid: int) -> bytes:
+    """A process's command line, each word ended by a NUL; empty of a zombie. Raises: OSError: it is gone."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _is_fork(pid: int, command: bytes) -> bool:
+    """Whether a process has not become yet what its parent started it for: its parent's copy is no second worker."""
+    stat = _stat(pid)
+    try:
+        return bool(command) and stat is not None and _command(stat[0]) == command
+    except OSError:
+        return False
+
+
 def _stat(pid: int) -> tuple[int, float] | None:
     """(parent, CPU seconds) of a process, None when it is gone."""
     try:
@@ -118,10 +132,13 @@ def _sample(processes: dict[str, Process]) -> dict[int, float]:
     alive = descendants()
     for pid, cpu_s in alive.items():
         try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+            line = _command(pid)
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:
             continue
+        if _is_fork(pid, line):
+            continue
+        command = line.decode(errors="replace").rstrip("\0").split("\0")
         process = processes.setdefault(str(pid), Process("?"))
         process.cpu_s = max(process.cpu_s, cpu_s)
         if command != [""]:  # a zombie has no command line
