@@ -26,7 +26,7 @@ from crawlog.streams.errors import GiveUp
 from crawlog.streams.forms import Session
 from crawlog.streams.frontier import Host, RobotsTask, Task
 from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
-from crawlog.streams.rendering import Rendering, emptiness
+from crawlog.streams.rendering import Rendering, Verdict, emptiness
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.robots import MAX_TTL_S, RobotsRules
 from crawlog.streams.sniff import HTML, XHTML, essence
@@ -36,7 +36,7 @@ from crawlog.streams.validators import Validators
 from . import frontier
 from .connections import LeaseLost
 from .frontier import Stage
-from .http import FREE_BYTES, NOT_MODIFIED, REDIRECTS, Answer, Asker, Client
+from .http import FREE_BYTES, NOT_MODIFIED, REDIRECTS, THE_CRAWL, Answer, Asker, Client
 from .logins import Logins
 from .pages import LOOK_S, PagesLog
 from .render import Renderer
@@ -77,6 +77,9 @@ CRASH_LOOP = "crash_loop"
 
 BLOCKED = "control block"
 """The rule that a done names whose host the operator has blocked."""
+
+MAY_BE_RENDERED = Asker(wants_place=True)
+"""What a page in the browser may ask for depends on where the page came from."""
 
 IDLE_S = 0.5
 """Longest sleep of the dispatch loop: what wakes it otherwise is counted, this is the safety net."""
@@ -437,8 +440,10 @@ class Fetcher:
         """The answer, and why a browser is to make its body, if one is."""
         headers = unless.headers if unless is not None else None
         row = task.row
-        answer = await self._ask(row.url, task.host, task.job.name, any_type=row.sitemap, headers=headers)
-        return answer, "" if answer is None else self._why_rendered(task, answer)
+        verdict = self._rendering(task).verdict(row.url)
+        asker = MAY_BE_RENDERED if verdict else THE_CRAWL
+        answer = await self._ask(row.url, task.host, task.job.name, asker, any_type=row.sitemap, headers=headers)
+        return answer, "" if answer is None or not verdict else self._why_rendered(task, answer, verdict)
 
     def _needs_no_request(self, task: Task) -> bool:
         """Whether its done is known, and on its way, without asking the web."""
@@ -487,28 +492,28 @@ class Fetcher:
         return known if known.epoch < task.epoch and known.offset >= low else None
 
     async def _ask(
-        self, url: str, host: Host, job: str, *, any_type: bool, headers: dict[str, str] | None
+        self, url: str, host: Host, job: str, asker: Asker, *, any_type: bool, headers: dict[str, str] | None
     ) -> Answer | None:
         """The answer; None when as many requests as `politeness.per_ip` allows are under way to the host's address."""
         assert self.client is not None
         most = self.settings.politeness.per_ip
         if not most:
-            return await self.client.get(url, any_type=any_type, job=job, headers=headers)
+            return await self.client.get(url, any_type=any_type, job=job, headers=headers, asker=asker)
         address = await self.client.address(host.key)
         if self._at_address[address] >= most:
             return None
         self._at_address[address] += 1
         try:
-            return await self.client.get(url, any_type=any_type, job=job, headers=headers)
+            return await self.client.get(url, any_type=any_type, job=job, headers=headers, asker=asker)
         finally:
             self._at_address[address] -= 1
             if not self._at_address[address]:
                 del self._at_address[address]
 
-    def _why_rendered(self, task: Task, answer: Answer) -> str:
-        """Why a browser is to make the body; empty where none is, by the job's rules or by what the body is."""
-        verdict = self._rendering(task).verdict(task.row.url)
-        is_page = verdict != "" and _is_page(task, answer)
+    @staticmethod
+    def _why_rendered(task: Task, answer: Answer, verdict: Verdict) -> str:
+        """Why a browser is to make the body of a page that may be rendered; empty where none is."""
+        is_page = _is_page(task, answer)
         if verdict != "auto":
             return verdict if is_page else ""
         try:

@@ -69,7 +69,7 @@ class Answer:
         sniffed: The type that the body shows, where it is not the header's.
         link, x_robots: Values of the headers Link and X-Robots-Tag.
         private: The guard refused the address: never tried again.
-        is_inside: It came from a private address.
+        is_inside: It came from a private address; told only to who `wants_place`.
         allow_origin: Value of the header Access-Control-Allow-Origin.
         allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
         by_proxy: A proxy did not serve, which says nothing of the host.
@@ -136,11 +136,13 @@ class Asker(NamedTuple):
     Attributes:
         is_anonymous: Neither login nor cookies are sent, and none are kept.
         is_public: It is a page from a public address: private ones are closed to it wherever they are allowed.
+        wants_place: Whether the answer is from a private address must be known.
         room: For its body, where somebody who holds some of `fetch.bodies_mb` waits for it.
     """
 
     is_anonymous: bool = False
     is_public: bool = False
+    wants_place: bool = False
     room: Room | None = None
 
 
@@ -266,7 +268,8 @@ class Client:
             outfit.options["headers"] = {**headers, **self._outfit.headers, **outfit.options.get("headers", {})}
         limit = self._max_body_bytes if max_bytes is None else max_bytes
         reading = _Reading(any_type, limit, max_bytes is not None, outfit, self._deadline(), asker.room or self.room)
-        answer = await (self._routed(url, reading, asker.is_public) if self._allow_private else self._get(url, reading))
+        is_routed = self._allow_private and (asker.is_public or asker.wants_place)
+        answer = await (self._routed(url, reading, asker.is_public) if is_routed else self._get(url, reading))
         answer.took_s = time.monotonic() - started
         return answer
 

@@ -236,7 +236,7 @@ class Resources:
                 any_type=True,
                 job=asked.job,
                 headers=sent,
-                asker=Asker(asked.anonymous, not asked.is_inside, self._room),
+                asker=Asker(asked.anonymous, is_public=not asked.is_inside, room=self._room),
             )
             answer.held.give()  # a page's budget bounds what its browser is given
             rest_s = self._rest_of(host, answer, time.time())

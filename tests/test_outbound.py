@@ -400,7 +400,7 @@ async def test_what_a_public_page_asks_for_reaches_no_private_address_by_a_name(
     site = Site()
     async with sites(site) as client:
         url = site.origin.replace("127.0.0.1", "name.test") + "/"
-        own = await client.get(url)
+        own = await client.get(url, asker=Asker(wants_place=True))
         refused = await client.get(url, asker=Asker(is_public=True))
         again = await client.get(url)
     assert (own.http, own.is_inside, again.http) == (200, True, 200)
