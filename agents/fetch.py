@@ -8,7 +8,6 @@ so what a kill repeats is bounded by it. Nothing is decided here that the next o
 import asyncio
 import random
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -193,7 +192,6 @@ class Fetcher:
         self._held = False
         self._asking_rules = 0
         self._rules_room = Room(RULES_BYTES)
-        self._at_address: Counter[str] = Counter()
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._turns = Turns()
         self._logins = Logins(settings.fetch)
@@ -389,8 +387,8 @@ class Fetcher:
         """Spend the task's turn on reading the form's page, or on posting it."""
         assert self.client is not None
         url, job = session.posted.url if turn == "send" else session.form.url, task.job.name
-        read = partial(self._ask, url, task.host, job, any_type=True, headers=None)
-        post = partial(self.client.log_in, session.posted, job)
+        read = partial(self._ask, url, job, THE_CRAWL, any_type=True, headers=None)
+        post = partial(self.client.addresses.at_once, url, partial(self.client.log_in, session.posted, job))
         answer: Answer | None = None
         try:
             answer = await self._noted(url, post if turn == "send" else read)
@@ -442,7 +440,7 @@ class Fetcher:
         row = task.row
         verdict = self._rendering(task).verdict(row.url)
         asker = MAY_BE_RENDERED if verdict else THE_CRAWL
-        answer = await self._ask(row.url, task.host, task.job.name, asker, any_type=row.sitemap, headers=headers)
+        answer = await self._ask(row.url, task.job.name, asker, any_type=row.sitemap, headers=headers)
         return answer, "" if answer is None or not verdict else self._why_rendered(task, answer, verdict)
 
     def _needs_no_request(self, task: Task) -> bool:
@@ -492,23 +490,12 @@ class Fetcher:
         return known if known.epoch < task.epoch and known.offset >= low else None
 
     async def _ask(
-        self, url: str, host: Host, job: str, asker: Asker, *, any_type: bool, headers: dict[str, str] | None
+        self, url: str, job: str, asker: Asker, *, any_type: bool, headers: dict[str, str] | None
     ) -> Answer | None:
-        """The answer; None when as many requests as `politeness.per_ip` allows are under way to the host's address."""
+        """The answer; None when as many requests as `politeness.per_ip` allows are under way to its address."""
         assert self.client is not None
-        most = self.settings.politeness.per_ip
-        if not most:
-            return await self.client.get(url, any_type=any_type, job=job, headers=headers, asker=asker)
-        address = await self.client.address(host.key)
-        if self._at_address[address] >= most:
-            return None
-        self._at_address[address] += 1
-        try:
-            return await self.client.get(url, any_type=any_type, job=job, headers=headers, asker=asker)
-        finally:
-            self._at_address[address] -= 1
-            if not self._at_address[address]:
-                del self._at_address[address]
+        get = partial(self.client.get, url, any_type=any_type, job=job, headers=headers, asker=asker)
+        return await self.client.addresses.at_once(url, get)
 
     @staticmethod
     def _why_rendered(task: Task, answer: Answer, verdict: Verdict) -> str:
@@ -537,7 +524,8 @@ class Fetcher:
             assert self.client is not None
             places = self.stage.states.places
             assert places is not None
-            resources = Resources(self.settings, self.client, self.frontier, places.of, self._host_rules, self._rest_of)
+            rules = partial(self._host_rules, in_turn=True)
+            resources = Resources(self.settings, self.client, self.frontier, places.of, rules, self._rest_of)
             self._renderer = Renderer(self.settings, resources)
         return self._renderer
 
@@ -665,8 +653,11 @@ class Fetcher:
 
     # ------------------------------------------------------------------ robots.txt
 
-    async def _host_rules(self, host: Host) -> None:
+    async def _host_rules(self, host: Host, *, in_turn: bool = False) -> None:
         """Give a host its rules: from the cache beside the state, else by asking.
+
+        Args:
+            in_turn: Wait where its address is busy; else the host is to come again.
 
         Raises: LeaseLost: this worker may not ask for them.
         """
@@ -682,14 +673,22 @@ class Fetcher:
             self.frontier.unsent(host)
             return
         try:
-            answer = await self._noted(url, partial(self._robots_answer, url))
+            answer = await self._noted(url, partial(self._robots_answer, url, in_turn))
         except BaseException:
             self.frontier.finished(host)
             raise
-        self._robots_answered(host, answer)
+        if answer is None:
+            self.frontier.finished(host, ADDRESS_BUSY_S)
+        else:
+            self._robots_answered(host, answer)
 
-    async def _robots_answer(self, url: str) -> Answer:
-        answer = await self._small(url)
+    async def _robots_answer(self, url: str, in_turn: bool) -> Answer | None:
+        """The answer at the end of redirects; None when the address is busy."""
+        assert self.client is not None
+        addresses = self.client.addresses
+        answer = await (addresses.in_turn if in_turn else addresses.at_once)(url, partial(self._small, url))
+        if answer is None:
+            return None
         for _ in range(ROBOTS_REDIRECTS):
             if answer.http not in REDIRECTS or not answer.location:
                 return answer
@@ -697,7 +696,7 @@ class Fetcher:
                 url = serialise(answer.location, url)
             except InvalidUrl:
                 break
-            answer = await self._small(url)
+            answer = await addresses.in_turn(url, partial(self._small, url))
         if answer.http in REDIRECTS:
             answer.http, answer.body = 404, b""
         return answer

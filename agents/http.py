@@ -26,6 +26,7 @@ from crawlog.streams.settings import Settings
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
 from crawlog.streams.validators import Validators, of_headers
 
+from .addresses import Addresses
 from .connections import (
     ROUTE,
     Connector,
@@ -175,6 +176,10 @@ class Client:
     Args:
         user_agent: The header's value.
         may_ask: Asked last, with each write to a server: whether the request may be sent.
+
+    Attributes:
+        room: For bodies.
+        addresses: By which whoever sends a request keeps `politeness.per_ip`.
     """
 
     def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
@@ -184,6 +189,7 @@ class Client:
         self._conditional = fetch.conditional
         self._timeout_s = fetch.timeout_s
         self.room = Room(fetch.bodies_mb << 20)
+        self.addresses = Addresses(settings.politeness.per_ip, self.address)
         self._accepted = frozenset(kind.lower() for kind in fetch.content_types)
         self._outfit = Outfit(fetch)
         resolver = partial(GuardedResolver, self._allow_private, fetch.dns_cache_hosts, fetch.dns_ttl_s)
@@ -229,9 +235,9 @@ class Client:
         for session in (self._session, *self._by_socks.values()):
             await session.close()
 
-    async def address(self, origin: str) -> str:
-        """An address that `scheme://name:port` will be asked at, or the name where that is not known here."""
-        name = urlsplit(origin).hostname or ""
+    async def address(self, url: str) -> str:
+        """An address that a URL will be asked at, or its host's name where that is not known here."""
+        name = urlsplit(url).hostname or ""
         if self._outfit.tells_names or ":" in name or name.replace(".", "").isdigit():
             return name
         try:

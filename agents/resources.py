@@ -16,6 +16,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 from weakref import WeakValueDictionary
 
@@ -225,7 +226,18 @@ class Resources:
         return "" if host.rules.allowed(url, self._settings.robots.token)[0] else host.unreachable or "robots"
 
     async def _answer(self, asked: _Asked, headers: Mapping[str, str]) -> Answer:
-        host = await self._turn(asked.url)
+        """What the host answers, once its turn is also one of its address, which is not held while the host rests."""
+        answer = None
+        while answer is None:
+            await self._turn(asked.url)
+            answer = await self._client.addresses.in_turn(asked.url, partial(self._asked, asked, headers))
+        return answer
+
+    async def _asked(self, asked: _Asked, headers: Mapping[str, str]) -> Answer | None:
+        """What the host answers; None where it was asked by others meanwhile."""
+        host = self._host(asked.url)
+        if self._wait_s(host) > 0:
+            return None
         host.in_flight += 1
         host.rest(time.monotonic() + host.delay_s)
         rest_s = 0.0
@@ -249,14 +261,17 @@ class Resources:
 
         Its entry is looked up each time: the dispatcher may let it go meanwhile.
         """
-        most = self._settings.politeness.per_host
         while True:
             host = self._host(url)
-            is_busy = host.in_flight - self._visited[host.key] >= most
-            wait_s = host.next_at - time.monotonic()
-            if not is_busy and wait_s <= 0:
+            wait_s = self._wait_s(host)
+            if wait_s <= 0:
                 return host
-            await asyncio.sleep(max(wait_s, BUSY_S if is_busy else 0.0))
+            await asyncio.sleep(wait_s)
+
+    def _wait_s(self, host: Host) -> float:
+        """Seconds until the next look at a host is worth it; 0 where it may be asked now."""
+        is_busy = host.in_flight - self._visited[host.key] >= self._settings.politeness.per_host
+        return max(host.next_at - time.monotonic(), BUSY_S if is_busy else 0.0)
 
     def _host(self, url: str) -> Host:
         """The dispatcher's own entry where the host's partition is ours; else one that this worker alone keeps."""

@@ -108,7 +108,7 @@ class Politeness(Section):
     per_host: Count = 1
     """Requests to one host at a time."""
     per_ip: Annotated[int, Field(ge=0)] = 0
-    """Requests to one address at a time, per worker; 0 for no limit."""
+    """Requests to one address at a time, per worker, whatever they ask for; 0 for no limit."""
     max_delay_s: Positive = 300.0
     """Longest rest that a server may ask for, seconds; a longer wish is cut to this."""
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawlog.agents import fetch, frontier
+from crawlog.agents.addresses import Addresses
 from crawlog.agents.fetch import Fetcher
 from crawlog.agents.frontier import Stage
 from crawlog.agents.http import Answer
@@ -100,7 +101,8 @@ class Web:
 
     Attributes:
         latency_s: How long an answer takes, by URL; `any` for all others.
-        addresses: Of host names; each its own where none is named.
+        known_as: Addresses of host names; each its own where none is named.
+        addresses: With the limit of the settings, once it runs.
         status: What is answered, by URL; 200 for all others.
         etags: Of pages, by URL; asked for with the same one they are 304.
         conditions: URLs asked for with an ETag, and that.
@@ -109,7 +111,7 @@ class Web:
     """
 
     latency_s: dict[str, float] = field(default_factory=lambda: {"any": 0.0})
-    addresses: dict[str, str] = field(default_factory=dict)
+    known_as: dict[str, str] = field(default_factory=dict)
     status: dict[str, int] = field(default_factory=dict)
     robots: bytes | None = None
     etags: dict[str, str] = field(default_factory=dict)
@@ -120,6 +122,7 @@ class Web:
     ended: list[str] = field(default_factory=list)
     under_way: set[str] = field(default_factory=set)
     most: int = 0
+    addresses: Addresses = field(init=False)
 
     async def get(  # the client's
         self,
@@ -150,10 +153,10 @@ class Web:
             answer.http, answer.body = (404, b"") if self.robots is None else (200, self.robots)
         return answer
 
-    async def address(self, origin: str) -> str:
+    async def address(self, url: str) -> str:
         """Where a host is."""
-        name = urlsplit(origin).hostname or ""
-        return self.addresses.get(name, name)
+        name = urlsplit(url).hostname or ""
+        return self.known_as.get(name, name)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -231,6 +234,7 @@ async def running(
         positions=SimpleNamespace(done=lambda *_: None),
     )
     monkeypatch.setattr(frontier, "Producer", Log)
+    web.addresses = Addresses(app.crawl.politeness.per_ip, web.address)
     monkeypatch.setattr(fetch, "Client", lambda *_: web)
     stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
     log: Log = stage.producer  # type: ignore[assignment]  # patched above

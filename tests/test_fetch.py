@@ -26,6 +26,11 @@ def hosts(number: int, path: str = "x") -> list[str]:
     return [f"http://host{n}.com/{path}" for n in range(number)]
 
 
+def one_address(number: int) -> Web:
+    """A web, none too fast, where so many hosts have one address."""
+    return Web({"any": 0.03}, {f"host{n}.com": "192.0.2.1" for n in range(number)})
+
+
 async def test_a_url_becomes_a_page_and_then_a_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The done names the page's place in the log."""
     async with running(tmp_path, monkeypatch) as world:
@@ -148,7 +153,7 @@ async def test_hosts_of_one_address_share_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_ip: int
 ) -> None:
     """As many requests at a time as `politeness.per_ip` says; other addresses are not held up."""
-    web = Web({"any": 0.03}, {f"host{n}.com": "192.0.2.1" for n in range(6)})
+    web = one_address(6)
     urls, other = hosts(6), "http://elsewhere.com/"
     most_at_address = 0
 
@@ -166,11 +171,25 @@ async def test_hosts_of_one_address_share_its_limit(
     assert [web.times(url) for url in urls] == [1] * 6, "a host that waits for its address asks nothing meanwhile"
 
 
+async def test_robots_txt_counts_at_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds the address busy holds no place meanwhile, and asks for its rules once."""
+    web = one_address(6)
+    async with running(
+        tmp_path, monkeypatch, web, robots__obey=True, politeness__per_ip=1, fetch__concurrency=2
+    ) as world:
+        world.find(*hosts(6))
+        await world.all_done(*hosts(6))
+    assert web.most == 1
+    assert sorted(url for _, url in web.asked) == sorted(
+        [*hosts(6), *(f"http://host{n}.com:80/robots.txt" for n in range(6))]
+    )
+
+
 async def test_without_a_limit_the_hosts_of_an_address_are_asked_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """0 is no limit, and costs no look at the address."""
-    web = Web({"any": 0.05}, {f"host{n}.com": "192.0.2.1" for n in range(6)})
+    web = one_address(6)
     async with running(tmp_path, monkeypatch, web) as world:
         world.find(*hosts(6))
         await world.all_done(*hosts(6))

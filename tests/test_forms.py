@@ -205,6 +205,7 @@ class Members(Web):
     async def log_in(self, form: Form, job: str) -> Answer:
         """The next status; 302 is a login."""
         self.asked_with.append(f"POST {form.url} {job}")
+        self.before(form.url)
         answer = Answer(self.statuses.pop(0) if self.statuses else 302)
         answer.location = "/home"
         self.is_in = answer.http == 302
@@ -267,6 +268,24 @@ async def test_a_login_that_fails_fails_its_hosts_urls_with_its_reason(
     assert failed == {f"http://a.com/{name} failed login_failed: http_403, its page: no_form" for name in "xy"}
     assert [line for line in web.asked_with if "a.com/login" not in line] == ["GET http://b.com/z"]
     assert len(web.asked_with) == 3
+
+
+async def test_a_login_waits_while_its_address_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`politeness.per_ip` counts both of its requests; nothing is asked twice for that."""
+    web = Members()
+    web.known_as = {"a.com": "192.0.2.1", "b.com": "192.0.2.1"}
+    web.latency_s["any"] = 0.03
+    together: list[set[str]] = []
+    web.before = lambda url: together.append(web.under_way | {url})
+    async with members(tmp_path, monkeypatch, web, politeness__per_ip=1) as (world, _):
+        world.find("http://a.com/x", *(f"http://b.com/{n}" for n in range(6)))
+        await world.until(lambda: "http://a.com/x" in world.became() and not world.fetcher.places)
+    assert max(map(len, together)) == 1
+    assert [one for one in web.asked_with if "a.com" in one] == [
+        "GET http://a.com/login",
+        "POST http://a.com/login j",
+        "GET http://a.com/x",
+    ]
 
 
 async def test_a_form_whose_page_robots_txt_closes_is_posted_as_configured(

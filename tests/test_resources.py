@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from sites import Site, sites
 
+from crawlog.agents.addresses import Addresses
 from crawlog.agents.http import FREE_BYTES, Answer, Asker, Client
 from crawlog.agents.render import Renderer, _Failed, _Visit
 from crawlog.agents.resources import ENTRY_BYTES, FOREIGN_HOSTS, Budget, Resources, _Asked, _Scripts
@@ -32,9 +34,12 @@ class Web:
         known_at: URLs that were asked for with what is the job's own.
         body: Of every answer.
         leave: Who may read it, as Access-Control-Allow-Origin says.
+        most: Requests that were under way together.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, per_ip: int = 0) -> None:
+        self.addresses = Addresses(per_ip, self.address)
+        self.most = self.under_way = 0
         self.asked: list[tuple[float, str]] = []
         self.redirects: dict[str, str] = {}
         self.known_at: list[str] = []
@@ -46,13 +51,20 @@ class Web:
         self.asked.append((time.monotonic(), url))
         if not asker.is_anonymous:
             self.known_at.append(url)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
         await asyncio.sleep(0.005)
+        self.under_way -= 1
         answer = Answer(200)
         answer.kept, answer.body, answer.content_type = True, self.body, "text/javascript"
         answer.allow_origin = self.leave
         if url in self.redirects:
             answer.http, answer.location = 302, self.redirects[url]
         return answer
+
+    async def address(self, _url: str) -> str:
+        """One for all."""
+        return "192.0.2.1"
 
     async def closed_to_public(self, _url: str) -> str:
         """Nothing is."""
@@ -165,6 +177,36 @@ async def test_a_request_waits_for_those_of_its_hosts_queue() -> None:
     assert web.asked == []
     owner.frontier.finished(host)
     assert (await asking).http == 200
+
+
+@pytest.mark.parametrize(("per_ip", "together"), [(1, 1), (2, 2), (0, 4)])
+async def test_what_pages_load_counts_at_its_address(per_ip: int, together: int) -> None:
+    """`politeness.per_ip` holds for all hosts of an address; whoever must wait gets its turn."""
+    web = Web(per_ip)
+    one = resources(web, Owner("h0.com"), delay_s=0.0)
+    answers = await asyncio.gather(*(one.get(script(f"http://h{n}.com/x"), {}, budget()) for n in range(4)))
+    assert ([answer.http for answer in answers], len(web.asked), web.most) == ([200] * 4, 4, together)
+
+
+async def test_a_host_asked_by_others_while_its_address_was_busy_rests_first() -> None:
+    """Its rest is looked at again when the address is free; meanwhile the address serves others."""
+    web, owner = Web(per_ip=1), Owner("a.com")
+    one = resources(web, owner)
+    host = owner.lend(Places(1).of("http://a.com/"))
+    assert host is not None
+    free = asyncio.Event()
+    elsewhere = asyncio.create_task(web.addresses.in_turn("http://b.com/", free.wait))
+    asking = asyncio.create_task(one.get(script("http://a.com/x"), {}, budget()))
+    await asyncio.sleep(0.01)
+    host.in_flight += 1  # the dispatcher's, to another address of the host
+    owner.frontier.finished(host)
+    rests_until = host.next_at
+    free.set()
+    await elsewhere
+    await web.addresses.in_turn("http://c.com/", partial(asyncio.sleep, 0))
+    assert web.asked == []
+    await asking
+    assert web.asked[0][0] >= rests_until
 
 
 async def test_a_script_is_asked_for_once_a_job() -> None:
