@@ -1,7 +1,10 @@
-"""Snapshots in the background: each live partition's state is frozen by links, then copied in a thread.
+"""Snapshots in the background: each live partition's state is flushed, copied and sent in threads; dispatch goes on.
 
-The links are made right after a checkpoint, which takes as long as a flush of RocksDB; dispatch goes on. What fails
-here is said and tried again when the next snapshot is due: no crawl depends on it.
+A copy is of one checkpoint though checkpoints go on too, because it is thrown away unless nothing was written:
+    1 the meta row is read → 2 the files are linked, or copied where they grow → 3 the meta row is read again, and is
+    the same
+Every checkpoint writes the meta row. What fails here is said and tried again when the next snapshot is due: no crawl
+depends on it.
 """
 
 import asyncio
@@ -15,7 +18,8 @@ from confluent_kafka import TopicPartition
 
 from crawlog.streams import rows as r
 from crawlog.streams import topics
-from crawlog.streams.snapshot import Manifest, Snapshots, freeze
+from crawlog.streams.copies import NotCopied, copy_database
+from crawlog.streams.snapshot import Manifest, Snapshots
 from crawlog.streams.store import Partition
 
 from .frontier import Stage
@@ -23,6 +27,9 @@ from .frontier import Stage
 log = structlog.get_logger()
 
 LOOK_S = 0.5
+
+TRIES = 10
+"""Copies that are made until one lies between two checkpoints; one takes some 20 ms, a checkpoint comes each second."""
 
 
 class Snapshotter:
@@ -49,15 +56,16 @@ class Snapshotter:
 
     async def _make(self, partition: Partition) -> None:
         snapshots = self._stage.snapshots
-        self._stage.checkpoint(partition)
-        stored = partition.db.get(r.META)
-        if snapshots is None or stored is None:
+        if snapshots is None:
             return
+        self._stage.checkpoint(partition)
         frozen = self._folder / f".frozen-{partition.number}-{secrets.token_hex(4)}"
         try:
-            freeze(partition.db, frozen)
             began = time.monotonic()
-            kept, sent = await asyncio.to_thread(self._copy, snapshots, frozen, r.read_meta(stored))
+            meta = await self._frozen(partition, frozen)
+            if meta is None:
+                return
+            kept, sent = await asyncio.to_thread(self._copy, snapshots, frozen, meta)
             log.info(
                 "snapshot_made",
                 partition=partition.number,
@@ -72,6 +80,23 @@ class Snapshotter:
             )
         finally:
             await asyncio.to_thread(shutil.rmtree, frozen, ignore_errors=True)
+
+    async def _frozen(self, partition: Partition, target: Path) -> r.Meta | None:
+        """Make `target` a copy of a live state as of one of its checkpoints; None where it is not live any more.
+
+        Raises: NotCopied: It never stood still.
+        """
+        database = partition.db
+        await asyncio.to_thread(database.flush)  # else each copy would have a write-ahead log of its own to be sent
+        for _ in range(TRIES):
+            if not database.is_open:
+                return None
+            before = database.get(r.META)
+            await asyncio.to_thread(copy_database, database.path, target)
+            if database.is_open and database.get(r.META) == before:
+                return r.read_meta(before) if before else None
+            await asyncio.to_thread(shutil.rmtree, target)
+        raise NotCopied(f"{database.path} was written during each of {TRIES} copies")
 
     def _copy(self, snapshots: Snapshots, frozen: Path, meta: r.Meta) -> tuple[list[Manifest], int]:
         _, sent = snapshots.make(frozen, meta, time.time())

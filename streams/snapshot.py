@@ -14,19 +14,15 @@ import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 import xxhash
-from rocksdict import Checkpoint
 
 from . import rows as r
 from .errors import CrawlError, Misconfigured
 from .kafka import LogIdentity
-
-if TYPE_CHECKING:
-    from .store import Database
 
 log = structlog.get_logger()
 
@@ -333,11 +329,6 @@ def _sum(path: Path) -> str:
         while chunk := file.read(CHUNK_BYTES):
             state.update(chunk)
     return state.hexdigest()
-
-
-def freeze(database: "Database", target: Path) -> None:
-    """A copy of an open database by links, as of now; takes as long as a flush."""
-    Checkpoint(database.raw).create_checkpoint(str(target))
 
 
 def fitting(

@@ -7,6 +7,7 @@ of the fold.
 """
 
 import shutil
+import threading
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
@@ -114,6 +115,9 @@ class Memory:
 class Database:
     """The rows of one partition as of its last checkpoint.
 
+    Attributes:
+        is_open: Until it is closed.
+
     Raises: StateLocked: another process, or another object of this one, has it open.
     """
 
@@ -130,6 +134,8 @@ class Database:
         self._cache = self._db.get_column_family(CACHE_COLUMN)
         self._cache_column = self._db.get_column_family_handle(CACHE_COLUMN)
         self._remembered: dict[bytes, bytes] = {}
+        self._flushing = threading.Lock()
+        self.is_open = True
         self._reader: RdictIter | None = None  # sees the database as of when it was made: until something is written
 
     def get(self, key: bytes) -> bytes | None:
@@ -240,16 +246,23 @@ class Database:
         """Remember a value that may be lost, at once."""
         self._cache[key] = value
 
-    @property
-    def raw(self) -> Rdict:
-        """RocksDB itself, to be frozen."""
-        return self._db
+    def flush(self) -> None:
+        """Write into tables what only the write-ahead log has. May run in a thread, whoever reads and writes meanwhile.
+
+        rocksdict lets others run while it flushes, which it does not while it makes a RocksDB checkpoint or opens.
+        """
+        with self._flushing:
+            if self.is_open:
+                self._db.flush()
+                self._cache.flush()  # its rows would keep the whole log
 
     def close(self) -> None:
-        """Release the database and its lock."""
-        del self._get, self._cache_column, self._reader
-        self._cache.close()
-        self._db.close()
+        """Release the database and its lock, once a flush under way has ended: rocksdict refuses to amid one."""
+        with self._flushing:
+            self.is_open = False
+            del self._get, self._cache_column, self._reader
+            self._cache.close()
+            self._db.close()
 
 
 class Partition:

@@ -9,10 +9,11 @@ import pytest
 from crawlog.schemas import urls as u
 from crawlog.streams import rows as r
 from crawlog.streams import snapshot
+from crawlog.streams.copies import copy_database
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import LogIdentity
-from crawlog.streams.snapshot import Damaged, Folder, Manifest, Snapshots, fitting, freeze, store_of
+from crawlog.streams.snapshot import Damaged, Folder, Manifest, Snapshots, fitting, store_of
 from crawlog.streams.store import Memory, Partition, fold_version
 
 LOG = LogIdentity("c", "t")
@@ -55,7 +56,8 @@ class Owner:
         self.state.checkpoint()
         self.made += 1
         frozen = self.folder / f"frozen-{self.made}"
-        freeze(self.state.db, frozen)
+        self.state.db.flush()
+        copy_database(self.state.db.path, frozen)
         return self.snapshots.make(frozen, r.read_meta(self.state.db.get(r.META) or b""), at)
 
     def files(self) -> list[Path]:
