@@ -7,6 +7,8 @@ All it needs is the folder `<data>/kafka`; who may start or adopt it is decided 
 import contextlib
 import json
 import os
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -179,18 +181,28 @@ def is_free(port: int) -> bool:
 # --- its life -------------------------------------------------------------------------------------------------------
 
 
-def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str) -> None:
+def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str, features: Path) -> None:
     """Formats the folder for KRaft, once.
 
+    Args:
+        features: The levels of Kafka's features, as its own tool chose them; where the file is missing the tool runs, a
+            second of a JVM, and what it chose is kept there for other folders.
     Raises: EngineError: Kafka's tool refused, or the folder holds the data of another cluster.
     """
-    meta = folder / "log" / "meta.properties"
+    log = folder / "log"
+    meta = log / "meta.properties"
     if meta.exists():
         if f"cluster.id={cluster_id}" not in meta.read_text().splitlines():
             raise EngineError(
-                f"The data in {meta.parent} belong to another cluster than {folder / 'engine.json'}: {cluster_id}.\n"
+                f"The data in {log} belong to another cluster than {folder / 'engine.json'}: {cluster_id}.\n"
                 "Was one of them copied? Put back what belongs together, or use another folder with `--data DIR`."
             )
+        return
+    chosen = log / "bootstrap.checkpoint"
+    if features.exists():
+        log.mkdir(exist_ok=True)
+        shutil.copyfile(features, chosen)
+        write(meta, f"version=1\ncluster.id={cluster_id}\nnode.id=1\ndirectory.id={new_id()}\n")  # KIP-858
         return
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
     command = [*java, *tool, f"--cluster-id={cluster_id}"]
@@ -198,6 +210,17 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str)
     if answer.returncode:
         said = (answer.stderr + answer.stdout).decode(errors="replace")
         raise EngineError(died(folder, "Apache Kafka could not format its folder", said))
+    with contextlib.suppress(OSError):  # a cache that nobody may write to
+        temporary = features.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(chosen, temporary)
+        temporary.replace(features)
+
+
+def new_id() -> str:
+    """An id as Kafka makes them: 16 random bytes, in base64 for URLs."""
+    while (made := secrets.token_urlsafe(16)).startswith("-"):  # tools would take it for an option
+        pass
+    return made
 
 
 def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:

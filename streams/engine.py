@@ -17,7 +17,6 @@ agree. The ports are kept across restarts, so that clients find a broker again t
 import contextlib
 import fcntl
 import json
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ import psutil
 from . import broker
 from .broker import Identity
 from .errors import EngineError
-from .jars import Report, cache_folder, fetch_jars
+from .jars import Report, cache_folder, fetch_jars, kafka_version
 from .java import FLAGS, Archive, archive, class_path, find_java
 
 if TYPE_CHECKING:
@@ -147,7 +146,8 @@ def _adopt(data: Path, folder: Path, timeout_s: float) -> Engine | None:
 def _start(settings: "Settings", data: Path, folder: Path, report: Report) -> Engine:
     java = find_java(settings)
     jars = fetch_jars(settings, None, report)
-    archived = archive(java, jars, cache_folder(settings))
+    cache = cache_folder(settings)
+    archived = archive(java, jars, cache)
     options = [f"-Xmx{settings.engine.heap_mb}m", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
     options += ["-Dlog4j2.configurationFile=log4j2.properties", "-Dlog4j2.disable.jmx=true"]
     options += [f"-Djava.io.tmpdir={folder / 'tmp'}", "-cp", class_path(jars)]
@@ -158,7 +158,10 @@ def _start(settings: "Settings", data: Path, folder: Path, report: Report) -> En
         if broker.lost_power(folder):
             (folder / POWER_CUT).touch()
         properties = broker.configure(settings, folder, identity)
-        broker.format_log([str(java.path), *FLAGS, *archived.use(), *options], folder, properties, identity.cluster_id)
+        tool = [str(java.path), *FLAGS, *archived.use(), *options]
+        broker.format_log(
+            tool, folder, properties, identity.cluster_id, cache / f"bootstrap-{kafka_version()}.checkpoint"
+        )
         process = broker.launch([str(java.path), *FLAGS, *archived.use_or_note(), *options], folder, properties)
     except OSError as error:
         raise EngineError(_unwritable(data, error)) from None
@@ -194,7 +197,7 @@ def _identity(data: Path, folder: Path) -> Identity:
     try:
         kept = Identity(**json.loads(path.read_text()))
     except FileNotFoundError:
-        kept = Identity(_new_cluster_id(), 0, 0)
+        kept = Identity(broker.new_id(), 0, 0)
     except (ValueError, TypeError):
         raise EngineError(
             f"{path} is damaged, so the cluster of this folder is unknown.\n"
@@ -207,12 +210,6 @@ def _identity(data: Path, folder: Path) -> Identity:
         except OSError as error:
             raise EngineError(_unwritable(data, error)) from None
     return kept
-
-
-def _new_cluster_id() -> str:
-    while (made := secrets.token_urlsafe(16)).startswith("-"):  # tools would take it for an option
-        pass
-    return made
 
 
 def _unwritable(data: Path, error: OSError) -> str:

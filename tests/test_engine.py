@@ -260,6 +260,24 @@ def test_a_broker_lives_dies_and_comes_back(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == [data]
 
 
+def test_a_folder_is_formatted_without_a_jvm_once_kafkas_tool_has_chosen_the_features(tmp_path: Path) -> None:
+    """What a new cluster can do is the tool's choice, the same in each folder; the ids are the folder's own."""
+    features = tmp_path / "cache.checkpoint"
+    features.write_bytes(b"levels")
+    no_java = [str(tmp_path / "nowhere")]
+    seen = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        broker.format_log(no_java, folder, folder / "server.properties", name, features)
+        meta = dict(line.split("=") for line in (folder / "log" / "meta.properties").read_text().splitlines())
+        seen.append(meta.pop("directory.id"))
+        assert meta == {"version": "1", "cluster.id": name, "node.id": "1"}
+        assert (folder / "log" / "bootstrap.checkpoint").read_bytes() == b"levels"
+    assert seen[0] != seen[1]
+    assert all(len(one) == 22 for one in seen)
+
+
 @pytest.mark.broker
 def test_a_broker_of_another_cluster_is_told_apart(tmp_path: Path) -> None:
     """The folder's data belong to one cluster id and engine.json names another."""
