@@ -68,6 +68,15 @@ MEMORABLE_CHARS = 256
 """A longer href is resolved anew each time: a page of 8 MiB may be one link, and 100,000 are remembered."""
 
 _TEMPLATE_END = b"</template"
+_TEMPLATE = "templat-"
+"""What a template is called in a page that is `opened`."""
+
+MAX_BASES = 100
+"""A page has one `base`; of a million others the place of each would be looked up."""
+
+_FOREIGN = frozenset({"svg", "math"})
+_HTML_AGAIN = frozenset({"foreignobject", "desc", "title", "annotation-xml", "mi", "mo", "mn", "ms", "mtext"})
+"""Elements of these two in which HTML stands again (HTML 13.2.6, integration points)."""
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
 _NOT_NESTING = frozenset(
@@ -256,15 +265,28 @@ def _is_in_svg(node: LexborNode) -> bool:
 
 
 def base_of(page: LexborHTMLParser, url: str) -> str:
-    """The first `base` with an href, when that is an http(s) URL; else the page's URL."""
-    for node in page.tags("base"):
+    """The first HTML `base` with an href, when that is an http(s) URL; else the page's URL."""
+    for node in page.tags("base")[:MAX_BASES]:
         href = node.attributes.get("href")
-        if href is not None:
+        if href is not None and _is_html(node):
             try:
                 return serialise(href, url)
             except InvalidUrl:
                 return url
     return url
+
+
+def _is_html(node: LexborNode) -> bool:
+    """Whether an element is one of the page's own HTML elements: none in a drawing, a formula or a template."""
+    parent = node.parent
+    is_certain = False
+    while parent is not None:
+        tag = (parent.tag or "").lower()
+        if tag == _TEMPLATE or (tag in _FOREIGN and not is_certain):
+            return False
+        is_certain = is_certain or tag in _HTML_AGAIN
+        parent = parent.parent
+    return True
 
 
 def is_plain(href: str) -> bool:
