@@ -1,6 +1,7 @@
 """What users type where no setting stands behind it: URLs, `--workers`, files."""
 
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -118,7 +119,7 @@ def spider(named: str) -> "Loaded":
 def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:
     """The path, if a result file of this kind can be made there.
 
-    Raises: Misconfigured: another suffix, a folder, or no folder to make it in.
+    Raises: Misconfigured: another suffix, a folder, no folder to make it in, or one that takes none.
     """
     if str(path) == "-":
         return path
@@ -128,6 +129,13 @@ def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:
         raise Misconfigured(f"-o {path}: is a folder")
     if not path.absolute().parent.is_dir():
         raise Misconfigured(f"-o {path}: there is no folder {path.parent}")
+    if path.exists() and not path.is_file():
+        raise Misconfigured(f"-o {path}: is no file, and would be replaced by one; -o - writes to standard output")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.absolute().parent, prefix=".crawlog-"):
+            pass  # rights do not tell all: a file system may be read-only, or none that takes files
+    except OSError as error:
+        raise Misconfigured(f"-o {path}: no file can be made in {path.absolute().parent}: {error.strerror}") from None
     return path
 
 

@@ -338,11 +338,12 @@ def seed(sources: tuple[str, ...], job: str, as_json: bool, **given: Any) -> int
 def topics(create: bool, as_json: bool, **given: Any) -> int:
     """Show the topics: partitions, records, size, and lag per consumer group."""
     with _reachable_log(_settings(given)) as reached:
-        from .streams.topics import describe, ensure
+        from .streams.groups import sinks_of
+        from .streams.topics import Admin, describe, ensure
 
         if create:
             ensure(reached)
-        rows = describe(reached)
+        rows = describe(reached, sinks_of(Admin(reached)))
     if as_json:
         for row in rows:
             click.echo(json.dumps(row._asdict()))
@@ -557,8 +558,10 @@ def replay(group: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **
     settings = _settings(rest)
     from .replay import Order
     from .replay import replay as move
+    from .streams.groups import check_name
 
     order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"])
+    check_name(settings, group)
     with _reachable_log(settings) as reached:
         return move(reached, order, _report)
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,13 +76,18 @@ class Order:
 
 @dataclass
 class Summary:
-    """How a run ended; `--json` prints it."""
+    """How a run ended; `--json` prints it.
+
+    Attributes:
+        counts: Of the job since it began, whichever commands worked on it.
+        pages, parsed: Of this run.
+    """
 
     job: str
     reason: str = "interrupted"
     epoch: int = 0
     resumed: bool = False
-    counts: JobCounts = field(default_factory=lambda: JobCounts(dropped={}))
+    counts: JobCounts | None = None
     pages: int = 0
     parsed: int = 0
     dead: int = 0
@@ -95,13 +100,13 @@ class Summary:
         values: dict[str, Any] = {name: getattr(self, name) for name in ("job", "reason", "epoch", "resumed")}
         for name in JobCounts.__struct_fields__:
             if name not in ("folded", "in_flight", "paused"):
-                values[name] = getattr(self.counts, name)
+                values[name] = getattr(self.counts or JobCounts(), name)
         values |= {name: getattr(self, name) for name in ("pages", "parsed", "dead", "output", "rows")}
         return json.dumps(values | {"took_s": round(self.took_s, 3)})
 
     def lines(self) -> list[str]:
         """The same for people."""
-        counts = self.counts
+        counts = self.counts or JobCounts()
         how = {
             "finished": "finished: every URL that was found and allowed has been answered",
             "max_pages": "ended: the number of pages asked for is reached",
@@ -156,7 +161,7 @@ def run(  # noqa: PLR0913  # the command's own options
             finally:
                 shown.close()
                 picture = supervisor.picture
-                summary.counts = picture.counts(summary.job)
+                summary.counts = summary.counts or picture.counts(summary.job)
                 summary.pages, summary.parsed = picture.pages(), picture.pages("parse")
                 summary.took_s = time.monotonic() - started
     except Stop as stop:
@@ -203,6 +208,7 @@ class Run:
         self._recall()
         if self._has_nothing_to_do():
             self.summary.reason = "cancelled" if self._is_cancelled else "already_finished"
+            self.summary.counts = self._end.counts if self._end else None  # no fold is open that would report them
             self._count_rows()
             if self.order.spider:
                 self._shown.say(REPARSE)
@@ -364,6 +370,7 @@ class Run:
             pages=finish.passed["parse"],
             items=finish.passed["sink"],
             dead=self.summary.dead,
+            counts=self.supervisor.picture.counts(copy.job),
         )
         write_finished(self._producer, self.topics, record)
 

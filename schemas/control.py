@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from .progress import JobCounts
 from .urls import JobSpec
 
 VERSION = 1
@@ -34,6 +35,7 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         reason: `finished`, `max_pages` or `cancelled`.
         urls: End of each partition of crawl.urls at that moment.
         dead: Records of this job in crawl.dead by then.
+        counts: What the folds had counted of it; None in records written before there was this field.
     """
 
     job: str
@@ -44,6 +46,7 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     pages: tuple[int, ...] = ()
     items: tuple[int, ...] = ()
     dead: int = 0
+    counts: JobCounts | None = None
 
 
 class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):

@@ -5,6 +5,7 @@ where it goes on. A sink's truth is its state, which takes a commit that crawlog
 the sink's agent). Of crawlog-fetch the truth is the fold, so it is rewound by a record in its log.
 """
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 STAGES = ("parse", "sink", "fetch")
 
+_SINK_ID = re.compile(r"(sink-)?[0-9a-f]{16}")
+
 PEEKED_BYTES = 1 << 20
 """Read of a partition to see one record; a batch is seldom larger. The broker gives a larger one only to the first
 partition that it is asked for, so with less than a batch the others would wait for their turn."""
@@ -64,7 +67,7 @@ def named(admin: Admin, text: str) -> list[Group]:
     for stage, topic in (("parse", topics.pages), ("fetch", topics.urls)):
         if text in (stage, group(admin.settings, stage)):
             return [Group(group(admin.settings, stage), stage, topic)]
-    sinks = _sinks(admin, topics.items)
+    sinks = sinks_of(admin)
     if text in ("sink", group(admin.settings, "sink")):
         if not sinks:
             raise Misconfigured(
@@ -76,12 +79,26 @@ def named(admin: Admin, text: str) -> list[Group]:
     ids = {text, *(group(admin.settings, name) for name in as_sink)}
     if found := [sink for name, sink in sinks.items() if name in ids]:
         return found
-    there = ["parse", "sink", "fetch", *(name.removeprefix(group(admin.settings, "")) for name in sinks)]
-    raise Misconfigured(f"there is no group {text!r}; there are: {', '.join(there)}")
+    raise _no_group(text, (name.removeprefix(group(admin.settings, "")) for name in sinks))
 
 
-def _sinks(admin: Admin, topic: str) -> dict[str, Group]:
+def check_name(settings: "Settings", text: str) -> None:
+    """Refuse what is no group's name, whatever groups there are.
+
+    Raises: Misconfigured: those known without a cluster are told.
+    """
+    names = [text, text.removeprefix(group(settings, "")), text.removeprefix(group(settings, "sink-"))]
+    if not any(name in STAGES or _SINK_ID.fullmatch(name) for name in names) and not _id_of(settings.run.data, text):
+        raise _no_group(text, (f"sink-{sink.id}" for sink in known_sinks(settings.run.data)))
+
+
+def _no_group(text: str, sinks: Iterable[str]) -> Misconfigured:
+    return Misconfigured(f"there is no group {text!r}; there are: {', '.join((*STAGES, *sinks))}")
+
+
+def sinks_of(admin: Admin) -> dict[str, Group]:
     """The sinks' groups; also those with a state here, as a broker that has just started lists none for a moment."""
+    topic = Topics(admin.settings.kafka.prefix).items
     known = {
         group(admin.settings, f"sink-{sink.id}"): f"job {sink.job} to {sink.output}"
         for sink in known_sinks(admin.settings.run.data)

@@ -86,9 +86,9 @@ class Kafka(Section):
     @field_validator("prefix")
     @classmethod
     def prefix_is_a_topic_name(cls, value: str) -> str:
-        """Kafka's rule for names, which may have 249 characters in all."""
-        if not re.fullmatch(r"[A-Za-z0-9._-]{0,200}", value):
-            raise ValueError("only letters, digits, dots, dashes and underscores, at most 200")
+        """Kafka's rule for names, which may have 249 characters in all. Groups without one are the default prefix's."""
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", value):
+            raise ValueError("only letters, digits, dots, dashes and underscores, at least one and at most 200")
         return value
 
     @field_validator("bootstrap")

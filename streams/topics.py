@@ -169,8 +169,12 @@ def partitions(settings: "Settings") -> int:
     return len(topic.partitions)
 
 
-def describe(settings: "Settings") -> list[TopicRow]:
-    """The topics with their counts, sizes and lag, in the table's order."""
+def describe(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
+    """The topics with their counts, sizes and lag, in the table's order.
+
+    Args:
+        sinks: The groups of the sinks.
+    """
     admin = Admin(settings)
     known = admin.metadata().topics
     kinds = [kind for kind in TABLE if settings.kafka.prefix + kind.name in known]
@@ -180,7 +184,7 @@ def describe(settings: "Settings") -> list[TopicRow]:
     readers = {
         "fetch": [group(settings, "fetch")],
         "parse": [group(settings, "parse")],
-        "sink": admin.groups(group(settings, "sink")),
+        "sink": list(sinks),
     }
     rows = []
     for kind, name in full.items():

@@ -141,8 +141,10 @@ def test_a_run_ends_by_itself_and_again_says_so(site: Site, data: Path) -> None:
     assert set(site.pages().values()) == {1}
 
     asked = site.asked.total()
+    before = summary
     code, summary, err = ended(run(site, data))
     assert (code, summary["reason"], summary["rows"]) == (0, "already_finished", PAGES), err
+    assert [summary[name] for name in ("fetched", "seen", "pages")] == [before["fetched"], before["seen"], 0]
     assert site.asked.total() == asked
     assert on_folder(data) == []
 

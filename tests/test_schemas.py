@@ -70,7 +70,7 @@ def test_defaults_do_not_travel() -> None:
 
 CONTROLS: list[control.Control] = [
     control.JobCopy("j", JobSpec(rev=2), 1),
-    control.Finished("j", 1.5, urls=(1, 2)),
+    control.Finished("j", 1.5, urls=(1, 2), counts=progress.JobCounts(fetched=3, dropped={"depth": 2})),
     control.Join("j", "a.com:8080"),
     control.Missing("j", "http://a.com/x", 1 << 63),
 ]

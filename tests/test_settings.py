@@ -117,6 +117,7 @@ def test_an_unknown_key_gets_a_suggestion(key: str, told: str) -> None:
         ("engine.java=a\0b", "NUL"),
         ("fetch.user_agent=a\nb", "one line of Latin-1"),
         ("kafka.prefix=a b", "only letters, digits"),
+        ("kafka.prefix=", "at least one"),
         ("kafka.bootstrap=http://kafka:9092", "HOST:PORT"),
         ("robots.token=crawl/1", "a product token"),
     ],
@@ -245,7 +246,7 @@ def _any_value(annotation: Any, bounds: dict[str, Any]) -> st.SearchStrategy[Any
 
 
 PLAIN = {
-    "kafka.prefix": r"[A-Za-z0-9._-]{0,9}",
+    "kafka.prefix": r"[A-Za-z0-9._-]{1,9}",
     "kafka.bootstrap": r"[a-z]{1,5}:[1-9]{4}(,[a-z]{1,5}:[1-9]{4})?",
     "fetch.user_agent": r"[ -~]{0,20}",
     "robots.token": r"[A-Za-z_-]{1,9}",

@@ -1,11 +1,17 @@
 """The topics on a real broker: created once, verified always, described."""
 
+from pathlib import Path
+
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.streams import topics
 from crawlog.streams.errors import EngineError
+from crawlog.streams.groups import sinks_of
 from crawlog.streams.kafka import identity
+from crawlog.streams.results import Results
 from crawlog.streams.settings import Settings
+from crawlog.streams.sinks import Sink
 from crawlog.streams.topics import Topics
 
 pytestmark = pytest.mark.broker
@@ -57,8 +63,6 @@ def test_a_raised_record_limit_reaches_the_topics(cluster: Settings) -> None:
 
 def test_records_and_lag_are_described(cluster: Settings) -> None:
     """Three records of crawl.urls, one of them committed by crawlog-fetch."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
-
     topics.ensure(cluster)
     urls = Topics(cluster.kafka.prefix).urls
     producer = Producer({"bootstrap.servers": cluster.kafka.bootstrap, "log_level": 0})
@@ -70,6 +74,26 @@ def test_records_and_lag_are_described(cluster: Settings) -> None:
     consumer.close()
     row = next(row for row in topics.describe(cluster) if row.name == urls)
     assert (row.partitions, row.records, row.lag) == (8, 3, {f"{cluster.kafka.prefix}crawlog-fetch": 2})
+
+
+def test_the_lag_of_a_sink_is_described_when_the_broker_has_just_started(
+    cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists no groups for a moment; the sink's state here says which one it is."""
+    topics.ensure(cluster)
+    here = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
+    items, sink = Topics(here.kafka.prefix).items, Sink("j", str(tmp_path / "x.jsonl"))
+    Results(tmp_path, sink, None).close()
+    name = topics.group(here, f"sink-{sink.id}")
+    consumer = Consumer({"bootstrap.servers": here.kafka.bootstrap, "group.id": name})
+    consumer.commit(offsets=[TopicPartition(items, 2, 0)], asynchronous=False)
+    consumer.close()
+    producer = Producer({"bootstrap.servers": here.kafka.bootstrap, "log_level": 0})
+    producer.produce(items, b"{}", partition=2)
+    producer.flush()
+    monkeypatch.setattr(topics.Admin, "groups", lambda *_: [])
+    row = next(row for row in topics.describe(here, sinks_of(topics.Admin(here))) if row.name == items)
+    assert row.lag == {name: 1}
 
 
 def test_topics_of_another_prefix_have_groups_of_their_own() -> None:
