@@ -15,6 +15,7 @@ import resource
 import signal
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -31,7 +32,7 @@ from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source,
 from ..streams import crash, topics
 from ..streams.app import CrawlApp
 from ..streams.canonical import Canonicaliser, InvalidUrl, fingerprint
-from ..streams.consumer import COMMIT_S, within
+from ..streams.consumer import COMMIT_S, LARGE_BYTES, within
 from ..streams.domain import Places
 from ..streams.errors import EngineError, GiveUp, Misconfigured
 from ..streams.founds import Batch, Founds, Sent
@@ -97,6 +98,12 @@ PROBE_PRIORITY = 20
 
 MAX_UNDONE = 4096
 """Pages taken and not done at which no more are taken."""
+
+MAX_ASIDE = 256
+"""Large pages put aside. They hold back the commit, so what is parsed meanwhile is parsed again after a kill."""
+
+ASIDE_BYTES = 16 << 20
+"""Bodies of pages put aside that stay in memory, bytes; others are read again from crawl.pages."""
 
 MAX_HELD_BYTES = 32 << 20
 """Bodies held for jobs that are not known yet, bytes, at which no more pages are taken."""
@@ -270,6 +277,28 @@ class Page:
             self._finish()
 
 
+class Kept(NamedTuple):
+    """A record of crawl.pages, with nothing else alive but its parts; `value` is None where the body was let go."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+
+
+class Aside(NamedTuple):
+    """A large page that lets others go first."""
+
+    message: Kept
+    meta: PageMeta
+    page: Page
+
+    def meta_at(self, at: tuple[int, int]) -> PageMeta:
+        """Its metadata as that of a page whose body lies there."""
+        return msgspec.structs.replace(self.meta, same_as=at)
+
+
 class Bodiless(NamedTuple):
     """A page that was not modified: its body lies in an older record, and is awaited."""
 
@@ -316,6 +345,9 @@ class ParseStage:
         self._held_count = self._held_bytes = 0
         self._orders: dict[int, InOrder] = {}
         self._undone = 0
+        self.taken: dict[int, int] = {}
+        self.aside: deque[Aside] = deque()
+        self._aside_bytes = 0
         self.bodiless: dict[tuple[int, int], Bodiless] = {}
         self.lacks_bodies: Callable[[], None] = lambda: None
         self.gathered = 0
@@ -330,8 +362,8 @@ class ParseStage:
 
     @property
     def undone(self) -> int:
-        """Pages taken, not held and not done."""
-        return self._undone - self._held_count
+        """Pages taken and not done, without those held or put aside."""
+        return self._undone - self._held_count - len(self.aside)
 
     def learn(self, record: control.Control) -> None:
         """A record of crawl.control: a job's revision, or a name that joined a scope."""
@@ -391,12 +423,13 @@ class ParseStage:
             self._spiders[path] = loaded.label, loaded.parser(self.guard.bounds)
         return self._spiders[path]
 
-    def take(self, message: Message) -> None:
-        """Parse a page, or hold it; its outputs are on their way when this returns, but for founds that gather."""
+    def take(self, message: Message, *, aside: bool = False) -> None:
+        """Parse a page, hold it, or put it aside if it may be; else its outputs are on their way, or gather."""
         order = self._orders.get(message.partition)
         if order is None:
             order = self._orders[message.partition] = InOrder()
         order.take(message.offset)
+        self.taken[message.partition] = message.offset + 1
         crash.point("parse.taken")
         self._undone += 1
         self.pages += 1
@@ -407,18 +440,40 @@ class ParseStage:
         except ValueError as error:
             self._bury(message, "", _said(error), page, _trace(error))
             return
-        self._parse(message, meta, page)
+        self._parse(message, meta, page, aside=aside and meta.kept and len(self.aside) < MAX_ASIDE)
 
     def is_suspect(self, message: Message) -> bool:
         """Whether a page is to be parsed while nothing else is on its way: workers died of it."""
         return self.guard.notes.verdict(_key(message)) == "alone"
 
-    def _parse(self, message: Message, meta: PageMeta, page: Page) -> None:
+    def _parse(self, message: Message, meta: PageMeta, page: Page, *, aside: bool = False) -> None:
         job = self._jobs.get(meta.job)
         if job is None or job.spec.rev < meta.rev:
             self._hold(message, meta, page)
+        elif aside:
+            self._put_aside(message, meta, page)
         else:
             self._handle(job, message, meta, page)
+
+    def _put_aside(self, message: Message, meta: PageMeta, page: Page) -> None:
+        body = message.value or b""
+        is_room = self._aside_bytes + len(body) <= ASIDE_BYTES
+        kept = Kept(message.partition, message.offset, message.key, body if is_room else None, message.headers)
+        self._aside_bytes += len(body) if is_room else 0
+        self.aside.append(Aside(kept, meta, page))
+
+    def parse_aside(self, body: bytes) -> None:
+        """Parse the page that was put aside first.
+
+        Args:
+            body: Where it was let go; empty where crawl.pages has it no more. Then its URL is fetched once more.
+        """
+        message, meta, page = self.aside.popleft()
+        self._aside_bytes -= len(message.value or b"")
+        if message.value is None and not body:
+            self._fetch_again(meta, page)
+        else:
+            self._handle(self._jobs[meta.job], message._replace(value=message.value or body), meta, page)
 
     def _handle(self, job: Job, message: Message, meta: PageMeta, page: Page, body: bytes = b"") -> None:
         """Parse a page, with the body of another record where one is given."""
@@ -453,11 +508,14 @@ class ParseStage:
         if held is None:  # given up meanwhile
             return
         message, meta, page = held
-        job = self._jobs[meta.job]
         if old is not None:
-            self._handle(job, message, pages.with_body(meta, old), page, body)
+            self._handle(self._jobs[meta.job], message, pages.with_body(meta, old), page, body)
             return
+        self._fetch_again(meta, page)
+
+    def _fetch_again(self, meta: PageMeta, page: Page) -> None:
         log.info("body_gone", url=meta.url, was=meta.same_as, then="fetched once more")
+        job = self._jobs[meta.job]
         link = Outlink(meta.url, fingerprint(meta.url), self._places.of(meta.url))
         found = _found_again(meta)
         self._await_founds({self._founds.put(meta.job, meta.epoch, job.sent(meta.epoch), link, found)}, page)
@@ -614,7 +672,9 @@ class ParseStage:
         self._held.clear()
         self._held_looks.clear()
         self.bodiless.clear()
-        self._undone = self._held_count = self._held_bytes = 0
+        self.taken.clear()
+        self.aside.clear()
+        self._undone = self._held_count = self._held_bytes = self._aside_bytes = 0
 
 
 def _found_again(meta: PageMeta) -> FoundUrl:
@@ -666,6 +726,8 @@ class Worker:
         self._timer: asyncio.TimerHandle | None = None
         self._is_rebalancing = False
         self._orders = Obedience("parse")
+        self._bodies: Bodies | None = None
+        self._asides_s = 0.0
 
     async def owned(self, _partitions: set[int]) -> None:
         """The first assignment builds the stage; each one lets pages in again."""
@@ -706,9 +768,7 @@ class Worker:
                 try:
                     found = await asyncio.to_thread(bodies.read, wanted)
                 except (EngineError, KafkaException) as error:
-                    log.warning("bodies_unread", error=str(error), again_in_s=LOOK_AFTER_S)
-                    self._app.watchdog.beat()
-                    await asyncio.sleep(LOOK_AFTER_S)
+                    await self._bodies_unread(error)
                     continue
                 for at, (old, body) in found.items():
                     stage.body_came(at, old, body)
@@ -730,17 +790,63 @@ class Worker:
             assert stage is not None, "the first record comes after the first assignment"
             if not await self._orders.admitted(self._app.watchdog.beat):
                 continue
-            if stage.is_suspect(event.message):
+            is_alone = stage.is_suspect(event.message)
+            if is_alone:
                 await self._drain(stage)
-            stage.take(event.message)
-            if stage.guard.clock.is_slow:
-                self._app.watchdog.beat()
-                await asyncio.sleep(0)  # several slow pages in a row must not look like a loop that stands still
+            began_s = time.thread_time()
+            stage.take(event.message, aside=not is_alone and self._lets_others_go(stage, event.message))
+            self._asides_s -= time.thread_time() - began_s
+            await self._breathe(stage)
+            while stage.aside and (self._asides_s <= 0 or not self._is_behind(stage)):
+                if not await self._orders.admitted(self._app.watchdog.beat) or not await self._parse_aside(stage):
+                    break
             if self._timer is None and stage.gathered:
                 self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
             while stage.is_full and not self._is_rebalancing:
                 self._app.watchdog.beat()
                 await asyncio.sleep(GATHER_S)
+
+    async def _breathe(self, stage: ParseStage) -> None:
+        """Several slow pages in a row must not look like a loop that stands still."""
+        if stage.guard.clock.is_slow:
+            self._app.watchdog.beat()
+            await asyncio.sleep(0)
+
+    def _is_behind(self, stage: ParseStage) -> bool:
+        """Whether more pages wait in the log."""
+        consumer: Any = self._app.consumer
+        held = self._app.positions
+        return bool(consumer.is_behind({p: stage.taken.get(p) or held.next(p) or 0 for p in held.owned}))
+
+    def _lets_others_go(self, stage: ParseStage, message: Message) -> bool:
+        """Whether a page is so large that those behind it go first, as each may be a host's only source of URLs."""
+        return len(message.value or b"") >= LARGE_BYTES and (bool(stage.aside) or self._is_behind(stage))
+
+    async def _parse_aside(self, stage: ParseStage) -> bool:
+        """Give one page that was put aside its turn, then others as much time; False when a rebalance took it away."""
+        first = stage.aside[0]
+        body = b""
+        if first.message.value is None:
+            self._bodies = self._bodies or Bodies(self._app.crawl, self._app.input_name)
+            at = first.message.partition, first.message.offset
+            try:
+                found = await asyncio.to_thread(self._bodies.read, {at: first.meta_at(at)})
+            except (EngineError, KafkaException) as error:
+                await self._bodies_unread(error)
+                return not self._is_rebalancing
+            if not stage.aside or stage.aside[0] is not first:
+                return False
+            body = found[at][1]
+        began_s = time.thread_time()
+        stage.parse_aside(body)
+        self._asides_s = time.thread_time() - began_s
+        await self._breathe(stage)
+        return not self._is_rebalancing
+
+    async def _bodies_unread(self, error: Exception) -> None:
+        log.warning("bodies_unread", error=str(error), again_in_s=LOOK_AFTER_S)
+        self._app.watchdog.beat()
+        await asyncio.sleep(LOOK_AFTER_S)
 
     async def _drain(self, stage: ParseStage) -> None:
         """Wait until the log has all that pages gave, and the group knows: then a death costs none of them."""

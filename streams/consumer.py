@@ -13,7 +13,7 @@ A rebalance, seen from the app's loop:
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -115,6 +115,10 @@ class Consumer(driver.Consumer):
 
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
         """Gaps in the offsets mean nothing to `Positions`."""
+
+    def is_behind(self, taken: Mapping[int, int]) -> bool:
+        """Whether a partition of our input, by the broker's last answer, goes on beyond the offset named for it."""
+        return any(end > taken.get(partition, end) for partition, end in self._thread.ends().items())
 
     # Assignment: where reading starts.
 

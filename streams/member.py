@@ -201,6 +201,14 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         )
         return {tp: Range(committed[tp].offset if tp in committed else None, first[tp], end[tp]) for tp in tps}
 
+    def ends(self) -> dict[int, int]:
+        """From any thread: where the partitions that we have ended when the broker last answered for them."""
+        subscription = self.client()._subscription.subscription
+        assignment = subscription.assignment if subscription is not None else None
+        if assignment is None:
+            return {}
+        return {tp.partition: assignment.state_value(tp).highwater or 0 for tp in assignment.tps}
+
     async def place(self, starts: dict[TopicPartition, int]) -> None:
         """In the thread: set the positions and let the records come."""
         consumer = self.client()

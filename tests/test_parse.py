@@ -9,16 +9,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 from crawlog.agents.guard import Clock, Guard, NoNotes
-from crawlog.agents.parse import HELD_LOOKS, MAX_UNDONE, ParseStage
+from crawlog.agents.parse import ASIDE_BYTES, HELD_LOOKS, MAX_ASIDE, MAX_UNDONE, ParseStage
+from crawlog.agents.parse import Worker as ParseWorker
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec, TrapRules
+from crawlog.streams.consumer import LARGE_BYTES
 from crawlog.streams.domain import Places, partition_of
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.inorder import InOrder
@@ -107,13 +110,13 @@ class Stage:
         """A revision of the job becomes known."""
         self.stage.learn(JobCopy("j", spec))
 
-    def take(self, body: bytes = b"", offset: int | None = None, **meta: Any) -> int:
+    def take(self, body: bytes = b"", offset: int | None = None, *, aside: bool = False, **meta: Any) -> int:
         """A page comes; returns its offset."""
         offset = self.offsets if offset is None else offset
         self.offsets = offset + 1
         fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
         header = (pages.HEADER, pages.encode(PageMeta(**fields)))
-        self.stage.take(Message(3, offset, b"a.test", body, [header]))
+        self.stage.take(Message(3, offset, b"a.test", body, [header]), aside=aside)
         return offset
 
     def founds(self) -> list[urls.FoundUrl]:
@@ -745,3 +748,77 @@ def test_nobody_is_asked_unless_told_to() -> None:
         stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/d/{number}")
     stage.stage.flush()
     assert [found.url for found in stage.founds()] == ["http://a.test/d/x"]
+
+
+LARGE = links("x").ljust(LARGE_BYTES)
+
+
+def told(stage: Stage) -> list[str]:
+    """The last part of the URL of each row sent, in order."""
+    return [items.decode(value).url.rpartition("/")[2] for value in stage.log.values(NAMES.items)]
+
+
+def test_a_page_put_aside_holds_back_the_commit_until_it_had_its_turn() -> None:
+    """What is behind it is parsed first."""
+    stage = Stage()
+    stage.take(LARGE, aside=True, url="http://a.test/large")
+    stage.take(b"", url="http://a.test/small")
+    assert told(stage) == ["small"]
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert (stage.done, stage.stage.undone) == ([], 0)
+    stage.stage.parse_aside(b"")
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert told(stage) == ["small", "large"]
+    assert [found.url for found in stage.founds()] == ["http://a.test/x"]
+    assert stage.done == [(3, 2)]
+
+
+def test_of_pages_put_aside_only_so_many_bytes_stay_in_memory() -> None:
+    """The bodies of the others are given back by whoever read them again; one that is gone is fetched again."""
+    stage = Stage()
+    fit = ASIDE_BYTES // len(LARGE)
+    for number in range(fit + 2):
+        stage.take(LARGE, aside=True, url=f"http://a.test/{number}")
+    assert sum(len(aside.message.value or b"") for aside in stage.stage.aside) == ASIDE_BYTES
+    for _ in range(fit):
+        stage.stage.parse_aside(b"")
+    stage.stage.parse_aside(links("again"))
+    stage.stage.parse_aside(b"")
+    stage.stage.flush()
+    assert told(stage) == [str(number) for number in range(fit + 1)]
+    founds = {found.url: found.again for found in stage.founds()}
+    assert founds == {"http://a.test/x": None, "http://a.test/again": None, f"http://a.test/{fit + 1}": "not_modified"}
+
+
+def test_no_more_than_so_many_pages_are_put_aside() -> None:
+    """What is parsed behind them is parsed again after a kill."""
+    stage = Stage()
+    for number in range(MAX_ASIDE + 1):
+        stage.take(b"x", aside=True, url=f"http://a.test/{number}")
+    assert told(stage) == [str(MAX_ASIDE)]
+
+
+def test_while_pages_wait_large_ones_have_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second large page has to wait until what came behind it took as long as the first."""
+    stage = Stage()
+    bodies = {"first": LARGE, "second": LARGE, "a": b"", "b": b"", "c": b"", "d": b""}
+    costs = {"first": 10.0, "second": 10.0}
+
+    async def events() -> Any:
+        for offset, (name, body) in enumerate(bodies.items()):
+            header = (pages.HEADER, pages.encode(PageMeta(f"http://a.test/{name}", "j", http=200, content_type=HTML)))
+            yield SimpleNamespace(message=Message(3, offset, b"a.test", body, [header]))
+
+    app: Any = SimpleNamespace(
+        watchdog=SimpleNamespace(beat=lambda: None),
+        positions=SimpleNamespace(owned={3}, next=lambda _: 0),
+        consumer=SimpleNamespace(is_behind=lambda taken: taken[3] < len(bodies)),
+    )
+    worker = ParseWorker(app)
+    worker._stage = stage.stage
+    worker._orders.caught_up()
+    monkeypatch.setattr(time, "thread_time", lambda: sum(costs.get(name, 4.0) for name in told(stage)))
+    asyncio.run(worker.events(SimpleNamespace(events=events)))
+    assert told(stage) == ["first", "a", "b", "c", "second", "d"]
