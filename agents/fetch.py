@@ -27,7 +27,7 @@ from crawlog.streams.frontier import Host, RobotsTask, Task
 from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
 from crawlog.streams.rendering import Rendering, Verdict, emptiness
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
-from crawlog.streams.robots import MAX_TTL_S, RobotsRules
+from crawlog.streams.robots import MAX_TTL_S, RobotsRules, Shared
 from crawlog.streams.sniff import HTML, XHTML, essence
 from crawlog.streams.suspects import Suspects
 from crawlog.streams.validators import Validators
@@ -192,6 +192,7 @@ class Fetcher:
         self._held = False
         self._asking_rules = 0
         self._rules_room = Room(RULES_BYTES)
+        self._rules = Shared(settings.robots.token)
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._turns = Turns()
         self._logins = Logins(settings.fetch)
@@ -751,7 +752,7 @@ class Fetcher:
         return rules if 0 <= time.time() - rules.fetched_at < self._rules_ttl_s else None
 
     def _use(self, host: Host, robots: _Robots, ttl_s: float) -> None:
-        host.rules = RobotsRules.parse(robots.body)
+        host.rules = self._rules.rules(robots.body)
         host.rules_until = time.monotonic() + ttl_s
         host.unreachable = ""
         host.robots_attempts = 0

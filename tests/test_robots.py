@@ -1,7 +1,10 @@
 """robots.txt as Google reads it: real files, other projects' cases, and the leniencies by name."""
 
 import base64
+import gc
 import json
+import tracemalloc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 
 from bench.web import real_robots
 from crawlog.streams.canonical import serialise
-from crawlog.streams.robots import MAX_PIECES, RobotsRules
+from crawlog.streams.robots import MAX_PIECES, RobotsRules, Shared
 
 
 def allowed(text: str | bytes, path: str = "/x", token: str = "crawlog") -> bool:
@@ -225,3 +228,30 @@ def test_a_huge_file_is_cut() -> None:
     body = b"User-agent: *\n" + b"".join(b"Disallow: /%07d*x\n" % n for n in range(1_000_000))
     assert allowed(body, "/0000000-x") is False
     assert allowed(body, "/0999999-x") is True
+
+
+def test_hosts_with_the_same_file_share_its_rules_as_long_as_one_needs_them() -> None:
+    """One of 500 KiB takes up to 13 MB, and a platform's hosts are thousands."""
+    shared = Shared("crawlog")
+    body = b"User-agent: *\nDisallow: /no"
+    rules = shared.rules(body)
+    assert shared.rules(b"" + body) is rules
+    assert shared.rules(b"User-agent: *\nDisallow:") is not rules
+    gone = weakref.ref(rules)
+    del rules
+    gc.collect()
+    assert gone() is None
+
+
+def test_rules_that_are_kept_for_one_token_answer_as_before_and_hold_nothing_else() -> None:
+    """Neither lines to somebody else nor repeated ones."""
+    body = b"User-agent: other\n" + b"".join(b"Disallow: /%d\n" % n for n in range(3000))
+    body += b"User-agent: crawlog\nCrawl-delay: 3\n" + b"Disallow: /no\n" * 3000
+    tracemalloc.start()
+    rules = Shared("crawlog").rules(body)
+    gc.collect()
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [rules.allowed(f"http://h.test{path}", "crawlog")[0] for path in ("/no", "/5")] == [False, True]
+    assert rules.crawl_delay_s("crawlog") == 3
+    assert held_bytes < 50_000  # 1.3 MB when all is kept
