@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +140,43 @@ def test_the_image_runs_as_a_user_without_rights(instructions: list[tuple[str, s
 def test_the_image_installs_by_hash(instructions: list[tuple[str, str]]) -> None:
     """Every pip install takes locked hashes or nothing from an index; bases have a version."""
     installs = [rest for word, rest in instructions if word == "RUN" and "pip install" in rest]
-    assert len(installs) == 2
+    assert len(installs) == 3
     assert all("--require-hashes" in one or ("--no-deps" in one and "--no-build-isolation" in one) for one in installs)
     bases = [rest.split()[0] for word, rest in instructions if word == "FROM"]
     assert all(re.fullmatch(r"python:3\.\d+-slim", base) for base in bases)
+
+
+def test_the_image_with_a_browser_has_all_that_drives_it(instructions: list[tuple[str, str]], tmp_path: Path) -> None:
+    """The line that takes it from the lock, run on the lock: what playwright wants and the plain image has not."""
+    (line,) = (rest for word, rest in instructions if word == "RUN" and "playwright" in rest)
+    taken = tmp_path / "browser.lock"
+    command = line[line.index("sed ") : line.index(">browser.lock")]
+    taken.write_text(subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    wanted, todo = set(), {"playwright"}
+    plain = set(locked(ROOT / "requirements.lock"))
+    while todo:
+        name = todo.pop()
+        wanted.add(name)
+        needs = {
+            re.split(r"[^\w.-]", need)[0].lower() for need in metadata.requires(name) or () if "extra ==" not in need
+        }
+        todo |= needs - plain - wanted
+    assert set(locked(taken)) == wanted
+    assert all(hashes for hashes in locked(taken).values())
+
+
+def locked(lock: Path) -> dict[str, int]:
+    """The packages of a lock file, with the count of their hashes."""
+    blocks = re.split(r"(?m)^(?=[a-z0-9])", lock.read_text())
+    return {block.partition("==")[0]: block.count("--hash=sha256:") for block in blocks if "==" in block}
+
+
+def test_a_browser_is_installed_on_demand_only(instructions: list[tuple[str, str]]) -> None:
+    """By the build argument, which is empty by default and declared in each stage that asks for it."""
+    assert [rest for word, rest in instructions if word == "ARG"] == ["BROWSER="] * 2
+    asking = [rest for word, rest in instructions if word == "RUN" and ("chromium" in rest or "playwright" in rest)]
+    assert len(asking) == 2
+    assert all(rest.startswith('test -z "$BROWSER" ||') for rest in asking)
 
 
 def test_what_the_image_copies_exists_and_is_not_ignored(instructions: list[tuple[str, str]]) -> None:
