@@ -221,8 +221,7 @@ class Stage:
 
     async def events(self, stream: Any) -> None:
         """The agent: folds crawl.urls as it arrives; an error here would be swallowed by Faust and lose the record."""
-        async for event in stream.events():
-            message = event.message
+        async for message in stream.records():
             at = message.partition, message.offset
             try:
                 self.take(*at, message.key, message.value, message.timestamp)

@@ -784,17 +784,17 @@ class Worker:
         self._producer.send(dead_topic, garbage.value, key=garbage.key, headers=letter.headers())
 
     async def events(self, stream: Any) -> None:
-        """The agent: one event, one page."""
-        async for event in stream.events():
+        """The agent: one record, one page."""
+        async for message in stream.records():
             stage = self._stage
             assert stage is not None, "the first record comes after the first assignment"
             if not await self._orders.admitted(self._app.watchdog.beat):
                 continue
-            is_alone = stage.is_suspect(event.message)
+            is_alone = stage.is_suspect(message)
             if is_alone:
                 await self._drain(stage)
             began_s = time.thread_time()
-            stage.take(event.message, aside=not is_alone and self._lets_others_go(stage, event.message))
+            stage.take(message, aside=not is_alone and self._lets_others_go(stage, message))
             self._asides_s -= time.thread_time() - began_s
             await self._breathe(stage)
             while stage.aside and (self._asides_s <= 0 or not self._is_behind(stage)):

@@ -205,11 +205,10 @@ class Worker:
             follow(self._app, self.orders)
 
     async def events(self, stream: Any) -> None:
-        """The agent: one event, one item record."""
-        async for event in stream.events():
+        """The agent: one record, one page's items."""
+        async for message in stream.records():
             if not await self.orders.admitted(self._app.watchdog.beat):
                 continue
-            message = event.message
             self._pending.append(message)
             self._pending_bytes += len(message.value or b"")
             self._filled.set()

@@ -5,6 +5,7 @@ The part in the app's loop; the group's member works in a thread beside it. What
     perform_seek            start hook, else committed, else the log's start; never a silent reset
     on_partitions_revoked   hooks and waits have limits; Faust waits for events without any
     _drain_messages         no task per record (30 of 59 µs), no sleep of a second when buffers are full
+    Stream.records          no event, no acknowledgement and no turn of the loop per record
 
 A rebalance, seen from the app's loop:
     1 `rebalance_started` (hooks, at once) → 2 flow stopped, buffers cleared, events in flight end (≤ EVENTS_S) →
@@ -13,9 +14,11 @@ A rebalance, seen from the app's loop:
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+import faust
 import structlog
 from aiokafka.errors import IllegalStateError, KafkaError
 from aiokafka.structs import TopicPartition
@@ -57,6 +60,12 @@ LARGE_LOOK_S = 0.01
 YIELD_EVERY = 50
 """Records handed over between two turns of the event loop."""
 
+TURN_S = 0.002
+"""An agent that has records waiting gives the event loop a turn after so long: each turn asks the kernel for news."""
+
+ROOM_SHARE = 0.4
+"""Of the agent's buffer that may be filled when more is handed over."""
+
 
 class Consumer(driver.Consumer):
     """The consumer as Faust's services see it, in the app's loop."""
@@ -69,6 +78,8 @@ class Consumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self._room = asyncio.Event()
         self._turn = asyncio.Lock()
+        self.is_handling = False
+        """Whether the agent has a record in hand."""
 
     @property
     def crawl(self) -> "CrawlApp":
@@ -84,14 +95,6 @@ class Consumer(driver.Consumer):
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     # Commits: what `Positions` says.
-
-    def ack(self, message: Any) -> bool:
-        """Only `_events_end` wants to know."""
-        if message.acked:
-            return False
-        message.acked = True
-        self._unacked_messages.discard(message)
-        return True
 
     async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002  # Faust's signature
         """Write what `positions.done` said."""
@@ -193,11 +196,10 @@ class Consumer(driver.Consumer):
     async def _events_end(self) -> None:
         end = self.loop.time() + EVENTS_S
         while self.loop.time() < end:
-            self._clean_unacked_messages()
-            if not self._unacked_messages:
+            if not self.is_handling:
                 return
             await asyncio.sleep(0.005)
-        log.warning("events_unfinished", group=self.app.conf.id, events=len(self._unacked_messages))
+        log.warning("event_unfinished", group=self.app.conf.id)
 
     async def wait_empty(self) -> None:
         """Faust's wait has no limit, and `give_up` has waited."""
@@ -209,11 +211,8 @@ class Consumer(driver.Consumer):
 
     # Flow.
 
-    def on_buffer_full(self, tp: TP) -> None:
-        """Faust would leave this partition out of the next fetch; but one buffer serves them all, see `_hand_over`."""
-
-    def on_buffer_drop(self, tp: TP) -> None:  # noqa: ARG002  # Faust's signature
-        """The agent's buffer is less than half full again."""
+    def has_room(self) -> None:
+        """The agent's buffer is less than half full."""
         self._room.set()
 
     def resume_partitions(self, tps: Iterable[Any]) -> None:
@@ -240,16 +239,19 @@ class Consumer(driver.Consumer):
     async def _hand_over(self, records: Any) -> None:
         """Put records into the buffer; a full one holds this up, which is the back-pressure."""
         generation = self.app.consumer_generation_id
-        queues = [channel.queue for channel in self.app.topics]
+        flow = self.app.flow_control
+        [queue] = [channel.queue for channel in self.app.topics]
         for count, (tp, record) in enumerate(self.scheduler.iterate(records)):
-            if any(queue.full() for queue in queues):
+            while queue.full() and self.flow_active:
                 await self._for_room()
             is_large = len(record.value or b"") >= LARGE_BYTES
-            while is_large and self.flow_active and not all(q.empty() for q in queues):  # noqa: ASYNC110  # see LARGE_LOOK_S
+            while is_large and self.flow_active and not queue.empty():  # noqa: ASYNC110  # see LARGE_LOOK_S
                 await asyncio.sleep(LARGE_LOOK_S)
+            if not flow.is_active():
+                await flow.acquire()  # which empties the buffer when it is given
             if not self.flow_active or self.app.consumer_generation_id != generation:
                 return
-            await self.callback(self._to_message(tp, record))
+            queue.put_nowait(self._to_message(tp, record))
             if count % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
@@ -269,6 +271,37 @@ class Consumer(driver.Consumer):
     @Service.task
     async def _commit_livelock_detector(self) -> None:
         """The watchdog does this."""
+
+
+class Stream(faust.Stream[Any]):
+    """Faust's stream, for agents that only want the records."""
+
+    async def records(self) -> AsyncIterator[Any]:
+        """What was handed over, in order; a record is in hand until the next one is asked for.
+
+        Those of an assignment that is over are left out.
+        """
+        app = cast("CrawlApp", self.app)
+        reader, flow, queue = app.reader, app.flow_control, cast("faust.ChannelT[Any]", self.channel).queue
+        little = int(queue.maxsize * ROOM_SHARE)
+        turned_at = time.monotonic()
+        while True:
+            if queue.qsize() <= little:
+                reader.has_room()
+            if time.monotonic() - turned_at > TURN_S:
+                await asyncio.sleep(0)
+                turned_at = time.monotonic()
+            try:
+                message = await queue.get()
+            except StopAsyncIteration:  # Faust ends an agent so
+                return
+            if message.generation_id != app.consumer_generation_id or not flow.is_active():
+                continue
+            reader.is_handling = True
+            try:
+                yield message
+            finally:
+                reader.is_handling = False
 
 
 class TopicsConductor(Conductor):

@@ -45,8 +45,7 @@ def attach(app: apps.CrawlApp) -> None:
     @app.agent(app.input)
     async def probe(stream: Any) -> None:
         held: set[int] = set()
-        async for event in stream.events():
-            message = event.message
+        async for message in stream.records():
             say("event", partition=message.partition, offset=message.offset, value=message.value.decode())
             time.sleep(BLOCK_S)  # noqa: ASYNC251  # on purpose
             await asyncio.sleep(HOLD_S)

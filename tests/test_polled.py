@@ -1,4 +1,4 @@
-"""What a worker's consumer takes at a time: bounded by bytes where records are large, and never half a rebalance's."""
+"""What a worker's consumer takes at a time and its agent gets: bounded by bytes, and never another assignment's."""
 
 import asyncio
 from collections import deque
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from aiokafka.errors import CorruptRecordException
 from faust.transport.drivers import aiokafka as driver
+from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from crawlog.streams import consumer as consumer_module
-from crawlog.streams.consumer import LARGE_BYTES, Consumer
+from crawlog.streams.consumer import LARGE_BYTES, Consumer, Stream
 from crawlog.streams.member import POLLED_BYTES, POLLED_PIECE, ConsumerThread
 
 MIB = 1 << 20
@@ -90,13 +91,10 @@ async def test_a_large_record_waits_until_the_buffer_is_empty(monkeypatch: pytes
     monkeypatch.setattr(consumer_module, "LARGE_LOOK_S", 0.0)
     consumer: Any = Consumer.__new__(Consumer)
 
-    async def put(size: int) -> None:
-        await buffer.put(size)
-
-    consumer.app = SimpleNamespace(consumer_generation_id=1, topics=[SimpleNamespace(queue=buffer)])
+    flow = SimpleNamespace(is_active=lambda: True)
+    consumer.app = SimpleNamespace(consumer_generation_id=1, topics=[SimpleNamespace(queue=buffer)], flow_control=flow)
     consumer.scheduler = SimpleNamespace(iterate=lambda sizes: [(None, SimpleNamespace(value=bytes(s))) for s in sizes])
     consumer.flow_active = True
-    consumer.callback = put
     consumer._to_message = lambda _tp, record: len(record.value)
     handing = asyncio.create_task(consumer._hand_over([LARGE_BYTES, 1, 2, LARGE_BYTES, 3]))
     for waiting in ([LARGE_BYTES, 1, 2], [LARGE_BYTES, 3]):
@@ -104,3 +102,53 @@ async def test_a_large_record_waits_until_the_buffer_is_empty(monkeypatch: pytes
             await asyncio.sleep(0)
         assert [buffer.get_nowait() for _ in range(buffer.qsize())] == waiting
     await handing
+
+
+class Records:
+    """A stream of one buffer, and what it asks of its app."""
+
+    def __init__(self) -> None:
+        self.flow = FlowControlEvent(initially_suspended=False)
+        self.queue: ThrowableQueue[Any] = ThrowableQueue(16, flow_control=self.flow, clear_on_resume=True)
+        self.reader = SimpleNamespace(is_handling=False, has_room=lambda: None)
+        self.app: Any = SimpleNamespace(consumer_generation_id=2, flow_control=self.flow, reader=self.reader)
+        stream: Any = Stream.__new__(Stream)
+        stream.app, stream.channel = self.app, SimpleNamespace(queue=self.queue)
+        self.given = stream.records()
+
+    def put(self, *generations: int) -> None:
+        """Records of these assignments."""
+        for generation in generations:
+            self.queue.put_nowait(SimpleNamespace(generation_id=generation))
+
+
+async def test_an_agent_gets_only_records_of_the_assignment_it_has() -> None:
+    """A rebalance may begin while some wait; whether one is in hand decides how long it waits."""
+    records = Records()
+    records.put(1, 2, 2)
+    assert (await anext(records.given)).generation_id == 2
+    assert records.reader.is_handling
+    records.flow.suspend()
+    following = asyncio.create_task(anext(records.given))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert records.queue.empty()
+    assert not following.done()
+    assert not records.reader.is_handling
+    records.flow.resume()
+    records.put(2)
+    await following
+    records.queue._throw(StopAsyncIteration())
+    assert [record async for record in records.given] == []
+    assert not records.reader.is_handling
+
+
+async def test_records_leave_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that never waits would hold up heartbeats and requests as long as its buffer is filled."""
+    monkeypatch.setattr(consumer_module, "TURN_S", 0.0)
+    records = Records()
+    records.put(2, 2, 2)
+    turns: list[int] = []
+    asyncio.get_running_loop().call_soon(turns.append, 1)
+    await anext(records.given)
+    assert turns == [1]

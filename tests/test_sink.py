@@ -254,10 +254,10 @@ class Stream:
     def __init__(self, messages: list[Any]) -> None:
         self._messages = messages
 
-    async def events(self) -> Any:
-        """Each as an event."""
+    async def records(self) -> Any:
+        """One by one."""
         for message in self._messages:
-            yield type("Event", (), {"message": message})
+            yield message
 
 
 async def worked(bench: Bench, app: FakeApp, messages: list[Any]) -> None:
