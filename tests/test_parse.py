@@ -806,10 +806,10 @@ def test_while_pages_wait_large_ones_have_half_of_the_time(monkeypatch: pytest.M
     bodies = {"first": LARGE, "second": LARGE, "a": b"", "b": b"", "c": b"", "d": b""}
     costs = {"first": 10.0, "second": 10.0}
 
-    async def events() -> Any:
+    async def records() -> Any:
         for offset, (name, body) in enumerate(bodies.items()):
             header = (pages.HEADER, pages.encode(PageMeta(f"http://a.test/{name}", "j", http=200, content_type=HTML)))
-            yield SimpleNamespace(message=Message(3, offset, b"a.test", body, [header]))
+            yield Message(3, offset, b"a.test", body, [header])
 
     app: Any = SimpleNamespace(
         watchdog=SimpleNamespace(beat=lambda: None),
@@ -820,5 +820,5 @@ def test_while_pages_wait_large_ones_have_half_of_the_time(monkeypatch: pytest.M
     worker._stage = stage.stage
     worker._orders.caught_up()
     monkeypatch.setattr(time, "thread_time", lambda: sum(costs.get(name, 4.0) for name in told(stage)))
-    asyncio.run(worker.events(SimpleNamespace(events=events)))
+    asyncio.run(worker.events(SimpleNamespace(records=records)))
     assert told(stage) == ["first", "a", "b", "c", "second", "d"]
