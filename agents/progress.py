@@ -92,7 +92,7 @@ def _state(report: Progress) -> State:
     return report.offset, report.checkpoint, sum(job.queued for job in jobs), sum(job.in_flight for job in jobs)
 
 
-def positions(app: CrawlApp, pages: int, size_bytes: int, *, paused: bool) -> list[Progress]:
+def positions(app: CrawlApp, pages: int, size_bytes: int, *, paused: bool, trouble: str = "") -> list[Progress]:
     """One report for each partition of a stage that only reads on: how far it is, and what this worker has done."""
     held, now, pid = app.positions, time.time(), os.getpid()
     return [
@@ -107,6 +107,7 @@ def positions(app: CrawlApp, pages: int, size_bytes: int, *, paused: bool) -> li
             pages=pages,
             bytes=size_bytes,
             paused=paused,
+            trouble=trouble,
         )
         for partition in sorted(held.owned)
     ]

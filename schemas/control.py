@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from .decoding import decoded
 from .progress import JobCounts
 from .urls import JobSpec
 
@@ -217,13 +218,13 @@ def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
     if not value:
         return None
     if kind in _decoders:
-        return _decoders[kind].decode(value)
+        return decoded(_decoders[kind], value)
     raise ValueError(f"nothing is known by the key {record_key!r:.100}")
 
 
 def _decode_command(record_key: bytes, value: bytes | None) -> Command:
     if value:
-        record = _command.decode(value).check()
+        record = decoded(_command, value).check()
         if key(record) != record_key:
             raise ValueError(f"the key {record_key!r:.100} is not that of a command for {record.kind} {record.target}")
         return record

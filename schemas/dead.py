@@ -12,6 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from .decoding import decoded
+
 VERSION = 1
 
 HANDLED = "handled"
@@ -85,7 +87,7 @@ def decode_mark(value: bytes | None) -> Mark:
 
     Raises: ValueError: not JSON, not a mark, or of another version.
     """
-    return _mark.decode(value or b"")
+    return decoded(_mark, value or b"")
 
 
 def own_headers(headers: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:

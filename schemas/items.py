@@ -6,6 +6,8 @@ older: (partition, offset) of a page grows with time, as one URL's pages all lie
 
 import msgspec
 
+from .decoding import decoded
+
 VERSION = 1
 
 
@@ -47,4 +49,4 @@ def decode(value: bytes | None) -> ItemsRecord:
     """
     if not value:
         raise ValueError("empty value")
-    return _decoder.decode(value)
+    return decoded(_decoder, value)

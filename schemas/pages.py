@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from .decoding import decoded
+
 VERSION = 1
 HEADER = "crawlog"
 """Name of the record header that holds the metadata."""
@@ -87,4 +89,4 @@ def decode(header: bytes | None) -> PageMeta:
     """
     if header is None:
         raise ValueError(f"no header {HEADER!r}")
-    return _decoder.decode(header)
+    return decoded(_decoder, header)

@@ -6,6 +6,8 @@ wrote it: a partition has one owner. `at` is for people; clocks jump.
 
 import msgspec
 
+from .decoding import decoded
+
 VERSION = 1
 
 
@@ -51,6 +53,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         pages, bytes: Since the worker started, over all its partitions.
         hosts: Slowest host queues: (host, queued, seconds until it may be asked), the worst first.
         paused: Whether a command keeps the stage from working.
+        trouble: What it cannot do and tries again, such as to write its file; empty when all goes well.
     """
 
     worker: str
@@ -65,6 +68,7 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     bytes: int = 0
     hosts: list[tuple[str, int, float]] = []
     paused: bool = False
+    trouble: str = ""
 
 
 _decoder = msgspec.json.Decoder(Progress)
@@ -86,6 +90,6 @@ def decode(value: bytes | None) -> Progress | None:
     if not value:
         return None
     try:
-        return _decoder.decode(value)
-    except msgspec.MsgspecError:
+        return decoded(_decoder, value)
+    except ValueError:
         return None

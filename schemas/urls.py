@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from .decoding import decoded
+
 VERSION = 1
 """Version of every record on this topic; a record of another version goes to crawl.dead."""
 
@@ -287,7 +289,7 @@ def decode(value: bytes | None) -> UrlsRecord:
         raise ValueError("empty value")
     if value[:1] != b"{":
         return UrlsRecord(urls=[FoundUrl(_plain_line(value))])
-    record = _decoder.decode(value)
+    record = decoded(_decoder, value)
     parts = (record.urls, record.results, record.spec, record.rewind, record.url)
     if sum(part is not None for part in parts) != 1:
         raise ValueError("a record has exactly one of urls, results, spec, rewind, url")

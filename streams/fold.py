@@ -192,7 +192,7 @@ class Fold:
             return NO_EFFECTS
         try:
             record = u.decode(value)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return Effects(dead=[f"does not decode: {error}"])
         if record.spec is not None:
             return self._take_job(record)

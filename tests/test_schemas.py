@@ -1,6 +1,7 @@
 """What travels: records are read back as they were written, and what is no record says so."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,27 @@ def test_a_urls_record_is_read_as_written(record: UrlsRecord) -> None:
     value = urls.encode(record)
     assert json.loads(value)["v"] == 1
     assert urls.decode(value) == record
+
+
+DEEP = b'{"v": 1, "deep": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [
+        urls.decode,
+        pages.decode,
+        items.decode,
+        dead.decode_mark,
+        lambda value: control.decode(b"job/j", value),
+        lambda value: control.decode(b"command/host/a.com", value),
+    ],
+)
+def test_a_record_nested_without_end_is_no_record(decode: Callable[[bytes], object]) -> None:
+    """Who reads it expects a ValueError; an error of the stack ended whoever it was."""
+    with pytest.raises(ValueError, match="nested too deeply"):
+        decode(DEEP)
+    assert progress.decode(DEEP) is None
 
 
 @pytest.mark.parametrize(
