@@ -736,7 +736,7 @@ class Fetcher:
         most = settings.robots.retry_window_s / settings.robots.attempts
         asked = retry_after_s(answer.retry_after, time.time()) or 0.0
         backoff = backoff_s(host.robots_attempts, settings.fetch.retry_delay_s, most, _jitter())
-        self.frontier.finished(host, min(max(asked, backoff), most))
+        self.frontier.finished(host, max(min(asked, settings.politeness.max_delay_s), min(backoff, most)))
 
     def _unreachable(self, host: Host, reason: str) -> None:
         host.rules = RobotsRules.disallow_all()

@@ -258,7 +258,7 @@ class Robots(Section):
     attempts: Count = 3
     """Tries at an unreachable robots.txt before the host's URLs fail."""
     retry_window_s: NotNegative = 60.0
-    """Those tries take place within this time, seconds."""
+    """Those tries take place within this time, seconds; one that Retry-After puts off beyond it is the last."""
     ttl_s: Positive = 86_400.0
     """How long rules are used before they are fetched again, seconds (RFC 9309 2.4: at most 24 h)."""
     meta: Literal["ignore", "obey"] = "ignore"

@@ -18,6 +18,7 @@ class Host(Web):
 
     statuses: tuple[int | None, ...] = ()
     target: str = ""
+    retry_after: str | None = None
 
     async def get(self, url: str, **asked_for: Any) -> Answer:
         """As told."""
@@ -25,10 +26,25 @@ class Host(Web):
         if "robots" in url:
             hop = sum("robots" in asked for _, asked in self.asked) - 1
             answer.http = self.statuses[min(hop, len(self.statuses) - 1)]
+            answer.retry_after = self.retry_after if answer.http == 503 else None
             answer.body = FORBIDS if answer.http == 200 else b""
             answer.error = "" if answer.http else "timeout"
             answer.location = (self.target or f"/robots{hop}.txt") if answer.http == 301 else ""
         return answer
+
+
+async def test_robots_txt_is_not_asked_for_before_the_time_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that lies beyond the window for its tries: the next one is the last, and it counts."""
+    web = Host(statuses=(503, 200), retry_after="1")
+    options = {"robots__obey": True, "robots__attempts": 2, "robots__retry_window_s": 0.1}
+    async with running(tmp_path, monkeypatch, web, **options) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert world.became()["http://a.com/x"][:2] == ("refused", "robots")
+    first, second = (at for at, _ in web.asked)
+    assert second - first >= 1.0
 
 
 @pytest.mark.parametrize(
