@@ -196,6 +196,7 @@ class Worker:
         self._empty.set()
         self._folding: asyncio.Task[None] | None = None
         self.orders = Obedience("sink")
+        self._trouble = ""
 
     async def owned(self, partitions: set[int]) -> None:
         """The first assignment starts the folding."""
@@ -226,7 +227,8 @@ class Worker:
 
     def reports(self) -> list[Progress]:
         """Where each partition stands."""
-        return progress.positions(self._app, self._stage.records, self._stage.bytes, paused=self.orders.paused)
+        done = self._stage.records, self._stage.bytes
+        return progress.positions(self._app, *done, paused=self.orders.paused, trouble=self._trouble)
 
     async def _run(self) -> None:
         while True:
@@ -246,9 +248,11 @@ class Worker:
                 log.exception("sink_write_failed", error=repr(error), file=str(self._stage.results.path))
                 if isinstance(error, OSError | CrawlError):
                     self._app.watchdog.beat()  # it waits on purpose; anything else is for the watchdog to end
+                self._trouble = f"{self._stage.results.path}: {getattr(error, 'strerror', None) or error}"
                 await asyncio.sleep(AGAIN_S)
                 continue
             break
+        self._trouble = ""
         for partition, offset in offsets.items():
             self._app.positions.done(partition, offset)
         del self._pending[: len(batch)]

@@ -52,6 +52,10 @@ class Picture:
             parts.insert(0, "paused" if counts.paused >= counts.queued else f"{counts.paused:,} of them paused")
         return ", ".join(parts)
 
+    def trouble(self, stage: str) -> str:
+        """What a stage cannot do and tries again; empty when all goes well."""
+        return next((report.trouble for report in self.of(stage) if report.trouble), "")
+
     def jobs(self) -> set[str]:
         """Names of the jobs that were reported."""
         return {name for report in self.of("fetch") for name in report.jobs}

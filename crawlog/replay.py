@@ -277,7 +277,7 @@ def _meaning(plan: Plan, order: Order) -> list[str]:
     of = f" ({plan.group.of})" if plan.group.of else ""
     verb = "are" if order.execute else "would be"
     lines = [f"{plan.group.name}{of}: {plan.again:,} {things} {verb} {fate}"]
-    if not plan.moves or all(move.first == move.end == 0 == move.after for move in plan.moves):
+    if all(move.before is None and not move.records for move in plan.moves):
         lines = [f"{plan.group.name}{of}: {plan.group.topic} holds no record there, so nothing to replay"]
     elif not plan.again and not plan.skipped:
         lines = [f"{plan.group.name}{of}: it is there already, so nothing changes"]

@@ -196,6 +196,7 @@ class Run:
         self._is_anew = False
         self._end: Finished | None = None
         self._sink: Sink | None = None
+        self._trouble = ""
 
     @property
     def watch(self) -> "Watch":
@@ -222,6 +223,7 @@ class Run:
         while not self._is_finished(finish):
             self.supervisor.look(LOOK_S)
             copy = self._within_limit(copy)
+            self._tell_trouble()
             if self._shown.is_due(time.monotonic()):
                 self._show()
         self.summary.dead = self._dead_since(dead_before)
@@ -391,6 +393,13 @@ class Run:
 
         final = final_of(self._sink.folder(self.settings.run.data)) if self._sink else None
         self.summary.rows = final.rows if final else None
+
+    def _tell_trouble(self) -> None:
+        """Says once why no row is written: the disk of FILE may be another one than that of the log."""
+        trouble = self.supervisor.picture.trouble("sink")
+        if trouble != self._trouble:
+            self._shown.say(f"{trouble}; rows wait, and go on by themselves" if trouble else "rows are written again")
+            self._trouble = trouble
 
     def _show(self) -> None:
         picture, now = self.supervisor.picture, time.monotonic()

@@ -58,6 +58,11 @@ def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = ())
     formats.known(path)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise Misconfigured(f"cannot write {output}: {path.parent} is no folder that can be written to")
+    if path.exists() and not path.is_file():
+        raise Misconfigured(
+            f"cannot write {output}: it is no regular file, and would be replaced by one;"
+            " -o - writes to standard output, which may go anywhere"
+        )
     return Sink(job, str(path), epoch, voids)
 
 
@@ -416,10 +421,15 @@ def _make(results: Results, path: Path) -> None:
         crash.point("finish.renamed")
         return
     made = path.with_name(f"{path.name}.new.partial")
-    with made.open("wb") as file:
-        file.writelines(formats.written(suffix, results.chunks))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with made.open("wb") as file:
+            file.writelines(formats.written(suffix, results.chunks))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        made.unlink(missing_ok=True)  # half a file, of no use to anybody, on a disk that may be full
+        then = "nothing is lost, and the same command makes it once it can be written"
+        raise OSError(error.errno, f"{error.strerror}; {then}", str(path)) from error
     results.note_final(made)
     crash.point("finish.noted")
     made.replace(path)

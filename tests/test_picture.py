@@ -42,6 +42,14 @@ def log() -> Log:
     return Log(fetch=(4, 4), parse=(1, 1), sink=(1, 1))
 
 
+def test_trouble_is_told_until_it_is_over() -> None:
+    """Of the stage that has it."""
+    seen = picture(passed("sink", 0, 1), Progress("sink-0", "sink", 1, 1.0, trouble="no space"))
+    assert (seen.trouble("sink"), seen.trouble("parse")) == ("no space", "")
+    seen.take(passed("sink", 1, 1))
+    assert seen.trouble("sink") == ""
+
+
 def all_idle() -> list[Progress]:
     """Every fold has passed the log's end with nothing to do; parse and sink have passed theirs."""
     folds = [fetch(0, 4, folded=4), fetch(1, 4, folded=4)]

@@ -1,6 +1,7 @@
 """A sink's state and file: whatever happens on the way, the file is the newest rows of each URL."""
 
 import csv
+import errno
 import io
 import json
 import os
@@ -310,6 +311,33 @@ def test_an_output_that_cannot_be_is_refused_at_once(tmp_path: Path, output: str
     """Before anything is crawled."""
     with pytest.raises(Misconfigured):
         sink_of("j", str(tmp_path / output))
+
+
+def test_a_pipe_is_refused_as_an_output(tmp_path: Path) -> None:
+    """FILE is made by a rename, which would take its name: who reads from the pipe waits for ever."""
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(Misconfigured, match="no regular file"):
+        sink_of("j", str(tmp_path / "pipe.jsonl"))
+
+
+def test_a_file_that_cannot_be_made_is_named_and_leaves_no_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up meanwhile: the rows stay, so the next time makes it."""
+    sink = sink_of("j", str(tmp_path / "out.csv"))
+    fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _has_no_space)
+        with pytest.raises(OSError, match=r"No space left.*the same command.*out\.csv") as caught:
+            finalise(tmp_path, sink, {0: 1}, io.BytesIO())
+    assert caught.value.errno == errno.ENOSPC
+    assert not list(tmp_path.glob("*.new.partial"))
+    assert finalise(tmp_path, sink, {0: 1}, io.BytesIO()) == 1
+    assert Path(sink.output).read_text() == "n\n1\n"
+
+
+def _has_no_space(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_worker_is_told_its_sink_through_the_environment(sink: Sink) -> None:

@@ -1,5 +1,6 @@
 """The sink's agent: order, gaps, dead letters, failing writes; then a real worker on a real broker, killed."""
 
+import errno
 import io
 import json
 import os
@@ -304,6 +305,30 @@ async def test_nothing_is_acknowledged_while_the_disk_is_full(bench: Bench, monk
     await worked(bench, app, bench.records(0, 1))
     assert (app.beats, app.positions.said) == (2, [(0, 2)])
     assert bench.rows() == [0, 1]
+
+
+async def test_a_worker_reports_why_no_row_is_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk of FILE may be another one than the log's, which is all that the supervisor looks at."""
+    told: list[str] = []
+    monkeypatch.setattr("crawlog.agents.progress.positions", lambda *_, trouble, **__: told.append(trouble))
+    worker = Worker(FakeApp(), bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
+    whole = os.pwrite
+
+    def full(*_: Any) -> int:
+        monkeypatch.setattr(os, "pwrite", whole)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def rest(_: float) -> None:
+        worker.reports()
+
+    monkeypatch.setattr(os, "pwrite", full)
+    worker.reports()
+    with monkeypatch.context() as patched:
+        patched.setattr(agent.asyncio, "sleep", rest)
+        worker._pending = bench.records(0)
+        await worker._fold()
+    worker.reports()
+    assert told == ["", f"{bench.stage.results.path}: No space left on device", ""]
 
 
 # On the real engine
