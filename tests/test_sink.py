@@ -1,5 +1,6 @@
 """The sink's agent: order, gaps, dead letters, failing writes; then a real worker on a real broker, killed."""
 
+import asyncio
 import errno
 import io
 import json
@@ -324,7 +325,7 @@ async def test_a_worker_reports_why_no_row_is_written(bench: Bench, monkeypatch:
     monkeypatch.setattr(os, "pwrite", full)
     worker.reports()
     with monkeypatch.context() as patched:
-        patched.setattr(agent.asyncio, "sleep", rest)
+        patched.setattr(asyncio, "sleep", rest)
         worker._pending = bench.records(0)
         await worker._fold()
     worker.reports()
