@@ -150,13 +150,14 @@ class Supervisor:
         self.close()
 
     def launch(self) -> None:
-        """Starts the workers, which load while the engine starts."""
-        self._workers.launch()
+        """Starts the workers that come first, which load while the engine starts; the others would take its cores."""
+        self._workers.launch("fetch")
 
     def connect(self) -> None:
         """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
+        self._workers.launch()
         from .streams import logs  # all these load while workers and engine do
         from .streams.topics import ensure
         from .watch import Watch

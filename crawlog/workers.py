@@ -121,10 +121,11 @@ class Workers:
         self._report = report
         self._has_worked = has_worked
 
-    def launch(self) -> None:
-        """Starts all processes; they wait at their gates."""
+    def launch(self, *stages: str) -> None:
+        """Starts the processes of some stages, or all that are left; they wait at their gates."""
         for worker in self._workers:
-            worker.start(time.monotonic())
+            if worker.process is None and (not stages or worker.who.stage in stages):
+                worker.start(time.monotonic())
 
     def go(self, told: dict[str, dict[str, str]]) -> None:
         """Opens the gates of some stages, with what their workers are told; who is started later passes at once."""
