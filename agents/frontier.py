@@ -27,7 +27,7 @@ from crawlog.streams import crash, store, topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.candidates import States
 from crawlog.streams.commands import Commands
-from crawlog.streams.errors import CrawlError, EngineError
+from crawlog.streams.errors import EngineError
 from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.lease import boottime
@@ -220,16 +220,9 @@ class Stage:
     # ------------------------------------------------------------------ live reading
 
     async def events(self, stream: Any) -> None:
-        """The agent: folds crawl.urls as it arrives; an error here would be swallowed by Faust and lose the record."""
+        """The agent: folds crawl.urls as it arrives."""
         async for message in stream.records():
-            at = message.partition, message.offset
-            try:
-                self.take(*at, message.key, message.value, message.timestamp)
-            except CrawlError:
-                raise
-            except Exception:
-                log.exception("fold_broken", partition=at[0], offset=at[1], then="exit for a restart")
-                os._exit(EX_TEMPFAIL)
+            self.take(message.partition, message.offset, message.key, message.value, message.timestamp)
             self.wake()
 
     def take(self, number: int, offset: int, key: bytes | None, value: bytes | None, timestamp_s: float) -> None:

@@ -793,13 +793,13 @@ class Worker:
             is_alone = stage.is_suspect(message)
             if is_alone:
                 await self._drain(stage)
+                if not self._app.reader.is_ours(message):
+                    continue
             began_s = time.thread_time()
             stage.take(message, aside=not is_alone and self._lets_others_go(stage, message))
             self._asides_s -= time.thread_time() - began_s
             await self._breathe(stage)
-            while stage.aside and (self._asides_s <= 0 or not self._is_behind(stage)):
-                if not await self._orders.admitted(self._app.watchdog.beat) or not await self._parse_aside(stage):
-                    break
+            await self._parse_asides(stage)
             if self._timer is None and stage.gathered:
                 self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
             while stage.is_full and not self._is_rebalancing:
@@ -821,6 +821,12 @@ class Worker:
     def _lets_others_go(self, stage: ParseStage, message: Message) -> bool:
         """Whether a page is so large that those behind it go first, as each may be a host's only source of URLs."""
         return len(message.value or b"") >= LARGE_BYTES and (bool(stage.aside) or self._is_behind(stage))
+
+    async def _parse_asides(self, stage: ParseStage) -> None:
+        """Give pages that were put aside their turn as long as one is due."""
+        while stage.aside and (self._asides_s <= 0 or not self._is_behind(stage)):
+            if not await self._orders.admitted(self._app.watchdog.beat) or not await self._parse_aside(stage):
+                return
 
     async def _parse_aside(self, stage: ParseStage) -> bool:
         """Give one page that was put aside its turn, then others as much time; False when a rebalance took it away."""

@@ -198,6 +198,13 @@ class CrawlApp(faust.App):
         if not self.consumer.assignment():
             self.add_future(self.owned(set()))
 
+    async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:
+        """End the worker: Faust would go on with the next record, and what is done then be committed past this one."""
+        record = self.reader.in_hand
+        place = {} if record is None else {"partition": record.partition, "offset": record.offset}
+        log.error("agent_failed", agent=agent.name, exc_info=exc, **place)
+        self.watchdog.end("agent_failed", error=repr(exc), **place)
+
     async def _stop_consumer(self) -> None:
         """A planned stop: give up, commit, leave, so that others go on with our partitions at once."""
         if self._consumer is None or not self.reader.thread.ready:

@@ -78,8 +78,8 @@ class Consumer(driver.Consumer):
         super().__init__(*args, **kwargs)
         self._room = asyncio.Event()
         self._turn = asyncio.Lock()
-        self.is_handling = False
-        """Whether the agent has a record in hand."""
+        self.in_hand: Any = None
+        """The record that the agent works on, if any."""
 
     @property
     def crawl(self) -> "CrawlApp":
@@ -112,12 +112,6 @@ class Consumer(driver.Consumer):
 
     def _tp(self, partition: int) -> TopicPartition:
         return TopicPartition(self.crawl.input_name, partition)
-
-    def _new_offset(self, tp: TP) -> int | None:
-        return self.crawl.positions.pending().get(tp.partition)
-
-    async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
-        """Gaps in the offsets mean nothing to `Positions`."""
 
     def is_behind(self, taken: Mapping[int, int]) -> bool:
         """Whether a partition of our input, by the broker's last answer, goes on beyond the offset named for it."""
@@ -196,7 +190,7 @@ class Consumer(driver.Consumer):
     async def _events_end(self) -> None:
         end = self.loop.time() + EVENTS_S
         while self.loop.time() < end:
-            if not self.is_handling:
+            if self.in_hand is None:
                 return
             await asyncio.sleep(0.005)
         log.warning("event_unfinished", group=self.app.conf.id)
@@ -210,6 +204,13 @@ class Consumer(driver.Consumer):
             await within(LEAVE_S, self._thread.run_here(self._thread.write_leave()), "leave")
 
     # Flow.
+
+    def is_ours(self, message: Any) -> bool:
+        """Whether a record that was handed over is of the assignment that we have, and none is being given up.
+
+        An agent that waited with a record in hand asks again: what it had given up is read anew, by us or another.
+        """
+        return message.generation_id == self.app.consumer_generation_id and self.app.flow_control.is_active()
 
     def has_room(self) -> None:
         """The agent's buffer is less than half full."""
@@ -281,8 +282,8 @@ class Stream(faust.Stream[Any]):
 
         Those of an assignment that is over are left out.
         """
-        app = cast("CrawlApp", self.app)
-        reader, flow, queue = app.reader, app.flow_control, cast("faust.ChannelT[Any]", self.channel).queue
+        reader = cast("CrawlApp", self.app).reader
+        queue = cast("faust.ChannelT[Any]", self.channel).queue
         little = int(queue.maxsize * ROOM_SHARE)
         turned_at = time.monotonic()
         while True:
@@ -295,13 +296,13 @@ class Stream(faust.Stream[Any]):
                 message = await queue.get()
             except StopAsyncIteration:  # Faust ends an agent so
                 return
-            if message.generation_id != app.consumer_generation_id or not flow.is_active():
+            if not reader.is_ours(message):
                 continue
-            reader.is_handling = True
+            reader.in_hand = message
             try:
                 yield message
             finally:
-                reader.is_handling = False
+                reader.in_hand = None
 
 
 class TopicsConductor(Conductor):
@@ -315,10 +316,6 @@ class TopicsConductor(Conductor):
     dead = property(lambda self: self.names.dead)
     control = property(lambda self: self.names.control)
     progress = property(lambda self: self.names.progress)
-
-    def acks_enabled_for(self, topic: str) -> bool:  # noqa: ARG002  # Faust's signature
-        """Of none: Faust would keep each acknowledged offset until a commit of its own, which never comes."""
-        return False
 
 
 class Transport(driver.Transport):

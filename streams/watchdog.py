@@ -1,10 +1,10 @@
 """Ends a worker that is stuck, with one line that says why, so that its supervisor starts a new one.
 
-Consumers are known to stop in silence after trouble with the broker. Stuck means: the group's coordination ended; or no
-assignment soon after the start; or records wait and nothing moved for long; or the broker answers and the group's
-heartbeats do not get through; or the event loop itself stands still (seen from a thread). A broker that is away is not
-stuck: there is nothing a new process could do better. The state on disk and the committed offsets are right at any
-instant, so the end is at once.
+Consumers are known to stop in silence after trouble with the broker. Stuck means: the group's coordination ended; or
+no assignment soon after the start; or records wait and nothing moved for long; or the broker answers and the group's
+heartbeats do not get through; or an agent failed; or the event loop itself stands still (seen from a thread). A
+broker that is away is not stuck: there is nothing a new process could do better. The state on disk and the committed
+offsets are right at any instant, so the end is at once.
 """
 
 import asyncio

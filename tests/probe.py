@@ -1,8 +1,9 @@
 """A worker with small agents, run as a process: `python tests/probe.py`, or `faust -A probe:app worker`.
 
 Environment: `PROBE_STAGE`; `PROBE_FILE`, which gets a line for all that happens; `PROBE_HOLD` seconds that an event
-takes; `PROBE_SKIP` an offset whose event is never said to be done; `PROBE_REVOKE` seconds that the hook of a revocation
-takes; `PROBE_BLOCK` seconds that an event holds the event loop; `PROBE_STUCK` the watchdog's patience, seconds.
+takes; `PROBE_SKIP` an offset whose event is never said to be done; `PROBE_FAIL` one at which the agent fails;
+`PROBE_REVOKE` seconds that the hook of a revocation takes; `PROBE_BLOCK` seconds that an event holds the event loop;
+`PROBE_STUCK` the watchdog's patience, seconds.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ STAGE: apps.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]  # one
 HOLD_S = float(os.environ.get("PROBE_HOLD", "0"))
 REVOKE_S = float(os.environ.get("PROBE_REVOKE", "0"))
 BLOCK_S = float(os.environ.get("PROBE_BLOCK", "0"))
+FAIL_AT = int(os.environ.get("PROBE_FAIL", "-1"))
 STUCK_AT = int(os.environ.get("PROBE_SKIP", "-1"))
 
 
@@ -47,14 +49,14 @@ def attach(app: apps.CrawlApp) -> None:
         held: set[int] = set()
         async for message in stream.records():
             say("event", partition=message.partition, offset=message.offset, value=message.value.decode())
+            assert message.offset != FAIL_AT, "this record is too much"
             time.sleep(BLOCK_S)  # noqa: ASYNC251  # on purpose
             await asyncio.sleep(HOLD_S)
             if message.offset == STUCK_AT:
                 held.add(message.partition)
             if message.partition not in held:
                 app.positions.done(message.partition, message.offset + 1)
-            kept = sum(map(len, app.reader._acked.values()))
-            say("done", partition=message.partition, offset=message.offset, kept=kept)
+            say("done", partition=message.partition, offset=message.offset)
 
 
 def __getattr__(name: str) -> apps.CrawlApp:

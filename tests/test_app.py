@@ -175,15 +175,6 @@ def test_commits_never_pass_what_was_said(ready: Settings, start: Callable[..., 
 
 
 @pytest.mark.broker
-def test_nothing_is_kept_of_an_event_that_ended(ready: Settings, start: Callable[..., Probe]) -> None:
-    """Faust lists each offset until a commit of its own, which never comes: 74 bytes a record, for ever."""
-    publish(ready, 3)
-    probe = start()
-    wait_for(lambda: len(probe.offsets("done")) == 3 * PARTITIONS)
-    assert {line["kept"] for line in probe.lines("done")} == {0}
-
-
-@pytest.mark.broker
 def test_a_killed_worker_loses_nothing(ready: Settings, start: Callable[..., Probe]) -> None:
     """Kill -9 amid the work, again and again: every record is worked off in the end."""
     places = publish(ready, 50)
@@ -270,6 +261,23 @@ def test_a_stuck_worker_ends_and_says_why(
     assert probe.process.wait(60) == 75
     last = probe.errors.read_text().splitlines()[-1]
     assert f"critical worker_stuck why={why} " in last
+
+
+@pytest.mark.broker
+def test_an_agent_that_fails_ends_the_worker_before_the_next_record(
+    ready: Settings, start: Callable[..., Probe]
+) -> None:
+    """Faust would start the agent again behind the record, which nobody would read any more."""
+    publish(ready, 3)
+    probe = start(fail=1)
+    assert probe.process.wait(60) == 75
+    [failed] = set(probe.offsets()) - set(probe.offsets("done"))
+    assert probe.offsets()[-1] == failed
+    last = probe.errors.read_text().splitlines()[-1]
+    assert "critical worker_stuck why=agent_failed " in last
+    assert f" partition={failed[0]} offset=1" in last
+    again = start()
+    wait_for(lambda: failed in again.offsets("done"))
 
 
 @pytest.mark.broker

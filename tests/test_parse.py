@@ -822,3 +822,39 @@ def test_while_pages_wait_large_ones_have_half_of_the_time(monkeypatch: pytest.M
     monkeypatch.setattr(time, "thread_time", lambda: sum(costs.get(name, 4.0) for name in told(stage)))
     asyncio.run(worker.events(SimpleNamespace(records=records)))
     assert told(stage) == ["first", "a", "b", "c", "second", "d"]
+
+
+def test_a_page_that_waited_while_its_partition_was_given_up_is_not_taken() -> None:
+    """A suspect waits until all before it is done; whoever has its partition by then reads it again."""
+    stage = Stage()
+    stage.take(b"", 6)
+    owner = {"ours": True}
+    flushed: list[bool] = []
+
+    async def flush() -> bool:
+        stage.stage.give_up()
+        owner["ours"] = False
+        flushed.append(True)
+        return True
+
+    async def records() -> Any:
+        header = (pages.HEADER, pages.encode(PageMeta(PAGE, "j", http=200, content_type=HTML)))
+        yield Message(3, 7, b"a.test", b"", [header])
+        owner["ours"] = True
+        yield Message(3, 6, b"a.test", b"", [header])
+
+    app: Any = SimpleNamespace(
+        watchdog=SimpleNamespace(beat=lambda: None),
+        positions=SimpleNamespace(flush=flush),
+        reader=SimpleNamespace(is_ours=lambda _: owner["ours"]),
+    )
+    worker = ParseWorker(app)
+    worker._stage = stage.stage
+    worker._orders.caught_up()
+    stage.stage.is_suspect = lambda message: message.offset == 7  # type: ignore[method-assign]  # as if workers died of it
+    stage.log.acknowledge()
+    asyncio.run(worker.events(SimpleNamespace(records=records)))
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert flushed
+    assert stage.done[-1] == (3, 7)

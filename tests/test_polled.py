@@ -110,8 +110,10 @@ class Records:
     def __init__(self) -> None:
         self.flow = FlowControlEvent(initially_suspended=False)
         self.queue: ThrowableQueue[Any] = ThrowableQueue(16, flow_control=self.flow, clear_on_resume=True)
-        self.reader = SimpleNamespace(is_handling=False, has_room=lambda: None)
-        self.app: Any = SimpleNamespace(consumer_generation_id=2, flow_control=self.flow, reader=self.reader)
+        reader: Any = Consumer.__new__(Consumer)
+        reader.in_hand, reader.has_room = None, lambda: None
+        self.app: Any = SimpleNamespace(consumer_generation_id=2, flow_control=self.flow, reader=reader)
+        reader.app, self.reader = self.app, reader
         stream: Any = Stream.__new__(Stream)
         stream.app, stream.channel = self.app, SimpleNamespace(queue=self.queue)
         self.given = stream.records()
@@ -127,20 +129,20 @@ async def test_an_agent_gets_only_records_of_the_assignment_it_has() -> None:
     records = Records()
     records.put(1, 2, 2)
     assert (await anext(records.given)).generation_id == 2
-    assert records.reader.is_handling
+    assert records.reader.in_hand is not None
     records.flow.suspend()
     following = asyncio.create_task(anext(records.given))
     for _ in range(5):
         await asyncio.sleep(0)
     assert records.queue.empty()
     assert not following.done()
-    assert not records.reader.is_handling
+    assert records.reader.in_hand is None
     records.flow.resume()
     records.put(2)
     await following
     records.queue._throw(StopAsyncIteration())
     assert [record async for record in records.given] == []
-    assert not records.reader.is_handling
+    assert records.reader.in_hand is None
 
 
 async def test_records_leave_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
