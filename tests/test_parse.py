@@ -858,3 +858,24 @@ def test_a_page_that_waited_while_its_partition_was_given_up_is_not_taken() -> N
     stage.log.acknowledge()
     assert flushed
     assert stage.done[-1] == (3, 7)
+
+
+async def test_a_page_put_aside_is_dropped_when_its_partition_goes_while_its_body_is_read() -> None:
+    """Its body was let go; whoever has the partition then takes the page anew."""
+    stage = Stage()
+    for number in range(ASIDE_BYTES // len(LARGE) + 1):
+        stage.take(LARGE, aside=True, url=f"http://a.test/{number}")
+    while stage.stage.aside[0].message.value is not None:
+        stage.stage.parse_aside(b"")
+    stage.stage.flush()
+    parsed = told(stage)
+
+    def read(wanted: dict[tuple[int, int], PageMeta]) -> Any:
+        stage.stage.give_up()
+        return {at: (meta, LARGE) for at, meta in wanted.items()}
+
+    worker = ParseWorker(SimpleNamespace())  # type: ignore[arg-type]  # nothing of it is asked
+    worker._bodies = SimpleNamespace(read=read)  # type: ignore[assignment]  # what reads crawl.pages
+    assert not await worker._parse_aside(stage.stage)
+    stage.stage.flush()
+    assert told(stage) == parsed

@@ -154,3 +154,28 @@ async def test_records_leave_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch)
     asyncio.get_running_loop().call_soon(turns.append, 1)
     await anext(records.given)
     assert turns == [1]
+
+
+async def test_what_was_taken_before_a_rebalance_is_not_handed_over_after_it() -> None:
+    """The rest waits for room while the partitions are given up; the new assignment reads it again."""
+    records = Records()
+    reader, room = records.reader, asyncio.Event()
+    records.app.topics = [SimpleNamespace(queue=records.queue)]
+    reader.flow_active, reader._room = True, room
+    reader.scheduler = SimpleNamespace(iterate=lambda sizes: [(None, SimpleNamespace(value=bytes(s))) for s in sizes])
+    reader._to_message = lambda _tp, _record: SimpleNamespace(generation_id=records.app.consumer_generation_id)
+    handing = asyncio.create_task(reader._hand_over([1] * (records.queue.maxsize + 3)))
+    while not records.queue.full():  # noqa: ASYNC110  # a queue does not tell
+        await asyncio.sleep(0)
+    records.flow.suspend()
+    records.flow.clear()
+    reader.flow_active = False
+    room.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not handing.done()
+    records.app.consumer_generation_id += 1
+    reader.flow_active = True
+    records.flow.resume()
+    await handing
+    assert records.queue.empty()
