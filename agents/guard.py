@@ -27,7 +27,11 @@ TICK_S = 0.25
 """Between two looks at the page that is being parsed."""
 
 INSISTENT = 3
-"""Times its limit that a page may take before the process ends: it holds on to whatever is raised in it."""
+"""Times its limits that a page may take before the process ends: it holds on to whatever is raised in it."""
+
+PATIENCE = 3
+"""Times its limit that a page may take by the clock: one that sleeps uses no CPU, one on a busy machine gets little.
+Of the largest limit that is less than the watchdog allows a loop that stands still (`STUCK_S`)."""
 
 BREATH_S = 0.001
 """Pause at each tick within a page: code in C may hold the interpreter's lock, and heartbeats are sent by a thread."""
@@ -82,16 +86,18 @@ class NoNotes:
 class Clock:
     """Ends calls that take too long, once it is started; before that it lets them be.
 
-    Time counts in ticks that were heard, so a process that was stopped and continued has not used it up.
+    What counts is CPU time of the main thread, from the first tick within a call; and ticks that were heard, `PATIENCE`
+    times as many: a process that was stopped and continued has used up neither.
 
     Args:
-        limit_s: Of one call.
+        limit_s: CPU seconds of one call.
         blame: Told why the process ends.
     """
 
     def __init__(self, limit_s: float, blame: Callable[[str], None]) -> None:
         self.limit_s = limit_s
-        self._limit = max(2, round(limit_s / TICK_S) + 1)  # the first tick comes at once, if it so happens
+        self._most_ticks = max(2, round(PATIENCE * limit_s / TICK_S) + 1)  # the first may come at once
+        self._began_s = 0.0
         self._blame = blame
         self._ticks = 0
         self._is_running = False
@@ -127,13 +133,18 @@ class Clock:
         signal.setitimer(signal.ITIMER_VIRTUAL, INSISTENT * self.limit_s)
         if not self._is_running:
             return
+        used_s = time.thread_time()
+        if not self._ticks:
+            self._began_s = used_s
+        used_s -= self._began_s
         self._ticks += 1
-        if self._ticks >= INSISTENT * self._limit:
-            why = f"a page goes on after {self._ticks * TICK_S:.0f} s, whatever is raised in it"
+        used = max(used_s / self.limit_s, self._ticks / self._most_ticks)
+        if used >= INSISTENT:
+            why = f"a page goes on after {self._ticks * TICK_S:.0f} s ({used_s:.0f} of CPU), whatever is raised in it"
             log.critical("worker_stuck", why=why)
             self._blame(why)
             os._exit(EX_TEMPFAIL)
-        if self._ticks >= self._limit:
+        if used >= 1:
             raise TimeUp(f"parsing took longer than parse.timeout_s = {self.limit_s:g}")
         time.sleep(BREATH_S)
 

@@ -451,7 +451,7 @@ class Parse(Section):
     """What one page may take of a parse worker."""
 
     timeout_s: Annotated[float, Field(gt=0, le=15)] = 10.0
-    """Time to parse one page, all tries together, seconds; beyond it the page goes to crawl.dead."""
+    """CPU seconds to parse a page, all tries together; beyond it, or thrice by the clock, it goes to crawl.dead."""
     max_memory_mb: Annotated[int, Field(ge=256)] = 2048
     """Memory of a parse worker, MiB; beyond it a page fails with MemoryError, or ends the worker for a restart."""
 
