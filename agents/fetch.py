@@ -21,6 +21,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams import crash, validators
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.domain import Place
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.forms import Session
 from crawlog.streams.frontier import Host, RobotsTask, Task
@@ -35,6 +36,7 @@ from crawlog.streams.validators import Validators
 from . import frontier
 from .connections import LeaseLost
 from .frontier import Stage
+from .hosts import Hosts
 from .http import FREE_BYTES, NOT_MODIFIED, REDIRECTS, THE_CRAWL, Answer, Asker, Client
 from .logins import Logins
 from .pages import LOOK_S, PagesLog
@@ -195,6 +197,7 @@ class Fetcher:
         self._rules = Shared(settings.robots.token)
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._turns = Turns()
+        self._hosts = Hosts(settings, self.frontier, self._place, self._rest_of)
         self._logins = Logins(settings.fetch)
         self._renderer: Renderer | None = None
         self._renderings: dict[str, tuple[u.RenderRules, Rendering]] = {}
@@ -523,10 +526,8 @@ class Fetcher:
     def _browser(self) -> Renderer:
         if self._renderer is None:
             assert self.client is not None
-            places = self.stage.states.places
-            assert places is not None
             rules = partial(self._host_rules, in_turn=True)
-            resources = Resources(self.settings, self.client, self.frontier, places.of, rules, self._rest_of)
+            resources = Resources(self.settings, self.client, self._hosts, rules)
             self._renderer = Renderer(self.settings, resources)
         return self._renderer
 
@@ -674,7 +675,7 @@ class Fetcher:
             self.frontier.unsent(host)
             return
         try:
-            answer = await self._noted(url, partial(self._robots_answer, url, in_turn))
+            answer = await self._robots_answer(url, in_turn)
         except BaseException:
             self.frontier.finished(host)
             raise
@@ -684,12 +685,14 @@ class Fetcher:
             self._robots_answered(host, answer)
 
     async def _robots_answer(self, url: str, in_turn: bool) -> Answer | None:
-        """The answer at the end of redirects; None when the address is busy."""
+        """The answer at the end of redirects; None when the address is busy. Another host is asked in its turn."""
         assert self.client is not None
-        addresses = self.client.addresses
-        answer = await (addresses.in_turn if in_turn else addresses.at_once)(url, partial(self._small, url))
+        addresses, home = self.client.addresses, url
+        ask = addresses.in_turn if in_turn else addresses.at_once
+        answer = await self._noted(url, partial(ask, url, partial(self._small, url)))
         if answer is None:
             return None
+        is_home = True
         for _ in range(ROBOTS_REDIRECTS):
             if answer.http not in REDIRECTS or not answer.location:
                 return answer
@@ -697,10 +700,37 @@ class Fetcher:
                 url = serialise(answer.location, url)
             except InvalidUrl:
                 break
-            answer = await addresses.in_turn(url, partial(self._small, url))
+            is_home = is_home and self._place(url).host == self._place(home).host
+            if is_home:
+                answer = await self._noted(home, partial(addresses.in_turn, url, partial(self._small, url)))
+            else:
+                with self._hosts.visiting(home):  # hosts that redirect to each other wait for requests, not for waits
+                    answer = await self._elsewhere(home, url, in_turn)
         if answer.http in REDIRECTS:
             answer.http, answer.body = 404, b""
         return answer
+
+    async def _elsewhere(self, home: str, url: str, in_turn: bool) -> Answer:
+        """What another host answers, in its turn; who waits for that keeps no place and no turn of the suspects'."""
+        assert self.client is not None
+        answer = None
+        while answer is None:
+            if not in_turn:
+                self._asking_rules -= 1
+                self._wake.set()
+            try:
+                await self._hosts.turn(url)
+            finally:
+                if not in_turn:
+                    self._asking_rules += 1
+            ask = partial(self._hosts.ask, url, partial(self._small, url))
+            answer = await self._noted(home, partial(self.client.addresses.in_turn, url, ask))
+        return answer
+
+    def _place(self, url: str) -> Place:
+        places = self.stage.states.places
+        assert places is not None
+        return places.of(url)
 
     async def _small(self, url: str) -> Answer:
         assert self.client is not None

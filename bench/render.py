@@ -20,6 +20,7 @@ import psutil
 from aiohttp import web
 
 from bench.results import section, table, versions
+from crawlog.agents.hosts import Hosts
 from crawlog.agents.http import Answer, Client
 from crawlog.agents.render import Chromium, Renderer
 from crawlog.agents.resources import Resources
@@ -94,7 +95,7 @@ async def measure(settings: Settings, pages: int) -> Result:
     base = f"http://127.0.0.1:{runner.addresses[0][1]}"
     client = Client(settings, "bench", lambda: True)
     frontier = Frontier(settings.politeness, time.monotonic, time.time)
-    resources = Resources(settings, client, frontier, Places(1).of, no_rules, lambda *_: 0.0)
+    resources = Resources(settings, client, Hosts(settings, frontier, Places(1).of, lambda *_: 0.0), no_rules)
     renderer = Renderer(settings, resources)
     result = Result()
 

@@ -244,6 +244,7 @@ async def running(
     stage._opened[0] = store.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
     stage._go_live()
     stage.orders.caught_up()
+    stage.states.places = Places(1)
     dispatching = asyncio.create_task(fetcher.run())
     try:
         world.job()

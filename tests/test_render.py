@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from crawlog.agents.hosts import Hosts
 from crawlog.agents.http import Answer, Client
 from crawlog.agents.render import Chromium, Renderer
 from crawlog.agents.resources import Resources
@@ -133,7 +134,9 @@ class Stage:
         self.client = Client(settings, "tester", lambda: True)
         self.frontier = Frontier(settings.politeness, time.monotonic, time.time)
         self.became: dict[str, str] = {}
-        resources = Resources(settings, self.client, self.frontier, Places(1).of, self._no_rules, lambda *_: 0.0)
+        resources = Resources(
+            settings, self.client, Hosts(settings, self.frontier, Places(1).of, lambda *_: 0.0), self._no_rules
+        )
         self.renderer = Renderer(settings, resources)
         self.renderer.browser = browser
         get = self.client.get

@@ -11,9 +11,10 @@ import pytest
 from sites import Site, sites
 
 from crawlog.agents.addresses import Addresses
+from crawlog.agents.hosts import FOREIGN_HOSTS, Hosts
 from crawlog.agents.http import FREE_BYTES, Answer, Asker, Client
 from crawlog.agents.render import Renderer, _Failed, _Visit
-from crawlog.agents.resources import ENTRY_BYTES, FOREIGN_HOSTS, Budget, Resources, _Asked, _Scripts
+from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
 from crawlog.streams.domain import Place, Places
@@ -108,7 +109,7 @@ def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: floa
         owner.frontier.finished(host)
 
     client: Client = web  # type: ignore[assignment]  # as much of it as is used
-    return Resources(settings, client, owner.frontier, Places(1).of, ask_rules, lambda *_: 0.0)
+    return Resources(settings, client, Hosts(settings, owner.frontier, Places(1).of, lambda *_: 0.0), ask_rules)
 
 
 def script(url: str) -> Wish:
@@ -325,12 +326,12 @@ async def test_hosts_of_others_are_forgotten_when_they_have_rested() -> None:
     web = Web()
     one = resources(web, Owner(), delay_s=0.0)
     for n in range(FOREIGN_HOSTS + 50):
-        one._host(f"http://host{n}.com/")
-    assert len(one._foreign) == FOREIGN_HOSTS
-    for host in one._foreign.values():
+        one._hosts.of(f"http://host{n}.com/")
+    assert len(one._hosts._foreign) == FOREIGN_HOSTS
+    for host in one._hosts._foreign.values():
         host.rest(time.monotonic() + 60.0)
-    one._host("http://another.com/").rest(time.monotonic() + 60.0)
-    assert len(one._foreign) == FOREIGN_HOSTS + 1
+    one._hosts.of("http://another.com/").rest(time.monotonic() + 60.0)
+    assert len(one._hosts._foreign) == FOREIGN_HOSTS + 1
 
 
 def lacking(monkeypatch: pytest.MonkeyPatch, **found: object) -> None:
@@ -466,7 +467,9 @@ async def test_what_pages_load_waits_for_no_room_that_pages_hold() -> None:
     async with sites(site) as client:
         pages = await client.room.take(1 << 40)
         owner = Owner()
-        one = Resources(Settings(), client, owner.frontier, Places(1).of, _no_rules(owner), lambda *_: 0.0)
+        one = Resources(
+            Settings(), client, Hosts(Settings(), owner.frontier, Places(1).of, lambda *_: 0.0), _no_rules(owner)
+        )
         answer = await one.get(script(f"{site.origin}/app.js"), {}, budget())
         assert (answer.http, len(answer.body), client.room.free_bytes) == (200, 2 * FREE_BYTES, 0)
         pages.give()

@@ -1,6 +1,7 @@
 """What becomes of a host's URLs by how its robots.txt answers (RFC 9309 2.3.1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,45 @@ async def test_an_answer_to_robots_txt_has_its_meaning(
         world.find("http://a.com/x")
         await world.all_done("http://a.com/x")
         assert world.became()["http://a.com/x"][:2] == verdict
+
+
+@dataclass
+class Parked(Web):
+    """Names whose robots.txt is at another one, and back again from there."""
+
+    to: dict[str, str] = field(default_factory=dict)
+
+    async def get(self, url: str, **asked_for: Any) -> Answer:
+        """A redirect where one is named."""
+        answer = await super().get(url, **asked_for)
+        target = self.to.get(url.replace(":80/", "/"))
+        if target is not None:
+            answer.http, answer.location = 301, target
+        return answer
+
+
+async def test_a_host_that_robots_txt_of_many_redirect_to_rests_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the log of the site."""
+    names = [f"http://n{i}.com" for i in range(5)]
+    web = Parked(to={f"{name}/robots.txt": "http://parked.org/robots-of-all" for name in names})
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, politeness__delay_s=0.2) as world:
+        world.find(*(f"{name}/x" for name in names))
+        await world.all_done(*(f"{name}/x" for name in names))
+    asked = [at for at, url in web.asked if "parked.org" in url]
+    assert len(asked) == 5
+    assert min(later - earlier for earlier, later in pairwise(asked)) >= 0.2
+
+
+async def test_hosts_whose_robots_txt_redirect_to_each_other_do_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds its own place while it waits for the other's."""
+    web = Parked(to={"http://a.com/robots.txt": "http://b.com/r", "http://b.com/robots.txt": "http://a.com/r"})
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, politeness__delay_s=0.2) as world:
+        world.find("http://a.com/x", "http://b.com/x")
+        await world.all_done("http://a.com/x", "http://b.com/x")
+    for name in ("a.com", "b.com"):
+        asked = [at for at, url in web.asked if name in url]
+        assert min(later - earlier for earlier, later in pairwise(asked)) >= 0.2

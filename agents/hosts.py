@@ -1,0 +1,132 @@
+"""Turns at hosts for requests that are not the queue's: of pages in the browser, and where a robots.txt redirects."""
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from crawlog.streams.domain import Place
+from crawlog.streams.frontier import Frontier, Host
+
+from .http import Answer
+
+if TYPE_CHECKING:
+    from crawlog.streams.frontier import Owned
+    from crawlog.streams.settings import Settings
+
+BUSY_S = 0.05
+"""Between two looks at a host that is busy with its pages."""
+
+FOREIGN_HOSTS = 1_000
+"""Hosts of other workers' partitions that are remembered, those asked last."""
+
+
+class _Elsewhere:
+    """Stands for the partitions of others: their hosts are asked beside the queue only, and nothing of them is kept.
+
+    Attributes:
+        hosts: None is the dispatcher's, so it sends none to sleep.
+    """
+
+    hosts: Mapping[str, Host] = {}
+
+    def cache(self, key: bytes, value: bytes) -> None:
+        """A host remembers its rules itself."""
+
+    def cached(self, _key: bytes) -> None:
+        """Nothing is kept."""
+
+
+class Hosts:
+    """Hosts by URL: the dispatcher's own where this worker owns them, else such as it keeps itself.
+
+    Args:
+        place: Where a URL belongs.
+        rest_of: How long a host must rest after an answer, beside its delay.
+    """
+
+    def __init__(
+        self,
+        settings: "Settings",
+        frontier: Frontier,
+        place: Callable[[str], Place],
+        rest_of: Callable[[Host, Answer, float], float],
+    ) -> None:
+        self._settings = settings
+        self._frontier = frontier
+        self._place = place
+        self._rest_of = rest_of
+        self._foreign: OrderedDict[str, Host] = OrderedDict()
+        self._visited: Counter[str] = Counter()
+
+    @contextmanager
+    def visiting(self, url: str) -> Iterator[None]:
+        """What waits for other requests, as a page in the browser, holds its host's place and is none under way."""
+        host = self.of(url)
+        host.rest(time.monotonic() + host.delay_s)
+        self._visited[host.key] += 1
+        try:
+            yield
+        finally:
+            self._visited[host.key] -= 1
+            if not self._visited[host.key]:
+                del self._visited[host.key]
+
+    async def turn(self, url: str) -> Host:
+        """The host, once it may be asked: it has rested, and as many requests as allowed are not under way.
+
+        Its entry is looked up each time: the dispatcher may let it go meanwhile.
+        """
+        while True:
+            host = self.of(url)
+            wait_s = self._wait_s(host)
+            if wait_s <= 0:
+                return host
+            await asyncio.sleep(wait_s)
+
+    async def ask(self, url: str, get: Callable[[], Awaitable[Answer]]) -> Answer | None:
+        """What the host answers, and rests after; None, and nothing asked, where it was asked by others meanwhile."""
+        host = self.of(url)
+        if self._wait_s(host) > 0:
+            return None
+        host.in_flight += 1
+        host.rest(time.monotonic() + host.delay_s)
+        rest_s = 0.0
+        try:
+            answer = await get()
+            rest_s = self._rest_of(host, answer, time.time())
+        finally:
+            self._frontier.finished(host, rest_s)
+        return answer
+
+    def _wait_s(self, host: Host) -> float:
+        """Seconds until the next look at a host is worth it; 0 where it may be asked now."""
+        is_busy = host.in_flight - self._visited[host.key] >= self._settings.politeness.per_host
+        return max(host.next_at - time.monotonic(), BUSY_S if is_busy else 0.0)
+
+    def of(self, url: str) -> Host:
+        """The dispatcher's own entry where the host's partition is ours; else one that this worker alone keeps."""
+        place = self._place(url)
+        host = self._frontier.lend(place)
+        if host is not None:
+            return host
+        host = self._foreign.get(place.host)
+        if host is None:
+            elsewhere = cast("Owned", _Elsewhere())  # such a host has no queue: only its cache is asked
+            host = Host(place.host, place.domain, elsewhere, self._settings.politeness.delay_s)
+            self._forget()
+            self._foreign[place.host] = host
+        self._foreign.move_to_end(place.host)
+        self._frontier.order(host)
+        return host
+
+    def _forget(self) -> None:
+        """Let go of the hosts asked longest ago that need no rest."""
+        if len(self._foreign) < FOREIGN_HOSTS:
+            return
+        now = time.monotonic()
+        for key in [key for key, host in self._foreign.items() if not host.in_flight and host.next_at <= now][:100]:
+            if len(self._foreign) >= FOREIGN_HOSTS:
+                del self._foreign[key]
