@@ -94,7 +94,8 @@ class Plan:
 FULL = Plan({"many": 101, "large": 8, "slow": 8}, 8, (50, 100), 1.0)
 """At crawlog's own delay: a quarter of it keeps both cores of a small machine busy from first to last, the hostile site
 among what runs on them, and how much slower good hosts are then tells how many cores there are."""
-SHORT = Plan({"many": 1, "large": 1, "slow": 1}, 1, (10, 30), 0.1)
+SHORT = Plan({"many": 1, "large": 1, "slow": 1}, 1, (10, 30), 0.1, settings={"fetch.connect_timeout_s": 4})
+"""Beside other tests: a handshake may wait for the processor for more than two seconds."""
 PATIENT = {
     f"fetch.{name}": 120 for name in ("timeout_s", "connect_timeout_s", "first_byte_timeout_s", "chunk_timeout_s")
 }

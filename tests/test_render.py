@@ -208,7 +208,7 @@ async def test_twenty_pages_that_need_javascript_give_their_content(
         found = await pages(world, *urls)
     for n, url in enumerate(urls):
         meta, body = found[url]
-        assert f'<a href="/more/{n}">thing {n}</a>'.encode() in body
+        assert f'<a href="/more/{n}">thing {n}</a>'.encode() in body, meta
         assert (meta.rendered, meta.render_error, meta.http) == ("root", "", 200)
         assert meta.content_type == "text/html; charset=utf-8"
     asked = site.paths()
