@@ -6,6 +6,7 @@ The part in the app's loop; the group's member works in a thread beside it. What
     on_partitions_revoked   hooks and waits have limits; Faust waits for events without any
     _drain_messages         no task per record (30 of 59 µs), no sleep of a second when buffers are full
     Stream.records          no event, no acknowledgement and no turn of the loop per record
+    Fetcher                 a stop amid a rebalance is none of its crashes: the worker ended with 1
 
 A rebalance, seen from the app's loop:
     1 `rebalance_started` (hooks, at once) → 2 flow stopped, buffers cleared, events in flight end (≤ EVENTS_S) →
@@ -22,6 +23,7 @@ import faust
 import structlog
 from aiokafka.errors import IllegalStateError, KafkaError
 from aiokafka.structs import TopicPartition
+from faust.transport import consumer as driver_base
 from faust.transport.conductor import Conductor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
@@ -305,6 +307,19 @@ class Stream(faust.Stream[Any]):
                 reader.in_hand = None
 
 
+class Fetcher(driver_base.Fetcher):
+    """Faust's reading task: whoever cancels it wants it to end, also while the group rebalances."""
+
+    @Service.task
+    async def _fetcher(self) -> None:
+        reader = cast("CrawlApp", self.app).reader
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader._drain_messages(self)  # noqa: SLF001  # Faust's own name, of our class
+        finally:
+            self.set_shutdown()
+
+
 class TopicsConductor(Conductor):
     """Faust's `app.topics`, which also knows the names of crawlog's topics."""
 
@@ -323,6 +338,7 @@ class Transport(driver.Transport):
 
     Consumer = Consumer
     Conductor = TopicsConductor
+    Fetcher = Fetcher
 
 
 async def within(limit_s: float, work: Awaitable[Any], what: str) -> bool:

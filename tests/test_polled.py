@@ -11,7 +11,7 @@ from faust.transport.drivers import aiokafka as driver
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from crawlog.streams import consumer as consumer_module
-from crawlog.streams.consumer import LARGE_BYTES, Consumer, Stream
+from crawlog.streams.consumer import LARGE_BYTES, Consumer, Fetcher, Stream, Transport
 from crawlog.streams.member import POLLED_BYTES, POLLED_PIECE, ConsumerThread
 
 MIB = 1 << 20
@@ -179,3 +179,21 @@ async def test_what_was_taken_before_a_rebalance_is_not_handed_over_after_it() -
     records.flow.resume()
     await handing
     assert records.queue.empty()
+
+
+async def test_a_reader_that_is_stopped_amid_a_rebalance_has_not_crashed() -> None:
+    """Two workers told to stop at once: the first one's leaving has the group rebalance while the second one stops."""
+    reading = asyncio.Event()
+
+    async def drain(_fetcher: Fetcher) -> None:
+        reading.set()
+        await asyncio.Event().wait()
+
+    consumer: Any = SimpleNamespace(_drain_messages=drain)
+    app: Any = SimpleNamespace(reader=consumer, consumer=consumer, rebalancing=True)
+    fetcher = Transport.Fetcher(app)
+    task = asyncio.ensure_future(type(fetcher)._fetcher(fetcher))
+    await reading.wait()
+    task.cancel()
+    await task
+    assert not fetcher.crashed
