@@ -814,9 +814,8 @@ class Worker:
 
     def _is_behind(self, stage: ParseStage) -> bool:
         """Whether more pages wait in the log."""
-        consumer: Any = self._app.consumer
         held = self._app.positions
-        return bool(consumer.is_behind({p: stage.taken.get(p) or held.next(p) or 0 for p in held.owned}))
+        return self._app.reader.is_behind({p: stage.taken.get(p) or held.next(p) or 0 for p in held.owned})
 
     def _lets_others_go(self, stage: ParseStage, message: Message) -> bool:
         """Whether a page is so large that those behind it go first, as each may be a host's only source of URLs."""

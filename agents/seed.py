@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Self, cast
 import msgspec
 
 from ..schemas.control import JobCopy, Join
+from ..schemas.decoding import decoded
 from ..schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
 from ..streams import crash
 from ..streams.canonical import Canonicaliser, serialise
@@ -84,7 +85,7 @@ class Seeded(msgspec.Struct, frozen=True):
     names: frozenset[str]
 
 
-_seed = msgspec.json.Decoder(Seed).decode
+_seed = msgspec.json.Decoder(Seed)
 
 
 class Source:
@@ -278,7 +279,7 @@ def kept_seeds(settings: "Settings", topics: "Topics", job: str) -> Iterator[Pat
 def _seeds_of(value: bytes | None, job: str) -> Iterator[FoundUrl]:
     try:
         record = decode(value)
-    except (ValueError, RecursionError):
+    except ValueError:
         return
     if (record.job or DEFAULT_JOB) == job:
         yield from (found for found in record.urls or () if found.source == "seed")
@@ -312,7 +313,7 @@ def scope_names(source: Source, kind: str) -> set[str]:
 
 def _origin(text: bytes) -> bytes:
     """The URL on a line up to its path, not parsed: enough to know whose it is."""
-    url = _seed(text).url.encode() if text[0] == BRACE else text
+    url = decoded(_seed, text).url.encode() if text[0] == BRACE else text
     end = url.find(b"/", len(b"https://"))
     return url if end < 0 else url[:end]
 
@@ -320,7 +321,7 @@ def _origin(text: bytes) -> bytes:
 def _found(text: bytes, canonical: Callable[[str], str]) -> FoundUrl:
     """The seed on a line. Raises: ValueError: there is none."""
     if text[0] == BRACE:
-        seed = _seed(text)
+        seed = decoded(_seed, text)
         if len(seed.url) > MAX_URL_BYTES:
             raise ValueError("too long")
         return FoundUrl(canonical(seed.url), seed.depth, seed.priority)

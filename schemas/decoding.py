@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes) -> T:
+def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
     """The value's JSON.
 
     Raises: ValueError: not JSON, not what the decoder is for, or nested deeper than the interpreter's stack, for which

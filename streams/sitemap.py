@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 import webencodings
 
+from ..schemas.decoding import decoded
 from ..schemas.urls import MAX_URL_BYTES
 from .canonical import InvalidUrl, serialise
 
@@ -310,14 +311,14 @@ class _Feed(msgspec.Struct):
     items: list[_FeedItem] = []
 
 
-_feed = msgspec.json.Decoder(_Feed, strict=False).decode
+_feed = msgspec.json.Decoder(_Feed, strict=False)
 
 
 def _read_json(text: str, found: _Found) -> None:
     """JSON Feed; anything else in JSON lists nothing."""
     try:
-        feed = _feed(text)
-    except (ValueError, RecursionError):
+        feed = decoded(_feed, text)
+    except ValueError:
         return
     for item in feed.items:
         found.add(item.url or item.external_url or "", lastmod=item.date_modified or item.date_published or "")

