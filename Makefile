@@ -29,7 +29,7 @@ else
 endif
 
 test: setup-dev
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup-dev build/typing
 	$(BIN)/ruff check .

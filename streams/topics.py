@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 15.0
 """Longest wait for one answer of the cluster."""
 
-REFUSED_TIMEOUT_S = 3.0
+REFUSED_TIMEOUT_S = 1.0
 """Longest wait where nobody listens at the address, or there is no such name."""
 
 POLL_S = 0.02
@@ -287,7 +287,8 @@ class Admin:
         self.client = AdminClient(config)
 
     def _noted(self, error: KafkaError) -> None:
-        self._last = error.str()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # stands among its causes, in no order
+            self._last = error.str()
 
     def metadata(self, topic: str | None = None) -> "ClusterMetadata":
         """What the cluster consists of; tried for as long as a broker may take that is not refusing connections."""
@@ -371,6 +372,7 @@ class Admin:
 
     def groups(self, prefix: str) -> list[str]:
         """Names of the consumer groups that begin so: each sink is one."""
+        self.metadata()  # says soon that nobody listens; the request below would wait for as long as it may
         found = self.result(self.client.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S))
         return sorted(one.group_id for one in found.valid if one.group_id.startswith(prefix))
 
