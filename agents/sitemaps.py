@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from crawlog.streams.producer import Producer
     from crawlog.streams.settings import Settings
 
-TOLD = 1_000
-"""Sitemap lines of one robots.txt that are followed, the first ones."""
-
 TOLD_HOSTS = 100_000
 """Hosts that are remembered as told, some 20 MB; then all of them are forgotten."""
 
@@ -65,7 +62,7 @@ class Sitemaps:
         meta = pg.PageMeta(
             url, task.job.name, rev=spec.rev, epoch=task.epoch, http=200, fetched_at=time.time(), kind="robots"
         )
-        await self._sent(task, meta, "\n".join(rules.sitemaps[:TOLD]).encode("utf-8", "replace"))
+        await self._sent(task, meta, "\n".join(rules.sitemaps).encode("utf-8", "replace"))
         if len(self._told) >= TOLD_HOSTS:
             self._told.clear()
         self._told.add(key)
