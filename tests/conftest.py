@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 
 from bench.corpora import FOLDER, MISSING
 from crawlog.streams import engine as local
 from crawlog.streams.engine import Engine
 from crawlog.streams.settings import Settings
+
+examples.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples.load_profile("beside others")  # a test may wait for the processor as long as it takes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,6 @@ from crawlog.streams import rows as r
 from crawlog.streams.domain import Places
 from crawlog.streams.fold import Effects, Fold
 
-UNHURRIED = settings(deadline=None)
 PLACES = Places(1)
 AT = 1_700_000_000.0
 ANY = u.JobSpec(scope=u.ScopeSpec(kind="any"))
@@ -198,7 +197,7 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-@settings(UNHURRIED, max_examples=400)
+@settings(max_examples=400)
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40), JSON.map(as_json), RECORD.map(as_json)), max_size=12))
 def test_no_record_breaks_the_fold(values: list[bytes | None]) -> None:
     """Whatever stands in the log is folded, counted or dead; the state can be written and opened after it."""
@@ -209,7 +208,7 @@ def test_no_record_breaks_the_fold(values: list[bytes | None]) -> None:
     state.take(found(C))
 
 
-@settings(UNHURRIED, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_a_damaged_record_breaks_nothing(data: st.DataObject) -> None:
     """A valid record with bytes changed."""
@@ -337,7 +336,7 @@ def true_dones(log: list[bytes]) -> list[bytes]:
 LOGS = st.integers(0, 10_000).map(lambda seed: true_dones(crawl(seed)))
 
 
-@settings(UNHURRIED, max_examples=60)
+@settings(max_examples=60)
 @given(LOGS, st.lists(st.integers(0, 60)), st.lists(st.integers(0, 60)))
 def test_checkpoints_and_restarts_do_not_show(log: list[bytes], checkpoints: list[int], restarts: list[int]) -> None:
     """All at once, or with checkpoints and reopened states anywhere: the same digest."""
@@ -351,7 +350,7 @@ def test_checkpoints_and_restarts_do_not_show(log: list[bytes], checkpoints: lis
     assert other.digest() == State(*log).digest()
 
 
-@settings(UNHURRIED, max_examples=60)
+@settings(max_examples=60)
 @given(LOGS)
 def test_counts_equal_a_recount_of_the_rows(log: list[bytes]) -> None:
     """Queued, by job and by host; every waiting row has its due-time key and no other."""
@@ -370,7 +369,7 @@ def test_counts_equal_a_recount_of_the_rows(log: list[bytes]) -> None:
     assert {key for key, _ in state.rows.scan(b"d")} == waiting
 
 
-@settings(UNHURRIED, max_examples=60)
+@settings(max_examples=60)
 @given(LOGS)
 def test_no_url_is_lost(log: list[bytes]) -> None:
     """What was accepted is queued, waiting or counted as done: accepted is what the seen rows hold."""

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
@@ -205,7 +205,6 @@ def test_the_needle_lets_other_domains_go() -> None:
     assert not Needle("a.example").may_concern(None)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["http://a.example/1", URL, URL + "?q", "http://b.example/", "x"]), max_size=30))
 def test_it_says_what_the_whole_log_says(urls: list[str]) -> None:
     """Leaving other domains out changes nothing about this one."""
@@ -216,7 +215,6 @@ def test_it_says_what_the_whole_log_says(urls: list[str]) -> None:
     assert history(*log).events == whole.events
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_changes_nothing(value: bytes) -> None:
     """Whatever bytes another client writes."""

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.urls import CanonicalRules
@@ -269,7 +269,6 @@ BASE = st.sampled_from(
 )
 
 
-@settings(deadline=None)  # the first place reads the suffix list
 @given(st.lists(st.tuples(st.lists(PIECE, max_size=4), BASE), max_size=20))
 def test_any_spelling_of_a_known_url_is_that_url(asked: list[tuple[list[str], str]]) -> None:
     """With fragments, tracking parameters, the host alone or no link at all: as if each were parsed by itself."""

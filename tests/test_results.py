@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlog.schemas import items
@@ -380,7 +380,7 @@ class Log:
             yield from ((at, offset, partition[offset]) for offset in range(start, min(len(partition), start + most)))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(RECORDS, EVENTS)
 def test_any_history_gives_the_newest_rows(records: list[tuple[int, str, int, int]], events: list[str]) -> None:
     """Replays, kills at any point, lost or torn files, files made in between: the file at the end is the dict's."""

@@ -32,8 +32,6 @@ from crawlog.streams.settings import Settings
 from crawlog.streams.sinks import Sink, Void
 from crawlog.streams.store import Memory, Partition
 
-UNHURRIED = settings(deadline=None)
-
 
 def rewind(epoch: int, start: int = 0, job: str | None = None) -> bytes:
     """An epoch record."""
@@ -118,7 +116,7 @@ def with_rewinds(seed: int) -> list[bytes]:
 REWOUND = st.integers(0, 100_000).map(with_rewinds)
 
 
-@settings(UNHURRIED, max_examples=60)
+@settings(max_examples=60)
 @given(REWOUND, st.lists(st.integers(0, 80)), st.lists(st.integers(0, 80)))
 def test_a_state_is_the_fold_of_what_counts(log: list[bytes], checkpoints: list[int], restarts: list[int]) -> None:
     """From nothing, from any checkpoint, restarted anywhere: the rows and the ranges are those of the simple model."""
@@ -132,7 +130,7 @@ def test_a_state_is_the_fold_of_what_counts(log: list[bytes], checkpoints: list[
     assert (list(state.fold.skipped), state.digest()) == effective_log(log)
 
 
-@settings(UNHURRIED, max_examples=30)
+@settings(max_examples=30)
 @given(REWOUND, st.integers(0, 80), st.integers(0, 80))
 def test_a_rebuild_may_be_interrupted(log: list[bytes], first: int, then: int) -> None:
     """Ranges met before the end are kept beside a state that has not come to them again."""
@@ -291,7 +289,7 @@ def test_a_wrong_epoch_record_is_dead(value: bytes) -> None:
 # ---------------------------------------------------------------------- rows
 
 
-@settings(UNHURRIED, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 def test_dropped_rows_are_gone(data: st.DataObject) -> None:
     """Puts, deletes, drops and checkpoints in any order: reads and scans are those of a plain dictionary."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams import rows as r
@@ -62,7 +62,6 @@ class Table:
 OFFERS = st.builds(
     Offer, st.sampled_from([1, 2]), st.sampled_from([0, 1]), st.integers(1, 3), st.integers(0, 60).map(mark)
 )
-UNHURRIED = settings(deadline=None)
 STEPS = st.lists(st.one_of(OFFERS, st.sampled_from(["write", "open"])), max_size=300)
 
 
@@ -80,7 +79,6 @@ def run(table: Table, steps: "list[Offer | str]") -> list[bool]:
     return answers
 
 
-@UNHURRIED
 @given(STEPS, st.sampled_from([1, 4096]))
 def test_a_confirmed_table_is_a_set(steps: "list[Offer | str]", cached: int) -> None:
     """Each URL of each job, epoch and domain is new exactly once, wherever the table is written and opened again."""
@@ -92,7 +90,6 @@ def test_a_confirmed_table_is_a_set(steps: "list[Offer | str]", cached: int) -> 
     assert run(Table(cached=cached), steps) == expected
 
 
-@UNHURRIED
 @given(STEPS, st.booleans())
 def test_the_same_offers_give_the_same_bytes(steps: "list[Offer | str]", confirm: bool) -> None:
     """When a table is written and how many pages it holds do not show in its rows."""

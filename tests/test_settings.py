@@ -287,7 +287,7 @@ def _settings(draw: st.DrawFn) -> Settings:
     return load(chosen, environ={})
 
 
-@hypothesis.settings(deadline=None, max_examples=20, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.settings(max_examples=20)
 @given(_settings())
 def test_a_child_process_loads_the_same_settings(settings: Settings) -> None:
     """`load` of `to_environ` is the identity, for every value that a setting can have."""

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams.sitemap import Entry, changed_at, found_priority, newest_first, parse
@@ -229,7 +229,6 @@ def test_it_never_raises_and_chunks_do_not_matter(pieces: list[str]) -> None:
     assert parse((" " * 65_530 + body).encode(), BASE) == whole
 
 
-@settings(deadline=None)
 @given(st.binary())
 def test_any_bytes_are_read(body: bytes) -> None:
     """As something or as nothing."""
