@@ -23,7 +23,7 @@ from bench.results import section, table, versions
 from bench.site import WORK
 from crawlog.streams.canonical import fingerprint
 from crawlog.streams.domain import Places
-from crawlog.streams.rows import Rows, hashed
+from crawlog.streams.rows import Rows
 from crawlog.streams.sections import State
 from crawlog.streams.seen import SeenTable
 from crawlog.streams.store import Database, Memory
@@ -167,7 +167,7 @@ def measure(way: Way, total: int, distinct: int, folder: Path) -> Result:
             break
         made += len(chunk)
         for record in (chunk[at : at + RECORD] for at in range(0, len(chunk), RECORD)):
-            marks = [(hashed(place(url).domain), fingerprint(url), number) for url, number in record]
+            marks = [(place(url).domain_hash, fingerprint(url), number) for url, number in record]
             lost, again = offer(seen, marks, taken, confirm=way.confirm)
             dropped, twice = dropped + lost, twice + again
             if len(rows.dirty) >= CHECKPOINT_CHANGES:

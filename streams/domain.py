@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from publicsuffixlist import PublicSuffixList
 
+from .rows import hashed
+
 _MASK = 0xFFFFFFFF
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _ORIGIN_FROM = len("https://")
@@ -23,11 +25,14 @@ class Place(NamedTuple):
         domain: Registrable domain; an IP address, a bare suffix and a single label are their own.
         host: `scheme://name:port`, the port always written.
         partition: Of every topic keyed by domain.
+        domain_hash, host_hash: xxh3_64 of either, as in the state's keys.
     """
 
     domain: str
     host: str
     partition: int
+    domain_hash: int
+    host_hash: int
 
 
 @cache
@@ -116,7 +121,8 @@ class Places:
         if not colon or authority.endswith("]"):
             name, port = authority, _DEFAULT_PORTS[scheme]
         domain = registrable_domain(name)
-        place = Place(domain, f"{scheme}://{name}:{port}", partition_of(domain, self._partitions))
+        host = f"{scheme}://{name}:{port}"
+        place = Place(domain, host, partition_of(domain, self._partitions), hashed(domain), hashed(host))
         if len(self._by_origin) >= self._cached:
             self._by_origin.clear()
         self._by_origin[origin] = place

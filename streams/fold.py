@@ -399,8 +399,8 @@ class Fold:
     def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> None:
         if job is None or not job.spec.confirm or len(places) < MANY:
             return
-        mine = [p for p in places if p is not None and p[1].partition == self.partition]
-        self.seen.read_ahead(job.number, job.since, [(r.hashed(place.domain), mark) for _, place, mark in mine])
+        mine = [(p[1].domain_hash, p[2]) for p in places if p is not None and p[1].partition == self.partition]
+        self.seen.read_ahead(job.number, job.since, mine)
 
     @staticmethod
     def _bad(job: Job | None) -> None:
@@ -444,8 +444,7 @@ class Fold:
             self._drop(job, rule)
             return
         spec = job.spec
-        domain = r.hashed(place.domain)
-        known = self.seen.knows(job.number, job.since, domain, mark, spec.confirm)
+        known = self.seen.knows(job.number, job.since, place.domain_hash, mark, spec.confirm)
         if known is not None:
             if found.again is not None:
                 self._queue_again(job, found, placed, sequence)
@@ -459,7 +458,7 @@ class Fold:
             self._drop(job, rule)
             return
         value = r.pack((found.depth, _priority(found.priority), sequence)) if spec.max_depth is not None else b""
-        self.seen.insert(job.number, job.since, domain, mark, spec.confirm, value)
+        self.seen.insert(job.number, job.since, place.domain_hash, mark, spec.confirm, value)
         self._queue(job, found, url, place, sequence)
 
     def _refusal_of_new(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
@@ -473,7 +472,7 @@ class Fold:
 
     def _queued_in(self, job: Job, place: Place) -> int:
         """URLs of a domain that were ever queued."""
-        return self.seen.domain(job.number, job.since, r.hashed(place.domain)).queued
+        return self.seen.domain(job.number, job.since, place.domain_hash).queued
 
     def _trap(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
         """The trap rule that refuses a new URL that was not given as a seed."""
@@ -493,7 +492,7 @@ class Fold:
         if twin is not None:
             self._mark(job, place, twin[1])
         if is_host_new:
-            self.traps.one_host_more(job.number, r.hashed(place.domain))
+            self.traps.one_host_more(job.number, place.domain_hash)
         return None
 
     def _is_new_host(self, job: Job, place: Place) -> bool:
@@ -501,7 +500,7 @@ class Fold:
         host, domain = place.host, place.domain
         if host in job.hosts or (host.startswith(domain, host.index("//") + 2) and ".:" not in host):
             return False
-        key = r.host_queue_key(job.number, r.hashed(host))
+        key = r.host_queue_key(job.number, place.host_hash)
         is_new = key not in self._hosts and self.rows.get(key) is None
         if not is_new:
             if len(job.hosts) >= _HOSTS_CACHED:
@@ -514,15 +513,15 @@ class Fold:
         if limit is None:
             return False
         most = limit + self._queued_in(job, place) // MORE_PER_URLS
-        return self.traps.hosts(job.number, r.hashed(place.domain)) >= most
+        return self.traps.hosts(job.number, place.domain_hash) >= most
 
     def _is_known(self, job: Job, place: Place, name: str) -> bool:
-        domain = r.hashed(place.domain)
+        domain = place.domain_hash
         return self.seen.knows(job.number, job.since, domain, fingerprint(name), job.spec.confirm) is not None
 
     def _mark(self, job: Job, place: Place, name: str) -> None:
         """Remember a name that is no URL: it counts for no budget."""
-        domain = r.hashed(place.domain)
+        domain = place.domain_hash
         value = r.pack((0, 0, 0)) if job.spec.max_depth is not None else b""
         self.seen.insert(job.number, job.since, domain, fingerprint(name), job.spec.confirm, value)
         self.seen.domain(job.number, job.since, domain).queued -= 1
@@ -553,7 +552,7 @@ class Fold:
         depth, priority, old_sequence = _depth_row(known)
         if found.depth >= depth:
             return False
-        host = r.hashed(place.host)
+        host = place.host_hash
         for key in (
             r.queue_key(job.number, host, priority, old_sequence, job.lifo),
             r.wait_key(job.number, host, old_sequence),
@@ -579,10 +578,10 @@ class Fold:
         self._queue(job, found, url, place, sequence)
 
     def _note_depth(self, job: Job, place: Place, mark: int, row: tuple[int, int, int]) -> None:
-        self.seen.update(job.number, job.since, r.hashed(place.domain), mark, r.pack(row))
+        self.seen.update(job.number, job.since, place.domain_hash, mark, r.pack(row))
 
     def _queue(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
-        host = r.hashed(place.host)
+        host = place.host_hash
         priority = _priority(found.priority)
         key = r.queue_key(job.number, host, priority, sequence, job.lifo)
         seed = found.source == "seed" or found.joins
@@ -612,7 +611,7 @@ class Fold:
             job.counts.bad += 1
             return
         place = self._places.of(result.url)
-        host = r.hashed(place.host)
+        host = place.host_hash
         queue_key = r.queue_key(job.number, host, _priority(result.priority), result.row, job.lifo)
         waited = r.wait_key(job.number, host, result.row)
         stored = self.rows.get(queue_key)
@@ -634,7 +633,7 @@ class Fold:
     def _take_counted(  # what `_take_result` has found out
         self, job: Job, result: u.Result, place: Place, key: bytes, row: r.QueueRow, timestamp_s: float
     ) -> None:
-        host = r.hashed(place.host)
+        host = place.host_hash
         self.rows.delete(key)
         if row.due_ms:
             self.rows.delete(r.due_key(row.due_ms, job.number, host, result.row))
@@ -663,7 +662,7 @@ class Fold:
 
     def _again(self, job: Job, place: Place, row: r.QueueRow, sequence: int) -> None:
         """Keep the row of a URL that was found nearer while it was being fetched."""
-        key = r.queue_key(job.number, r.hashed(place.host), row.priority, sequence, job.lifo)
+        key = r.queue_key(job.number, place.host_hash, row.priority, sequence, job.lifo)
         fresh = msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0)
         self.rows.put_ordered(key, r.pack(fresh))
         if self.listener is not None:
@@ -699,7 +698,7 @@ _default_canonical = Canonicaliser(u.CanonicalRules()).canonical
 
 
 def _priority(priority: int) -> int:
-    return min(max(priority, -128), 127)
+    return priority if -128 <= priority <= 127 else min(max(priority, -128), 127)
 
 
 def _makes_sense(found: u.FoundUrl) -> bool:

@@ -30,7 +30,6 @@ Changing a layout changes `FORMAT`: an older crawlog then refuses the state, and
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from functools import lru_cache
 from heapq import merge
 from struct import Struct as Layout
 from typing import NamedTuple, Protocol
@@ -176,7 +175,6 @@ read_host = msgspec.msgpack.Decoder(HostRow).decode
 read_queued = msgspec.msgpack.Decoder(QueueRow).decode
 
 
-@lru_cache(maxsize=65_536)
 def hashed(name: str) -> int:
     """xxh3_64 of a host key or a registrable domain, as it stands in keys."""
     return xxhash.xxh3_64_intdigest(name.encode())

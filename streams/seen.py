@@ -26,11 +26,14 @@ UNCONFIRMED = (1000, 1e-6)
 
 
 def _down_from_each(levels: tuple[tuple[int, int], ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """(level, its pages), from each level down."""
-    return tuple(tuple((level, levels[level][1]) for level in range(top, -1, -1)) for top in range(len(levels)))
+    """(level, the bits of a slot that choose its page), from each level down. Pages are powers of two."""
+    masks = [(level, pages - 1 << 3) for level, (_, pages) in enumerate(levels)]
+    return tuple(tuple(reversed(masks[: top + 1])) for top in range(len(levels)))
 
 
 _DOWN_FROM = _down_from_each(LEVELS)
+_PAGE_BITS_FROM = 10
+"""Where in a fingerprint, shifted by so much, the bits of a slot begin that choose the page: three bits further on."""
 
 
 class _Domain:
@@ -105,15 +108,18 @@ class SeenTable:
         """
         if len(self._held) > self._most:
             self._let_go(self.cached)
-        ahead: dict[int, bytes | None] = dict.fromkeys(mark for _, mark in marks)
+        ahead: dict[int, bytes | None] = {}
         maybe: dict[bytes, int] = {}
-        entry: _Domain | None = None
+        last = None
         for domain, fingerprint in marks:
-            if entry is None or entry.key[2] != domain:
+            if domain != last:
+                last = domain
                 entry = self.domain(job, epoch, domain)
                 prefix = r.seen_key(job, epoch, domain, 0)[:-8]
             if self._maybe(entry, fingerprint, True):
                 maybe[prefix + fingerprint.to_bytes(8, "big")] = fingerprint
+            else:
+                ahead[fingerprint] = None
         for key, stored in self.rows.get_many(maybe).items():
             ahead[maybe[key]] = stored
         self._ahead = ahead
@@ -125,9 +131,9 @@ class SeenTable:
     def _maybe(self, entry: _Domain, fingerprint: int, confirm: bool) -> bool:
         """Whether a page has the fingerprint: those of the top level first, which has the most."""
         pages = entry.pages
-        for level, count in _DOWN_FROM[entry.top]:
-            slot = ((fingerprint >> 13) % count << 3) | level
-            page = pages.get(slot) or self._load(entry, slot, confirm)
+        bits = fingerprint >> _PAGE_BITS_FROM
+        for level, mask in _DOWN_FROM[entry.top]:
+            page = pages.get(bits & mask | level) or self._load(entry, bits & mask | level, confirm)
             page.used = True
             if fingerprint in page.bloom:
                 return True
@@ -229,7 +235,7 @@ class SeenTable:
 
 def _slot(level: int, fingerprint: int) -> int:
     """A fingerprint's page in a level, as (page << 3) + level."""
-    return ((fingerprint >> 13) % LEVELS[level][1] << 3) | level
+    return fingerprint >> _PAGE_BITS_FROM & _DOWN_FROM[level][0][1] | level
 
 
 def _page_key(entry: _Domain, slot: int) -> bytes:

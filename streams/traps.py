@@ -154,7 +154,7 @@ class Traps:
             rule: What `suspicion` said.
             queued: URLs of the domain that the job queued so far.
         """
-        key = r.strays_key(job, r.hashed(place.host))
+        key = r.strays_key(job, place.host_hash)
         row = self._stray_row(key)
         if row.count >= rules.strays + queued // MORE_PER_URLS:
             return False
@@ -172,7 +172,7 @@ class Traps:
             return False
         if shape(url) == shape(parent.url):
             return True
-        return _hash(parent.url) in self._stray_row(r.strays_key(job, r.hashed(place.host))).calendars
+        return _hash(parent.url) in self._stray_row(r.strays_key(job, place.host_hash)).calendars
 
     def _stray_row(self, key: bytes) -> StrayRow:
         row = self._strays.get(key)
@@ -188,7 +188,7 @@ class Traps:
         path, _, query = url.partition("?")
         row = self._facets.get((job, path))
         if row is None:
-            stored = self._rows.get(r.facets_key(job, r.hashed(place.host), fingerprint(path)))
+            stored = self._rows.get(r.facets_key(job, place.host_hash, fingerprint(path)))
             row = self._facets[job, path] = _read_facets(stored) if stored else FacetRow()
         names = row.names
         params = query.split("&")
@@ -202,7 +202,7 @@ class Traps:
             if hashed_value not in values:
                 is_new = True
                 if _note(row, name, hashed_value):
-                    self._changed[r.facets_key(job, r.hashed(place.host), fingerprint(path))] = row
+                    self._changed[r.facets_key(job, place.host_hash, fingerprint(path))] = row
         if is_new:
             return False
         return row.facets > FREE_FACETS or (len(params) > FREE_FACETS and len(names) > FREE_FACETS)

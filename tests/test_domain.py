@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams.domain import Place, Places, murmur2, partition_of, registrable_domain
+from crawlog.streams.rows import hashed
 
 
 @pytest.mark.parametrize(
@@ -80,4 +81,5 @@ def test_a_place_is_the_same_from_memory() -> None:
     places = Places(8, cached=2)
     urls = [f"http://h{n}.example.com/{n}" for n in range(5)]
     assert [places.of(url) for url in urls] == [places.of(url) for url in urls]
-    assert places.of(urls[0]) == Place("example.com", "http://h0.example.com:80", partition_of("example.com", 8))
+    domain, host = "example.com", "http://h0.example.com:80"
+    assert places.of(urls[0]) == Place(domain, host, partition_of(domain, 8), hashed(domain), hashed(host))
