@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 
 from ..schemas import control, progress
 from ..streams.commands import Commands
-from ..streams.kafka import at_end, consumer_config, watermarks
+from ..streams.kafka import at_end, consumer_config, edges
 from ..streams.settings import Settings
 from ..streams.topics import Topics
 
@@ -97,10 +97,10 @@ class ControlTail:
         """Begin to read; returns where crawl.control ended then, 0 when it held nothing."""
         while not self._stop.is_set():
             try:
-                first, past = watermarks(consumer, self._topics.control, 0)
+                first, past = edges(consumer, self._topics.control, [0])[0]
                 places = [TopicPartition(self._topics.control, 0, OFFSET_BEGINNING)]
                 if self._found is not None:
-                    _, end = watermarks(consumer, self._topics.progress, 0)
+                    _, end = edges(consumer, self._topics.progress, [0])[0]
                     places.append(TopicPartition(self._topics.progress, 0, end))
             except KafkaException as error:
                 log.warning("control_unread", error=str(error))

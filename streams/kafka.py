@@ -2,7 +2,8 @@
 
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import (
@@ -169,14 +170,27 @@ def passes(error: KafkaError) -> bool:
     return error.code() in PASSING
 
 
-def watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """The first offset of a partition and the one after its last.
+def edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """The first offset of each partition and the one after its last, in two requests to each broker.
 
     Asked again for a while where the answer is one that passes, such as a leader that is not elected yet.
 
     Raises: KafkaException: no answer, or one that stays.
     """
-    return _patiently(lambda: consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S))
+    numbers = list(partitions)
+    first, past = (
+        _patiently(partial(_edge, consumer, topic, numbers, edge)) for edge in (OFFSET_BEGINNING, OFFSET_END)
+    )
+    return {number: (first[number], past[number]) for number in numbers}
+
+
+def _edge(consumer: Consumer, topic: str, partitions: Sequence[int], edge: int) -> dict[int, int]:
+    asked = [TopicPartition(topic, partition, edge) for partition in partitions]  # as a time it means the same
+    places = consumer.offsets_for_times(asked, TIMEOUT_S)
+    for place in places:
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return {place.partition: place.offset for place in places}
 
 
 def _patiently(ask: Callable[[], Answer]) -> Answer:
@@ -191,22 +205,6 @@ def _patiently(ask: Callable[[], Answer]) -> Answer:
             time.sleep(AGAIN_S)
 
 
-def edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """The same of several partitions, in two requests to each broker; `watermarks` sends two for each partition.
-
-    Raises: KafkaException: no answer, or an error instead of one.
-    """
-    numbers = list(partitions)
-    found: list[dict[int, int]] = []
-    for edge in (OFFSET_BEGINNING, OFFSET_END):  # as times they mean the same, in the protocol too
-        places = consumer.offsets_for_times([TopicPartition(topic, number, edge) for number in numbers], TIMEOUT_S)
-        for place in places:
-            if place.error is not None:
-                raise KafkaException(place.error)
-        found.append({place.partition: place.offset for place in places})
-    return {number: (found[0][number], found[1][number]) for number in numbers}
-
-
 def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
     """Offset of the first record and the one after the last, of each partition.
 
@@ -214,7 +212,7 @@ def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int,
     """
     consumer = Consumer(consumer_config(settings))
     try:
-        return {at: watermarks(consumer, topic, at) for at in partitions}
+        return edges(consumer, topic, partitions)
     except KafkaException as error:
         raise _unanswered(settings, topic, error) from error
     finally:

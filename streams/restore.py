@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from .errors import CrawlError, EngineError
 from .fold import Effects
-from .kafka import consumer_config, passes, watermarks
+from .kafka import consumer_config, edges, passes, take
 from .settings import Settings
 from .store import Partition
 
@@ -83,7 +83,7 @@ class Restorer:
         """
         consumer = Consumer(self._config)
         try:
-            return {number: self._bounds(consumer, number)[1] for number in partitions}
+            return {number: end for number, (_, end) in self._bounds(consumer, partitions).items()}
         finally:
             consumer.close()
 
@@ -116,7 +116,7 @@ class Restorer:
         while True:
             consumer = Consumer(self._config)
             try:
-                bounds = {number: self._bounds(consumer, number) for number in by_number}
+                bounds = self._bounds(consumer, by_number)
                 ends_here = ends or self._prepare(by_number, bounds)
                 if most is not None:
                     ends_here = {number: min(end, most.get(number, 0)) for number, end in ends_here.items()}
@@ -135,11 +135,11 @@ class Restorer:
             finally:
                 consumer.close()
 
-    def _bounds(self, consumer: Consumer, number: int) -> tuple[int, int]:
+    def _bounds(self, consumer: Consumer, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
         try:
-            return watermarks(consumer, self._topic, number)
+            return edges(consumer, self._topic, partitions)
         except KafkaException as error:
-            raise EngineError(f"{self._topic}[{number}]: {error.args[0]}") from error
+            raise EngineError(f"{self._topic}: {error.args[0]}") from error
 
     @staticmethod
     def _prepare(partitions: dict[int, Partition], bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
@@ -188,7 +188,7 @@ class _Reading:
         while left:
             if interrupt.is_set():
                 raise Interrupted
-            messages = self._consumer.consume(BATCH_RECORDS, timeout=POLL_S)
+            messages = take(self._consumer, POLL_S, BATCH_RECORDS)
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > STALL_S:
