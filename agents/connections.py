@@ -22,6 +22,15 @@ from crawlog.streams.outbound import REACHED_NOT, Proxy
 
 from .outfit import ProxyFailed
 
+WHOLE_BYTES = 64 * 1024
+"""So much of what a server sends the parser gets at once: in chunks of one byte each it takes 10 to 20 ms."""
+
+SLICE_BYTES = 16 * 1024
+"""So much it gets of a connection whose last bytes took longer than a turn."""
+
+TURN_S = 0.002
+"""A connection that has kept the loop for so long goes on in the loop's next turn."""
+
 
 class Refused(Exception):
     """The egress guard's answer."""
@@ -115,17 +124,109 @@ class _Gate:
         return getattr(self._transport, name)
 
 
+_NOTHING = memoryview(b"")
+
+
 class _Handler(ResponseHandler):
-    """aiohttp's side of a connection, which it writes to through the gate."""
+    """aiohttp's side of a connection: writes through the gate, and parses no longer than its share of a loop's turn.
+
+    A loop hands over up to 256 KiB at once. Of what is expensive to parse the rest waits here for the next turn, and
+    the transport reads no further: neither its end nor more bytes come before the rest is parsed.
+    """
 
     def __init__(self, may_ask: Callable[[], bool], loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._may_ask = may_ask
+        self._rest = _NOTHING
+        self._slice_bytes = WHOLE_BYTES
+        self._is_fresh = False
+        self._next_turn: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Of TLS it is the transport above it: what passed the gate is then encrypted and written at once."""
         super().connection_made(transport)
         self.transport = cast("asyncio.Transport", _Gate(transport, self._may_ask))
+
+    @property
+    def should_close(self) -> bool:
+        """Also with a rest, which is no part of an answer that is complete without it."""
+        return bool(self._rest) or super().should_close
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the server; none where the reader wants more of what the parser has."""
+        self._is_fresh = bool(data)
+        if len(data) <= SLICE_BYTES and not self._rest:
+            super().data_received(data)
+        elif data:
+            self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
+            if self._next_turn is None and not self._reading_paused:
+                self._go_on()
+        else:
+            super().data_received(data)
+            self._go_on_later()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Let the parser look for what it has left, unless it has done so since bytes came, or was at the end.
+
+        The reader says this with every chunk that it takes, paused or not: with chunks of a byte each these looks took
+        most of the time. After a pause there are two of them, for the first one may only end the parser's own pause.
+        """
+        was_paused = self._reading_paused
+        if was_paused or (self._is_fresh and resume_parser):
+            super().resume_reading(resume_parser)
+        self._is_fresh = was_paused and resume_parser
+
+    def _go_on(self) -> None:
+        """Parse for a turn's time, or until the reader has enough."""
+        self._next_turn = None
+        was_held, self._buffer_paused = self._buffer_paused, False  # aiohttp may hold it for a buffer of its own
+        began = time.monotonic()
+        took_s = 0.0
+        while self._rest and not self._reading_paused and took_s < TURN_S:
+            piece, self._rest = self._rest[: self._slice_bytes], self._rest[self._slice_bytes :]
+            self._is_fresh = True
+            super().data_received(bytes(piece))  # which may end the answer, and ask whether there is a rest
+            took_s = time.monotonic() - began
+        self._slice_bytes = WHOLE_BYTES if took_s < TURN_S else SLICE_BYTES
+        if self._rest:
+            self._go_on_later()
+        elif was_held and not self._reading_paused and not self._buffer_paused:
+            self._resume_transport_reading()
+
+    def _go_on_later(self) -> None:
+        self._pause_reading_for_buffer()
+        self._drop_timeout()  # it is not the server that rests
+        if not self._reading_paused and self._next_turn is None:
+            self._next_turn = self._loop.call_soon(self._go_on)
+
+    def close(self) -> None:
+        """Nobody wants the rest."""
+        self._forget()
+        super().close()
+
+    def abort(self) -> None:
+        """Nobody wants the rest."""
+        self._forget()
+        super().abort()
+
+    def set_exception(self, *args: Any) -> None:
+        """Nothing that comes after it is an answer."""
+        self._forget()
+        super().set_exception(*args)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """A reset, or a write that failed: what came before it counts."""
+        rest = self._rest
+        self._forget()
+        if rest:
+            super().data_received(bytes(rest))
+        super().connection_lost(exc)
+
+    def _forget(self) -> None:
+        self._rest = _NOTHING
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
 
 
 class Route:
