@@ -30,6 +30,7 @@ from crawlog.streams.frontier import Frontier, RobotsTask, Task
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.sections import Politeness, State
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.worker import spare_the_collector
 
 PARTITIONS = 8
 JOB = "bench"
@@ -207,6 +208,7 @@ def run_case(urls: int, hosts: int, served: int) -> Case:
     import crawlog.agents.fetch  # its imports are part of a worker's memory
 
     assert crawlog.agents.fetch
+    spare_the_collector()  # as a worker does
     worker = Worker(WORK / "frontier")
     base_mb = memory_mb("VmRSS")
     began = time.process_time()

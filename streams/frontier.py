@@ -683,7 +683,7 @@ class Frontier:
 
     def runs(self, job: Job) -> bool:
         """Whether a job may go on, so far as its record and commands for it have a say."""
-        return job.running and self.only in ("", job.name) and not self.of_job(job.name).paused
+        return job.running and (not self.only or self.only == job.name) and not self.of_job(job.name).paused
 
     # ------------------------------------------------------------------ dispatch
 
@@ -783,7 +783,7 @@ class Frontier:
             now: The caller's, where it goes on by what it read: a host ready by a later clock would come back to it
                 for ever.
         """
-        if host.where == _LATER:
+        if host.where == _LATER or (host.where == _IDLE and host.in_flight >= self.rests.per_host):
             return
         is_wanted = self._is_wanted(host)
         if host.where == _READY:
@@ -799,11 +799,14 @@ class Frontier:
             if self._is_crowded(now):
                 self._gives_place(host, now)
             return
-        is_spent = all(queue.is_spent for queue in host.queues.values() if self.runs(queue.job))
-        is_dear = is_spent or next_at > now + LONG_REST_S
-        if is_dear and not self.has_room and self._gives_place(host, now):
+        if not self.has_room and self._is_dear(host, next_at, now) and self._gives_place(host, now):
             return
         self._line_up(host, next_at, now)
+
+    def _is_dear(self, host: Host, next_at: float, now: float) -> bool:
+        """Whether to keep a host awake saves little: it rests for long, or its next URL is to be read anyway."""
+        is_spent = all(queue.is_spent for queue in host.queues.values() if self.runs(queue.job))
+        return is_spent or next_at > now + LONG_REST_S
 
     def _line_up(self, host: Host, next_at: float, now: float) -> None:
         if next_at > now:
@@ -817,8 +820,10 @@ class Frontier:
 
     def _is_wanted(self, host: Host) -> bool:
         """Whether a job has something on it and may go on, so far as commands have a say."""
-        runs = any(queue and self.runs(queue.job) for queue in host.queues.values())
-        return runs and (host.orders.blocked or not host.orders.paused)
+        for queue in host.queues.values():  # a few times for each request, so no generator
+            if (queue.window or queue.more or queue.overdue) and self.runs(queue.job):
+                return host.orders.blocked or not host.orders.paused
+        return False
 
     def _gives_place(self, host: Host, now: float) -> bool:
         """Put a host to sleep until it has rested, unless memory alone knows something of it; whether it is gone."""
