@@ -30,6 +30,9 @@ PARTITIONS = 8
 QUICK_S = 3.0
 """What takes a tenth of a second, on a machine that does ten other things; half of a session timeout."""
 
+SHORT_S = 3.0
+"""A session's timeout in tests that wait for its end, seconds."""
+
 Line = dict[str, Any]
 
 
@@ -42,6 +45,11 @@ def wait_for(what: Callable[[], Any], limit_s: float = 60.0) -> Any:  # whatever
             return found
         time.sleep(0.01)
     pytest.fail(f"waited {limit_s} s in vain")
+
+
+def short_session(settings: Settings) -> Settings:
+    """The same settings with a session of SHORT_S."""
+    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"session_timeout_s": SHORT_S})})
 
 
 def sink(settings: Settings) -> str:
@@ -455,7 +463,7 @@ def test_reading_starts_inside_the_log_and_says_where_it_differs(
 def test_workers_outlive_their_broker(tmp_path: Path) -> None:
     """Kill -9 of the broker: workers wait for it, go on where they were, and commit."""
     engine = local.start(Settings(), tmp_path / "data", lambda _: None)
-    settings = engine.point(Settings())
+    settings = short_session(engine.point(Settings()))
     ensure(settings)
     probes = [Probe(settings, tmp_path, name) for name in ("w-0", "w-1")]
 
@@ -468,7 +476,7 @@ def test_workers_outlive_their_broker(tmp_path: Path) -> None:
         wait_for(lambda: seen() == places)
         os.kill(engine.pid, signal.SIGKILL)
         wait_for(lambda: not engine.alive())
-        time.sleep(7)  # longer than a session
+        time.sleep(SHORT_S + 1)
         engine = local.start(Settings(), tmp_path / "data", lambda _: None)
         places |= publish(settings, 3)
         wait_for(lambda: seen() == places)
@@ -485,7 +493,7 @@ def test_workers_outlive_their_broker(tmp_path: Path) -> None:
 def test_a_process_that_was_stopped_comes_back_as_a_stranger(ready: Settings, start: Callable[..., Probe]) -> None:
     """SIGSTOP beyond the session: the other takes over; continued, it holds no lease until it has joined anew."""
     places = publish(ready, 1)
-    stays, sleeps = start("w-0"), start("w-1")
+    stays, sleeps = (start(name, short_session(ready)) for name in ("w-0", "w-1"))
     wait_for(lambda: len(stays.owned() or []) == len(sleeps.owned() or []) == PARTITIONS / 2)
     sleeps.process.send_signal(signal.SIGSTOP)
     wait_for(lambda: len(stays.owned() or []) == PARTITIONS)

@@ -243,10 +243,11 @@ def book() -> Iterator[Book]:
     made.close()
 
 
-def _run(book: Book, data: Path, *more: str) -> "subprocess.Popen[str]":
+def _run(book: Book, data: Path, log: Settings, *more: str) -> "subprocess.Popen[str]":
     command = ["run", book.url, "--data", str(data), "-o", str(data.parent / "rows.jsonl"), "--json"]
+    where = ["--bootstrap", log.kafka.bootstrap, "-s", f"kafka.prefix={log.kafka.prefix}"]
     settings = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.05", *more]
-    words = [sys.executable, "-m", "crawlog", *command, *settings]
+    words = [sys.executable, "-m", "crawlog", *command, *where, *settings]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -272,20 +273,22 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_crawl_again_asks_for_what_changed_and_has_all_rows_whatever_is_killed(book: Book, tmp_path: Path) -> None:
+def test_a_crawl_again_asks_for_what_changed_and_has_all_rows_whatever_is_killed(
+    book: Book, tmp_path: Path, cluster: Settings
+) -> None:
     """The rows are those of the first crawl but for their status; what changed is new."""
     data = tmp_path / "data"
-    _ended(_run(book, data))
+    _ended(_run(book, data, cluster))
     first = _rows(data)
     assert len(first) == PAGES
 
     book.changed = 1
     book.asked.clear()
-    killed = _run(book, data, "--fresh")
+    killed = _run(book, data, cluster, "--fresh")
     _until(lambda: book.asked.total() > PAGES // 3)
     killed.kill()
     killed.communicate()
-    summary = _ended(_run(book, data))
+    summary = _ended(_run(book, data, cluster))
     again = _rows(data)
     assert (summary["epoch"], summary["fetched"], summary["failed"]) == (1, PAGES, 0)
     assert {number for number, row in again.items() if row["status"] != 304} == {str(CHANGED)}

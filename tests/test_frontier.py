@@ -310,7 +310,7 @@ def live(world: World, draw: random.Random, urls: set[str], revs: Counter[str]) 
         keep(world, draw)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1_000_000),
     rests=st.builds(Rests, st.sampled_from([0.0, 1.0]), st.sampled_from([1, 2])),

@@ -1,5 +1,6 @@
 """Settings: precedence, the environment, and what is said about a wrong one."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -8,6 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings import (
@@ -263,13 +265,20 @@ FORMS = {
 """The same for lists."""
 
 
+@functools.cache
+def _schemas(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """Made once: it takes longer than all that is drawn."""
+    properties: dict[str, dict[str, Any]] = section.model_json_schema()["properties"]
+    return properties
+
+
 @st.composite
 def _settings(draw: st.DrawFn) -> Settings:
     """Any valid settings."""
     chosen: dict[str, object] = {}
     for key, section in known_keys().items():
         name = key.partition(".")[2]
-        field, schema = section.model_fields[name], section.model_json_schema()["properties"][name]
+        field, schema = section.model_fields[name], _schemas(section)[name]
         kinds = [kind for kind in get_args(field.annotation) or (field.annotation,) if kind is not type(None)]
         whole = get_origin(field.annotation) in {Literal, tuple}
         base = field.annotation if whole else get_args(kinds[0])[0] if get_args(kinds[0]) else kinds[0]

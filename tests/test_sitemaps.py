@@ -72,16 +72,26 @@ def settings() -> Settings:
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_crawl_follows_sitemaps_and_writes_no_rows_for_them(site: Site, tmp_path: Path) -> None:
+def test_a_crawl_follows_sitemaps_and_writes_no_rows_for_them(site: Site, tmp_path: Path, cluster: Settings) -> None:
     """Pages in scope, by robots.txt; an index of itself, a redirect, a missing one do no harm."""
     rules = ["network.allow_private=true", "politeness.delay_s=0.01", "sitemaps.follow=true"]
-    command = ["run", f"{site.url}/", "-o", "out.jsonl", "--json", *(f"-s{rule}" for rule in rules)]
+    rules.append(f"kafka.prefix={cluster.kafka.prefix}")
+    command = [
+        "run",
+        "--bootstrap",
+        cluster.kafka.bootstrap,
+        f"{site.url}/",
+        "-o",
+        "out.jsonl",
+        "--json",
+        *(f"-s{rule}" for rule in rules),
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "crawlog", *command],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr
