@@ -823,7 +823,7 @@ def test_while_pages_wait_large_ones_have_half_of_the_time(monkeypatch: pytest.M
     app: Any = SimpleNamespace(
         watchdog=SimpleNamespace(beat=lambda: None),
         positions=SimpleNamespace(owned={3}, next=lambda _: 0),
-        consumer=SimpleNamespace(is_behind=lambda taken: taken[3] < len(bodies)),
+        reader=SimpleNamespace(is_behind=lambda taken: taken[3] < len(bodies)),
     )
     worker = ParseWorker(app)
     worker._stage = stage.stage

@@ -116,11 +116,20 @@ def fresh(site: Site) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(chromium: str) -> AsyncIterator[Chromium]:
-    """One browser for all tests that do not end it."""
-    started = await Chromium.start(chromium, changed(Settings(), SCRIPTED))
+async def browsers() -> AsyncIterator[list[Chromium]]:
+    """Those that were started."""
+    started: list[Chromium] = []
     yield started
-    await started.close()
+    for one in started:
+        await one.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def browser(chromium: str, browsers: list[Chromium]) -> Chromium:
+    """One browser for all tests; another where a test ended it, lest those behind it fail too."""
+    if not (browsers and browsers[-1].is_alive):
+        browsers.append(await Chromium.start(chromium, changed(Settings(), SCRIPTED)))
+    return browsers[-1]
 
 
 class Stage:
@@ -442,7 +451,7 @@ async def test_a_page_that_never_stops_asking_is_taken_as_it_is(browser: Chromiu
     async with stage(browser, render__timeout_s=5.0, render__settle_s=4.0, render__max_requests=10) as one:
         slow = await one.show(html % 60, f"{base}/x")
     async with stage(browser, render__max_requests=10) as one:
-        fast = await one.show(html % 1, f"{base}/x")
+        fast = await one.show(html % 20, f"{base}/x")
     assert (slow.rendered, slow.render_error) == ("always", "render_timeout")
     assert (fast.rendered, fast.render_error) == ("always", "render_requests")
     assert b"..........</p>" in slow.body
