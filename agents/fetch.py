@@ -23,6 +23,7 @@ from crawlog.streams.app import CrawlApp
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.domain import Place
 from crawlog.streams.errors import GiveUp
+from crawlog.streams.formpage import PAGE_BYTES
 from crawlog.streams.forms import Session
 from crawlog.streams.frontier import Host, RobotsTask, Task
 from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
@@ -46,6 +47,7 @@ from .room import Held, Room
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
 from .standby import Standby
+from .trial import TOO_COMPLEX, Trial, TrialError
 from .turns import Turns
 
 log = structlog.get_logger()
@@ -199,6 +201,7 @@ class Fetcher:
         self._turns = Turns()
         self._hosts = Hosts(settings, self.frontier, self._place, self._rest_of)
         self._logins = Logins(settings.fetch)
+        self._trial = Trial(settings.parse)
         self._renderer: Renderer | None = None
         self._renderings: dict[str, tuple[u.RenderRules, Rendering]] = {}
         self.suspects = Suspects(
@@ -221,6 +224,7 @@ class Fetcher:
                 await self._rest(has_more=not self._dispatch())
         finally:
             self.suspects.close()
+            self._trial.close()
             if self._renderer is not None:
                 await self._renderer.close()
             await self.client.close()
@@ -391,20 +395,33 @@ class Fetcher:
         """Spend the task's turn on reading the form's page, or on posting it."""
         assert self.client is not None
         url, job = session.posted.url if turn == "send" else session.form.url, task.job.name
-        read = partial(self._ask, url, job, THE_CRAWL, any_type=True, headers=None)
+        read = partial(self._form_page, task, url, job)
         post = partial(self.client.addresses.at_once, url, partial(self.client.log_in, session.posted, job))
         answer: Answer | None = None
+        refusal = ""
         try:
-            answer = await self._noted(url, post if turn == "send" else read)
+            if turn == "send":
+                answer = await self._noted(url, post)
+            else:
+                answer, refusal = await self._noted(url, read)
         finally:
             if answer is None:
                 session.given_back()
                 self._asks_again(task, None)
         if answer is None:
             return
-        note = self._logins.answered if turn == "send" else self._logins.shown
-        note(session, answer, may_pass=again_is_worth(answer))
+        if turn == "send":
+            self._logins.answered(session, answer, may_pass=again_is_worth(answer))
+        else:
+            self._logins.shown(session, answer, may_pass=again_is_worth(answer), refusal=refusal)
         self._asks_again(task, answer, self._rest_of(task.host, answer, time.time()))
+
+    async def _form_page(self, task: Task, url: str, job: str) -> tuple[Answer | None, str]:
+        """The page of a login's form, and why nobody is to look at it."""
+        answer = await self._ask(url, job, THE_CRAWL, any_type=True, headers=None)
+        if answer is None:
+            return None, ""
+        return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
 
     def _allows(self, host: Host, url: str) -> bool:
         """Whether robots.txt, as far as it is known, lets a URL of its host be asked for."""
@@ -445,7 +462,18 @@ class Fetcher:
         verdict = self._rendering(task).verdict(row.url)
         asker = MAY_BE_RENDERED if verdict else THE_CRAWL
         answer = await self._ask(row.url, task.job.name, asker, any_type=row.sitemap, headers=headers)
-        return answer, "" if answer is None or not verdict else self._why_rendered(task, answer, verdict)
+        return answer, "" if answer is None or not verdict else await self._why_rendered(task, answer, verdict)
+
+    async def _refusal(self, task: Task, answer: Answer, body: bytes) -> str:
+        """Why nobody is to look at an answer's HTML: it might block the loop. If we are stopped, its room goes."""
+        try:
+            return await self._trial.refusal(body, answer.content_type, task.host.domain)
+        except TrialError as error:
+            log.warning("page_untried", url=task.row.url, error=str(error), then="not looked at")
+            return f"{TOO_COMPLEX}: nobody knows"
+        except BaseException:
+            answer.held.give()
+            raise
 
     def _needs_no_request(self, task: Task) -> bool:
         """Whether its done is known, and on its way, without asking the web."""
@@ -501,12 +529,13 @@ class Fetcher:
         get = partial(self.client.get, url, any_type=any_type, job=job, headers=headers, asker=asker)
         return await self.client.addresses.at_once(url, get)
 
-    @staticmethod
-    def _why_rendered(task: Task, answer: Answer, verdict: Verdict) -> str:
+    async def _why_rendered(self, task: Task, answer: Answer, verdict: Verdict) -> str:
         """Why a browser is to make the body of a page that may be rendered; empty where none is."""
         is_page = _is_page(task, answer)
         if verdict != "auto":
             return verdict if is_page else ""
+        if is_page and await self._refusal(task, answer, answer.body):
+            return ""
         try:
             why = emptiness(answer.body, answer.content_type) if is_page else ""
         except Exception:  # its URL would be asked for again and again

@@ -1,9 +1,10 @@
 """What keeps one page from harming the others: a limit of its time, and a note of what is touched.
 
-    a page in Python too long     the alarm clock ticks every TICK_S in the main thread → `TimeUp` in the midst of it
-    one that goes on all the same the process ends itself (`blame`), and the supervisor starts it anew
-    one stuck in C                no tick is heard; the kernel's timer of CPU time ends the process
-    one that ends the process     the next process finds it noted (`Suspects`): alone at the third try, then dead
+    one that may be too much for the parser a child process parses it first, and ends in our place (`Trial`)
+    a page in Python too long               the alarm clock ticks every TICK_S in the main thread → `TimeUp` in it
+    one that goes on all the same           the process ends itself (`blame`), and the supervisor starts it anew
+    one stuck in C                          no tick is heard; the kernel's timer of CPU time ends the process
+    one that ends the process               the next process finds it noted (`Suspects`): alone once more, then dead
 
 A page that takes less than a tick costs nothing but its note: no timer is set for it.
 """
@@ -20,6 +21,7 @@ import structlog
 from ..streams.spider import Bounds
 from ..streams.suspects import Verdict
 from ..streams.watchdog import EX_TEMPFAIL
+from .trial import Trial
 
 log = structlog.get_logger()
 
@@ -150,8 +152,9 @@ class Clock:
 
 
 class Guard(NamedTuple):
-    """What a page may take."""
+    """What a page may take; without a trial none is tried."""
 
     bounds: Bounds = Bounds()
     clock: Clock = Clock(10.0, lambda _: None)
     notes: Notes = NoNotes()
+    trial: Trial | None = None

@@ -44,18 +44,24 @@ class Logins:
         """The form's page may not be asked for: what is configured is posted as it is."""
         session.shown(None, "robots")
 
-    def shown(self, session: Session, answer: Answer, *, may_pass: bool) -> None:
-        """Take note of the answer to the form's page; without the form in it, what is configured is posted as it is."""
+    def shown(self, session: Session, answer: Answer, *, may_pass: bool, refusal: str = "") -> None:
+        """Take note of the answer to the form's page; without the form in it, what is configured is posted as it is.
+
+        Args:
+            refusal: Why its HTML is not to be parsed; empty where it may be.
+        """
         if may_pass or answer.http is None:
             self._ended(session, answer.error or f"http_{answer.http}", answer, may_pass=may_pass, page="unread")
             return
         found = None
         try:
-            if 200 <= answer.http < 300:
+            if 200 <= answer.http < 300 and not refusal:
                 found = filled_in(session.form, answer.body, answer.content_type)
         except Exception:  # the login would be tried for ever
             log.exception("look_broken", url=session.form.url, then="posted as configured")
-        missing = f"http_{answer.http}" if answer.http >= 300 else answer.error or "no_form"
+        missing = (
+            f"http_{answer.http}" if answer.http >= 300 else answer.error or refusal.partition(":")[0] or "no_form"
+        )
         session.shown(found, "" if found else missing)
 
     def answered(self, session: Session, answer: Answer, *, may_pass: bool) -> None:

@@ -7,7 +7,8 @@
 
 A page is parsed inside its event: 0.2 ms, and there is no queue to lose. Only its founds wait, for others of their
 partition, at most `GATHER_S` or `GATHER_PAGES`. A page gives all or nothing: its outputs are sent once all are there.
-One that fails `MAX_TRIES` times, takes too long or kills its worker goes to crawl.dead (`guard.py`).
+One that fails `MAX_TRIES` times, takes too long or kills its worker goes to crawl.dead (`guard.py`). One that might
+take the HTML parser too long steps aside until a child process has tried it (`trial.py`), while others go on.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source,
 from ..streams import crash, topics
 from ..streams.app import CrawlApp
 from ..streams.canonical import Canonicaliser, InvalidUrl, fingerprint
+from ..streams.complexity import is_simple
 from ..streams.consumer import COMMIT_S, LARGE_BYTES, within
 from ..streams.domain import Places
 from ..streams.errors import EngineError, GiveUp, Misconfigured
@@ -52,6 +54,7 @@ from ..streams.spider import (
     Parse,
     Parsed,
     TooMuch,
+    is_html,
     is_redirect,
     parse_listing,
     parse_page,
@@ -62,6 +65,7 @@ from . import progress
 from .bodies import BATCH, Bodies
 from .control import Garbage, Obedience, follow
 from .guard import Clock, Guard, TimeUp
+from .trial import Trial, TrialError
 
 log = structlog.get_logger()
 
@@ -104,6 +108,9 @@ MAX_ASIDE = 256
 
 ASIDE_BYTES = 16 << 20
 """Bodies of pages put aside that stay in memory, bytes; others are read again from crawl.pages."""
+
+MAX_UNTRIED = 1024
+"""Pages that wait for a trial, at which no more are taken; they hold back the commit too."""
 
 MAX_HELD_BYTES = 32 << 20
 """Bodies held for jobs that are not known yet, bytes, at which no more pages are taken."""
@@ -173,6 +180,12 @@ class Job:
             return meta
         log.info("soft_404", url=meta.url)
         return msgspec.structs.replace(meta, error=SOFT_404)
+
+    def may_parse(self, meta: PageMeta) -> bool:
+        """Whether a page may come to the HTML parser: HTML does, and whatever a spider of one's own is shown."""
+        if meta.kind != "page" or is_redirect(meta) or self.is_probe(meta):
+            return False
+        return self.spider != SPIDER or is_html(meta)
 
     def is_probe(self, meta: PageMeta) -> bool:
         """Whether nobody wants the page itself."""
@@ -294,9 +307,10 @@ class Aside(NamedTuple):
     meta: PageMeta
     page: Page
 
-    def meta_at(self, at: tuple[int, int]) -> PageMeta:
-        """Its metadata as that of a page whose body lies there."""
-        return msgspec.structs.replace(self.meta, same_as=at)
+    @property
+    def of_log(self) -> PageMeta:
+        """Its metadata as that of a page whose body lies where its own does."""
+        return msgspec.structs.replace(self.meta, same_as=(self.message.partition, self.message.offset))
 
 
 class Bodiless(NamedTuple):
@@ -305,6 +319,26 @@ class Bodiless(NamedTuple):
     message: Message
     meta: PageMeta
     page: Page
+
+
+class Untried(NamedTuple):
+    """A page that waits for its trial.
+
+    Attributes:
+        message: Without its body, as that may be another record's.
+        body: None where it was let go, as there were too many.
+    """
+
+    message: Kept
+    meta: PageMeta
+    page: Page
+    body: bytes | None
+
+    @property
+    def of_log(self) -> PageMeta:
+        """Its metadata as that of a page whose body lies where this one's does."""
+        at = self.meta.same_as or (self.message.partition, self.message.offset)
+        return msgspec.structs.replace(self.meta, same_as=at)
 
 
 class ParseStage:
@@ -348,6 +382,9 @@ class ParseStage:
         self.taken: dict[int, int] = {}
         self.aside: deque[Aside] = deque()
         self._aside_bytes = 0
+        self.untried: deque[Untried] = deque()
+        self.untried_bytes = 0
+        self.lacks_trial: Callable[[], None] = lambda: None
         self.bodiless: dict[tuple[int, int], Bodiless] = {}
         self.lacks_bodies: Callable[[], None] = lambda: None
         self.gathered = 0
@@ -358,12 +395,12 @@ class ParseStage:
     @property
     def is_full(self) -> bool:
         """Whether no more pages should be taken for now."""
-        return self._undone >= MAX_UNDONE or self._held_bytes >= MAX_HELD_BYTES
+        return self._undone >= MAX_UNDONE or self._held_bytes >= MAX_HELD_BYTES or len(self.untried) >= MAX_UNTRIED
 
     @property
     def undone(self) -> int:
-        """Pages taken and not done, without those held or put aside."""
-        return self._undone - self._held_count - len(self.aside)
+        """Pages taken and not done, without those held, put aside or not tried yet."""
+        return self._undone - self._held_count - len(self.aside) - len(self.untried)
 
     def learn(self, record: control.Control) -> None:
         """A record of crawl.control: a job's revision, or a name that joined a scope."""
@@ -475,8 +512,10 @@ class ParseStage:
         else:
             self._handle(self._jobs[meta.job], message._replace(value=message.value or body), meta, page)
 
-    def _handle(self, job: Job, message: Message, meta: PageMeta, page: Page, body: bytes = b"") -> None:
-        """Parse a page, with the body of another record where one is given."""
+    def _handle(  # a page, and what is known of it
+        self, job: Job, message: Message, meta: PageMeta, page: Page, body: bytes = b"", *, tried: bool = False
+    ) -> None:
+        """Parse a page, with the body of another record where one is given; or have it tried first."""
         notes, key = self.guard.notes, _key(message)
         body = body or message.value or b""
         if notes.verdict(key) == "give_up":
@@ -485,6 +524,9 @@ class ParseStage:
         if meta.same_as is not None and not body:
             self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
             self.lacks_bodies()
+            return
+        if not tried and self.guard.trial is not None and not is_simple(body) and job.may_parse(meta):
+            self._await_trial(message, meta, page, body)
             return
         notes.touch(key)
         try:
@@ -498,6 +540,38 @@ class ParseStage:
         self.gathered += 1
         if self.gathered >= GATHER_PAGES:
             self.flush()
+
+    def _await_trial(self, message: Message, meta: PageMeta, page: Page, body: bytes) -> None:
+        kept = Kept(message.partition, message.offset, message.key, None, message.headers)
+        is_room = not self.untried or self.untried_bytes + len(body) <= ASIDE_BYTES
+        self.untried_bytes += len(body) if is_room else 0
+        self.untried.append(Untried(kept, meta, page, body if is_room else None))
+        self.lacks_trial()
+
+    def tried(self, body: bytes, refusal: str) -> None:
+        """Parse the page that waited longest for its trial, or bury it.
+
+        Args:
+            body: Its own, or the one read again; empty where crawl.pages has it no more: its URL is fetched once more.
+            refusal: Why it is not to be parsed; empty where it may be.
+        """
+        untried = self.untried.popleft()
+        self.untried_bytes -= len(untried.body or b"")
+        message, meta, page = untried.message, untried.meta, untried.page
+        if not body:
+            self._fetch_again(meta, page)
+            return
+        if meta.same_as is None:
+            message = message._replace(value=body)
+        if not refusal:
+            self._handle(self._jobs[meta.job], message, meta, page, body, tried=True)
+            return
+        log.error("page_refused", url=meta.url, at=_key(message), error=refusal)
+        self._bury(message, meta.job, refusal, page)
+
+    def domain(self, url: str) -> str:
+        """The registrable domain of a page."""
+        return self._places.of(url).domain
 
     def body_came(self, at: tuple[int, int], old: PageMeta | None, body: bytes) -> None:
         """Parse a page that was not modified with the body of the older one; None where crawl.pages has that no more.
@@ -674,7 +748,8 @@ class ParseStage:
         self.bodiless.clear()
         self.taken.clear()
         self.aside.clear()
-        self._undone = self._held_count = self._held_bytes = self._aside_bytes = 0
+        self.untried.clear()
+        self._undone = self._held_count = self._held_bytes = self._aside_bytes = self.untried_bytes = 0
 
 
 def _found_again(meta: PageMeta) -> FoundUrl:
@@ -727,6 +802,7 @@ class Worker:
         self._is_rebalancing = False
         self._orders = Obedience("parse")
         self._bodies: Bodies | None = None
+        self._reading = asyncio.Lock()
         self._asides_s = 0.0
 
     async def owned(self, _partitions: set[int]) -> None:
@@ -748,6 +824,8 @@ class Worker:
             self._app.add_future(producer.run(asyncio.Event(), HEARD_S))
         self._app.add_future(self._look_after_held(self._stage))
         self._app.add_future(self._read_bodies(self._stage, Bodies(settings, names.pages)))
+        assert guard.trial is not None
+        self._app.add_future(self._try_pages(self._stage, guard.trial))
         follow(self._app, self._orders, self._stage.learn, self._found_garbage)
 
     async def _look_after_held(self, stage: ParseStage) -> None:
@@ -775,6 +853,51 @@ class Worker:
                     await asyncio.sleep(0)
                 stage.flush()
 
+    async def _try_pages(self, stage: ParseStage, trial: Trial) -> None:
+        """Have the pages tried that might take the parser too long, one after the other, until stopped."""
+        lacking = asyncio.Event()
+        stage.lacks_trial = lacking.set
+        try:
+            while not self._app.should_stop:
+                await lacking.wait()
+                lacking.clear()
+                while stage.untried and not self._app.should_stop:
+                    if self._is_rebalancing:
+                        await asyncio.sleep(GATHER_S)
+                    elif await self._orders.admitted(self._app.watchdog.beat):
+                        await self._try_page(stage, trial)
+        finally:
+            trial.close()
+
+    async def _try_page(self, stage: ParseStage, trial: Trial) -> None:
+        """Have the first one tried; dropped when a rebalance takes it away meanwhile."""
+        first, refusal = stage.untried[0], ""
+        try:
+            body = await self._body_of(first.message, first.of_log) if first.body is None else first.body
+        except (EngineError, KafkaException) as error:
+            await self._bodies_unread(error)
+            return
+        try:
+            refusal = await trial.refusal(body, first.meta.content_type, stage.domain(first.meta.url))
+        except TrialError as error:
+            log.warning(
+                "page_untried", url=first.meta.url, error=str(error), then="parsed under the worker's own timer"
+            )
+        if self._is_rebalancing or not stage.untried or stage.untried[0] is not first:
+            return
+        stage.tried(body, refusal)
+        self._flush_soon(stage)
+        await self._breathe(stage)
+        self._app.watchdog.beat()
+
+    async def _body_of(self, message: Kept, of_log: PageMeta) -> bytes:
+        """A body that was let go; empty where crawl.pages has it no more. Raises: EngineError, KafkaException."""
+        self._bodies = self._bodies or Bodies(self._app.crawl, self._app.input_name)
+        at = message.partition, message.offset
+        async with self._reading:
+            found = await asyncio.to_thread(self._bodies.read, {at: of_log})
+        return found[at][1]
+
     def _found_garbage(self, garbage: Garbage) -> None:
         """Bury what is no record on a side topic, where every worker sees it: the owner of partition 0 does."""
         if self._producer is None or 0 not in self._app.positions.owned:
@@ -800,11 +923,14 @@ class Worker:
             self._asides_s -= time.thread_time() - began_s
             await self._breathe(stage)
             await self._parse_asides(stage)
-            if self._timer is None and stage.gathered:
-                self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
+            self._flush_soon(stage)
             while stage.is_full and not self._is_rebalancing:
                 self._app.watchdog.beat()
                 await asyncio.sleep(GATHER_S)
+
+    def _flush_soon(self, stage: ParseStage) -> None:
+        if self._timer is None and stage.gathered:
+            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
 
     async def _breathe(self, stage: ParseStage) -> None:
         """Several slow pages in a row must not look like a loop that stands still."""
@@ -822,8 +948,13 @@ class Worker:
         return len(message.value or b"") >= LARGE_BYTES and (bool(stage.aside) or self._is_behind(stage))
 
     async def _parse_asides(self, stage: ParseStage) -> None:
-        """Give pages that were put aside their turn as long as one is due."""
+        """Give pages that were put aside their turn as long as one is due, and none of them waits for a trial."""
         while stage.aside and (self._asides_s <= 0 or not self._is_behind(stage)):
+            if stage.untried_bytes >= LARGE_BYTES:
+                if self._is_behind(stage) or self._is_rebalancing:
+                    return
+                await asyncio.sleep(GATHER_S)
+                continue
             if not await self._orders.admitted(self._app.watchdog.beat) or not await self._parse_aside(stage):
                 return
 
@@ -832,16 +963,13 @@ class Worker:
         first = stage.aside[0]
         body = b""
         if first.message.value is None:
-            self._bodies = self._bodies or Bodies(self._app.crawl, self._app.input_name)
-            at = first.message.partition, first.message.offset
             try:
-                found = await asyncio.to_thread(self._bodies.read, {at: first.meta_at(at)})
+                body = await self._body_of(first.message, first.of_log)
             except (EngineError, KafkaException) as error:
                 await self._bodies_unread(error)
                 return not self._is_rebalancing
             if not stage.aside or stage.aside[0] is not first:
                 return False
-            body = found[at][1]
         began_s = time.thread_time()
         stage.parse_aside(body)
         self._asides_s = time.thread_time() - began_s
@@ -899,7 +1027,8 @@ def guard_of(settings: Settings, worker: str) -> Guard:
     clock = Clock(settings.parse.timeout_s, notes.blame)
     notes.catch(signal.SIGVTALRM)
     clock.start()
-    return Guard(Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM), clock, notes)
+    bounds = Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM)
+    return Guard(bounds, clock, notes, Trial(settings.parse))
 
 
 def _limit_memory(size_bytes: int) -> None:

@@ -54,6 +54,8 @@ SETTINGS: dict[str, object] = {
 """Small times, so that a crawl of what is slow ends soon; all other limits are the defaults."""
 
 MAX_REDIRECTS = 10
+DEAD_LETTERS = 4
+"""Exit code of a run that left some."""
 GOALS = {"rss_mb": 400.0, "lag_ms": 250.0, "slower": 1.2, "tarpits": 0.97}
 TICK_S = 0.002
 LIMIT_S = 300.0
@@ -114,6 +116,7 @@ class Crawled:
     counts: Counter[str] = field(default_factory=Counter)
     strays: list[str] = field(default_factory=list)
     load: float = 0.0
+    dead: int = 0
 
     @property
     def died(self) -> list[str]:
@@ -134,7 +137,7 @@ class Crawled:
         said += [f"asked for {url}" for url in self.strays[:5]]
         if self.lost:
             said.append(f"{self.lost} good pages lost")
-        if self.measured.exit_code:
+        if self.measured.exit_code != (DEAD_LETTERS if self.dead else 0):
             said.append(f"exit code {self.measured.exit_code}")
         return said
 
@@ -190,6 +193,7 @@ def crawl(folder: Path, plan: Plan, port: int, certificates: Path) -> Crawled:
         good_s = (int(stats.raw["last_ns"]) - stats.first_ns) / 1e9
         crawled = Crawled(measured, good_s, len(wanted - rows), load=before)
         _judge(crawled, reader.read(broker.bootstrap, "crawl.urls"), hostile)
+        _judge_dead(crawled, reader.read(broker.bootstrap, "crawl.dead", with_values=False), hostile)
     finally:
         broker.stop()
     return crawled
@@ -237,6 +241,18 @@ def _judge(crawled: Crawled, records: Sequence[reader.Record], hostile: dict[str
         for host, seeds in of_host.items()
         if per_host[host] > seeds * (MAX_REDIRECTS + 1)
     ]  # fmt: skip
+
+
+def _judge_dead(crawled: Crawled, letters: Sequence[reader.Record], hostile: dict[str, int]) -> None:
+    """Pages that are dead and should not be, and the other way round."""
+    errors = {
+        json.loads(one.headers["crawlog"])["url"]: one.headers["error"] for one in letters if "crawlog" in one.headers
+    }
+    crawled.dead = len(letters)
+    for asked, number in hostile.items():
+        behaviour, error = web.BEHAVIOURS[number], errors.get(asked, "")
+        if not error.startswith(behaviour.dead) or bool(error) != bool(behaviour.dead):
+            crawled.wrong.setdefault(behaviour.name, Counter())[f"dead: {error}"] += 1
 
 
 def _outcomes(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -298,6 +314,7 @@ def _report(mixed: Crawled, calm: Crawled | None, tarpits: Crawled | None, lag: 
         "codings": web.CODINGS,
         "redirects": web.REDIRECTS,
         "contents": web.CONTENTS,
+        "trees": web.TREES,
         "politeness": web.POLITENESS,
         "TLS": web.TLS,
     }

@@ -74,6 +74,7 @@ class Behaviour:
 
     Attributes:
         outcome: `status http reason` of the last done; several, where the network decides, with `|` between.
+        dead: How the dead letter of its page begins; empty where there is none.
         size: How many URLs it may have: `many`, or few of what is `large` or `slow`.
         robots: Its robots.txt; None for 404.
         tls: Its certificate; empty for plain HTTP.
@@ -87,6 +88,7 @@ class Behaviour:
     robots: Script | None = None
     tls: str = ""
     early: bool = False
+    dead: str = ""
 
 
 class Whole(bytes):
@@ -208,6 +210,11 @@ def _prose() -> bytes:
         + b"word " * 100
     )
     return b"<title>long</title>" + b"".join(paragraph % (n % 100) for n in range(LARGE // len(paragraph)))
+
+
+def _made_anew(opened: int, block: bytes) -> bytes:
+    """Formatting elements that are left open, and as many blocks, each of which has them all."""
+    return b"<div>" + b"".join(b"<i a=%d>" % n for n in range(opened)) + b"</div>" + block * opened
 
 
 def _links() -> bytes:
@@ -521,6 +528,19 @@ CONTENTS = (
 
 _GONE = response(b"", b"", b"404 Missing")
 _BUSY = b"429 Slower"
+TREES = tuple(
+    Behaviour(name, "fetched 200", body(build), dead="too_complex")
+    for name, build in (
+        ("blocks whose end tags are others'", lambda: b"<div>x</p>" * 20_000),
+        ("end tags in comments", lambda: b"<div><!--</div>-->x" * 20_000),
+        ("end tags in attributes", lambda: b"<div title='</div>'>x" * 20_000),
+        ("blocks in tables", lambda: b"<div><table></div></table>" * 20_000),
+        ("formatting elements made anew", lambda: _made_anew(1800, b"<p>x")),
+        ("formatting elements in a template", lambda: b"<template>" + _made_anew(1800, b"<p>x") + b"</template>"),
+    )
+)
+"""Pages of a few hundred kilobytes at most that take the HTML parser seconds."""
+
 POLITENESS = (
     Behaviour("Retry-After of centuries", "fetched 429", says(response(b"", b"Retry-After: 9999999999\r\n", _BUSY))),
     Behaviour(
@@ -610,7 +630,7 @@ TLS = (
     ),
 )
 
-BEHAVIOURS = (*SLOW, *HEADERS, *LENGTHS, *CODINGS, *REDIRECTS, *CONTENTS, *POLITENESS, *TLS)
+BEHAVIOURS = (*SLOW, *HEADERS, *LENGTHS, *CODINGS, *REDIRECTS, *CONTENTS, *TREES, *POLITENESS, *TLS)
 PLAIN = ("", "none")
 CERTIFICATES = ("good", "expired", "wrong", "own", "old")
 

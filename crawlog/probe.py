@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from .streams.domain import Places, registrable_domain
 from .streams.formats import one_line
 from .streams.links import Links, extract
 from .streams.robots import RobotsRules
+
+if TYPE_CHECKING:
+    from .agents.trial import Trial
 
 _USAGE = 2
 _LINK_SOURCES = ("a", "area")
@@ -74,12 +77,34 @@ def _robots(asked: dict[str, Any]) -> dict[str, Any]:
     return {"allowed": rules.allowed(url, token)[0], "crawl_delay": rules.crawl_delay_s(token)}
 
 
+@lru_cache(1)
+def _trial() -> "Trial":
+    from .agents.trial import Trial
+    from .streams.sections import Parse
+
+    return Trial(Parse())
+
+
 _links_as_written = Links(Canonicaliser(CanonicalRules(drop_params=())), Places(1), cached=2)
+
+
+def _refusal(body: bytes, content_type: str) -> str:
+    """Why a page is not to be parsed; empty where it may be."""
+    from .agents.trial import TrialError
+
+    try:
+        return _trial().refused(body, content_type, "")
+    except TrialError as error:
+        return str(error)
 
 
 def _links(asked: dict[str, Any]) -> dict[str, Any]:
     url = serialise(_text(asked, "url"))
-    page = extract(_body(asked), _text(asked, "content_type", ""), url, _LINK_SOURCES)
+    body, content_type = _body(asked), _text(asked, "content_type", "")
+    refusal = _refusal(body, content_type)
+    if refusal:
+        raise BadQuestion(refusal)
+    page = extract(body, content_type, url, _LINK_SOURCES)
     return {"links": [link.url for link in _links_as_written.resolve(page.base, page.hrefs)]}
 
 

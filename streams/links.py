@@ -44,7 +44,7 @@ _NO_LINKS = ("javascript:", "mailto:", "tel:", "data:")
 MAX_NESTING = 512
 """Elements open at once; Chrome flattens deeper ones too. The parser looks through all of them at each new block."""
 
-_HARMLESS = 10_000_000
+HARMLESS = 10_000_000
 """Open elements times start tags, below which parsing costs at most 0.1 s (7 ns each, measured)."""
 
 _SMALL = 32 * 1024
@@ -201,13 +201,26 @@ def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
 
     Raises: ValueError: larger than the parser takes.
     """
-    encoding = charset.decide(body, content_type)
-    if encoding != "utf-8" and not (encoding == charset.FALLBACK and body.isascii()):
-        body = charset.text_in(body, encoding).encode()
-    page = LexborHTMLParser(flattened(thinned(body)))  # it replaces what is not UTF-8 itself
-    if page.tags("template") and _TEMPLATE_END in body:  # to ask the tree costs a fifth of searching all bytes
-        return LexborHTMLParser(flattened(thinned(opened(body))))
+    html = _in_utf_8(body, content_type)
+    page = LexborHTMLParser(flattened(thinned(html)))  # it replaces what is not UTF-8 itself
+    if page.tags("template") and _TEMPLATE_END in html:  # to ask the tree costs a fifth of searching all bytes
+        return LexborHTMLParser(flattened(thinned(opened(html))))
     return page
+
+
+def readings(body: bytes, content_type: str) -> Iterator[bytes]:
+    """Whatever `parsed` may give to the parser for this page."""
+    html = _in_utf_8(body, content_type)
+    yield flattened(thinned(html))
+    if _TEMPLATE_END in html:
+        yield flattened(thinned(opened(html)))
+
+
+def _in_utf_8(body: bytes, content_type: str) -> bytes:
+    encoding = charset.decide(body, content_type)
+    if encoding == "utf-8" or (encoding == charset.FALLBACK and body.isascii()):
+        return body
+    return charset.text_in(body, encoding).encode()
 
 
 def opened(html: bytes) -> bytes:
@@ -238,7 +251,7 @@ def flattened(html: bytes) -> bytes:
         return html
     ends = html.count(b"</")
     starts = html.count(b"<") - ends
-    if starts - ends <= MAX_NESTING or starts * (starts - ends) <= _HARMLESS:
+    if starts - ends <= MAX_NESTING or starts * (starts - ends) <= HARMLESS:
         return html
     kept, done, depth = bytearray(), 0, 0
     for tag in _TAG.finditer(html):  # `sub` would hold a million pieces

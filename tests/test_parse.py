@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from crawlog.agents.guard import Clock, Guard, NoNotes
-from crawlog.agents.parse import ASIDE_BYTES, HELD_LOOKS, MAX_ASIDE, MAX_UNDONE, ParseStage
+from crawlog.agents.parse import ASIDE_BYTES, HELD_LOOKS, MAX_ASIDE, MAX_UNDONE, MAX_UNTRIED, ParseStage
 from crawlog.agents.parse import Worker as ParseWorker
+from crawlog.agents.trial import Trial
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.pages import PageMeta
@@ -25,6 +26,7 @@ from crawlog.streams.consumer import LARGE_BYTES
 from crawlog.streams.domain import Places, partition_of
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.inorder import InOrder
+from crawlog.streams.sections import Parse
 from crawlog.streams.spider import Bounds, Parsed
 from crawlog.streams.suspects import Verdict
 from crawlog.streams.topics import Topics
@@ -888,3 +890,114 @@ async def test_a_page_put_aside_is_dropped_when_its_partition_goes_while_its_bod
     assert not await worker._parse_aside(stage.stage)
     stage.stage.flush()
     assert told(stage) == parsed
+
+
+COMPLEX = b"<title>t</title>" + b"<div>x</p>" * 20_000
+LONG = b"<title>t</title>" + b"<p>word</p>" * 3_000
+
+
+@pytest.fixture
+def trying() -> Iterator[Stage]:
+    """A stage that has pages tried, a quarter of a second each at most."""
+    trial = Trial(Parse(timeout_s=1.0))
+    yield Stage(guard=Guard(trial=trial))
+    trial.close()
+
+
+def try_page(stage: Stage) -> None:
+    """The page that waited longest has its trial, as the worker does it."""
+    trial = stage.stage.guard.trial
+    assert trial is not None
+    worker = ParseWorker(SimpleNamespace(watchdog=SimpleNamespace(beat=lambda: None)))  # type: ignore[arg-type]  # all of it
+    asyncio.run(worker._try_page(stage.stage, trial))
+    stage.stage.flush()
+    stage.log.acknowledge()
+
+
+def test_a_page_that_needs_a_trial_lets_others_go_and_holds_back_the_commit(trying: Stage) -> None:
+    """Then it is parsed as any other."""
+    trying.take(LONG, url="http://a.test/long")
+    trying.take(links("b"), url="http://a.test/short")
+    trying.stage.flush()
+    trying.log.acknowledge()
+    assert told(trying) == ["short"]
+    assert trying.done == []
+    assert trying.stage.undone == 0
+    try_page(trying)
+    assert told(trying) == ["short", "long"]
+    assert trying.done == [(3, 2)]
+
+
+def test_a_page_that_fails_its_trial_is_dead_at_once(trying: Stage) -> None:
+    """With a reason of its own, and as it was."""
+    at = trying.take(COMPLEX)
+    try_page(trying)
+    ((offset, error),) = buried(trying)
+    assert offset == at
+    assert error.startswith("too_complex: its HTML takes the parser more than 0.")
+    assert trying.log.values(NAMES.dead) == [COMPLEX]
+    assert trying.log.values(NAMES.items) == []
+    assert trying.done == [(3, at + 1)]
+
+
+def test_a_page_that_nobody_can_try_is_parsed_under_the_workers_own_timer(
+    trying: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no page's fault that no process can be started."""
+    monkeypatch.setattr("crawlog.agents.trial.sys.executable", "/nothing")
+    trying.take(LONG, url="http://a.test/long")
+    try_page(trying)
+    assert told(trying) == ["long"]
+
+
+@pytest.mark.parametrize(
+    "meta", [{"content_type": "image/svg+xml"}, {"http": 301, "location": "/b"}, {"kind": "sitemap"}]
+)
+def test_what_never_comes_to_the_parser_is_not_tried(trying: Stage, meta: dict[str, Any]) -> None:
+    """Sitemaps have a parser of their own."""
+    trying.take(COMPLEX, **meta)
+    assert not trying.stage.untried
+    assert buried(trying) == []
+
+
+def test_a_spider_may_parse_whatever_it_is_shown(trying: Stage, tmp_path: Path) -> None:
+    """So all of that is tried."""
+    trying.learn(spider_job(tmp_path, "yield {'links': len(response.css('a'))}", rev=2))
+    trying.take(COMPLEX, content_type="application/xml", rev=2)
+    assert len(trying.stage.untried) == 1
+
+
+def test_the_body_of_a_page_that_was_not_modified_is_tried_too(trying: Stage) -> None:
+    """It was not when it was new, where the limits or the rules were others."""
+    trying.take(http=304, same_as=(3, 7), content_type="")
+    old = PageMeta(PAGE, "j", http=200, content_type=HTML)
+    trying.stage.body_came((3, 0), old, COMPLEX)
+    assert trying.log.records == []
+    try_page(trying)
+    assert buried(trying)[0][1].startswith("too_complex")
+
+
+def test_of_pages_that_wait_for_a_trial_only_so_many_bytes_stay_in_memory(trying: Stage) -> None:
+    """The bodies of others are read again; one that is gone is fetched once more."""
+    body = b"<p>" * 4_001 + b" " * (ASIDE_BYTES // 2)
+    for number in range(3):
+        trying.take(body, url=f"http://a.test/{number}")
+    assert [one.body is None for one in trying.stage.untried] == [False, True, True]
+    trying.stage.tried(body, "")
+    trying.stage.tried(b"", "")
+    trying.stage.flush()
+    assert [(found.url, found.again) for found in trying.founds()] == [("http://a.test/1", "not_modified")]
+    trying.stage.tried(body, "")
+    assert told(trying) == ["0", "2"]
+    assert trying.stage.untried_bytes == 0
+
+
+def test_no_more_than_so_many_pages_wait_for_a_trial(trying: Stage) -> None:
+    """Then no more are taken; what is given up is whoever's who has the partition next."""
+    for _ in range(MAX_UNTRIED):
+        assert not trying.stage.is_full
+        trying.take(LONG)
+    assert trying.stage.is_full
+    trying.stage.give_up()
+    assert not trying.stage.is_full
+    assert trying.stage.untried_bytes == 0

@@ -1,0 +1,161 @@
+"""Pages that might take the HTML parser too long are parsed in a child process first (`trial_child.py`), under limits.
+
+    a page ─ simple ───────────────────────────────────────────► may be parsed
+           └ else: its readings ─► the child ─ ended well ─────► may be parsed
+                                             ├ too much ───────► `too_complex`
+                                             └ no child ───────► `TrialError`: the caller's own guard is all there is
+
+The child is started at the first such page, ends with its parent, and is started anew if it ended otherwise.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+import selectolax
+
+from crawlog.streams.complexity import Allowances, Limits, is_simple
+from crawlog.streams.errors import CrawlError
+from crawlog.streams.links import readings
+from crawlog.streams.sections import Parse
+
+from . import trial_child
+from .trial_child import ANSWERED, ASKED, REFUSED
+
+TOO_COMPLEX = "too_complex"
+"""Why a page was not parsed, as its dead letter begins."""
+
+TRIES = 3
+"""Times that a page is tried whose process ended for no reason that is the page's, or for one that may pass."""
+
+PATIENCE_S = 60.0
+"""How long an answer may take by the clock: far above what the limit of CPU time is on a busy machine. What is stopped
+is ended then."""
+
+
+class TrialError(CrawlError):
+    """There is no trial to be had: no process, no memory, or it was ended from outside again and again."""
+
+
+class Ended(NamedTuple):
+    """How a trial ended.
+
+    Attributes:
+        signal: That ended its process; 0 where it ended by itself.
+        code: Its exit code.
+        cpu_s: What it took.
+    """
+
+    signal: int
+    code: int
+    cpu_s: float
+
+
+class Trial:
+    """Tries pages, one at a time; costs nothing until the first one that is not simple."""
+
+    def __init__(self, settings: Parse) -> None:
+        self._allowances = Allowances(settings.timeout_s, settings.max_memory_mb)
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._is_closed = False
+        self.tried = 0
+        """Pages given to the child."""
+
+    async def refusal(self, body: bytes, content_type: str, domain: str) -> str:
+        """As `refused`, in a thread where it takes a while."""
+        return "" if is_simple(body) else await asyncio.to_thread(self.refused, body, content_type, domain)
+
+    def refused(self, body: bytes, content_type: str, domain: str) -> str:
+        """Why a page is not to be parsed; empty where it may be.
+
+        Args:
+            domain: Registrable, whose allowance it is.
+        Raises: TrialError: nobody knows.
+        """
+        if is_simple(body):
+            return ""
+        with self._lock:
+            self.tried += 1
+            refusals = (self._refused(html, domain) for html in readings(body, content_type))
+            return next(filter(None, refusals), "")
+
+    def _refused(self, html: bytes, domain: str) -> str:
+        limits = self._allowances.limits(domain, html)
+        for tries in range(1, TRIES + 1):
+            ended = self._ended(html, limits, is_last=tries == TRIES)
+            if ended is None:
+                continue
+            passed = not ended.signal and ended.code != REFUSED
+            self._allowances.spent(domain, html, ended.cpu_s, passed=passed)
+            if passed:
+                return ""
+            if ended.signal == signal.SIGPROF:
+                return f"{TOO_COMPLEX}: its HTML takes the parser more than {limits.cpu_s:.2f} s of CPU"
+            if ended.code == REFUSED:
+                return f"{TOO_COMPLEX}: the parser refuses its HTML, or wants more than {limits.memory_bytes >> 20} MiB"
+            if ended.signal != signal.SIGKILL:
+                return f"{TOO_COMPLEX}: its HTML ends the parser by signal {ended.signal}"
+        return f"{TOO_COMPLEX}: what parsed its HTML was killed {TRIES} times"  # for want of memory, as a rule
+
+    def _ended(self, html: bytes, limits: Limits, *, is_last: bool) -> Ended | None:
+        """How the child fared; None where there was none, and another may be. Raises: TrialError: it was the last."""
+        try:
+            return self._asked(html, limits)
+        except OSError as error:
+            self._drop()
+            if is_last or self._is_closed:
+                raise TrialError(f"no trial of a page: {type(error).__name__}: {error}") from error
+            return None
+
+    def _asked(self, html: bytes, limits: Limits) -> Ended:
+        """What the child answers. Raises: OSError: it cannot be started, is gone, or does not answer."""
+        if self._is_closed:
+            raise ConnectionAbortedError("the worker stops")
+        child = self._socket or self._start()
+        child.sendall(ASKED.pack(len(html), limits.cpu_s, limits.memory_bytes) + html)
+        answer = b""
+        while len(answer) < ANSWERED.size:
+            part = child.recv(ANSWERED.size - len(answer))
+            if not part:
+                raise ConnectionResetError("the process that tries pages ended")
+            answer += part
+        return Ended(*ANSWERED.unpack(answer))
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(PATIENCE_S)
+        # Isolated, without the site's own modules: it starts in 40 ms, and our folder holds an `http.py`.
+        command = [sys.executable, "-I", "-S", trial_child.__file__, str(Path(selectolax.__file__).parent.parent)]
+        try:
+            with theirs:
+                self._child = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
+        except BaseException:
+            ours.close()
+            raise
+        self._socket = ours
+        return ours
+
+    def close(self) -> None:
+        """End the child, and try no more."""
+        self._is_closed = True
+        self._drop()
+
+    def _drop(self) -> None:
+        """End the child; the next page that needs one has it started anew."""
+        taken, self._socket = self._socket, None
+        if taken is not None:
+            with contextlib.suppress(OSError):
+                taken.shutdown(socket.SHUT_RDWR)  # whoever waits for its answer waits no more
+            taken.close()
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()

@@ -1,0 +1,99 @@
+"""The process that tries pages: a program of its own, which imports the HTML parser and nothing of crawlog.
+
+    trial.py ── size, limits, a page ─► here ── fork ─► parses it, and ends
+                                         ◄── how it ended, and what it took ──┘
+
+A process is forked for each page, a millisecond, so that one that takes too much costs no more than itself: the kernel
+ends it when its time is up, and nothing that it was given stays behind. Standard input is a socket, both ways; when its
+other end is gone, so are we, and the page with us.
+"""
+
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ASKED = struct.Struct(">QdQ")
+"""Bytes of the page, which follow; CPU seconds; bytes of memory."""
+
+ANSWERED = struct.Struct(">iid")
+"""The signal that ended it or 0, its exit code, CPU seconds that it took."""
+
+REFUSED = 3
+"""The parser did not take the page, or got no memory."""
+
+PARENT = 0
+"""Standard input."""
+
+
+def _read(size: int) -> bytes:
+    """So many bytes. Raises: SystemExit: the other end is gone."""
+    parts = []
+    while size:
+        part = os.read(PARENT, min(size, 1 << 20))
+        if not part:
+            sys.exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _parse(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[bytes], object]") -> None:
+    """Within its limits; ends the process."""
+    code = REFUSED
+    try:
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        parser(html)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _tried(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[bytes], object]") -> bytes:
+    """How the parser fared. Raises: SystemExit: nobody wants to know any more."""
+    ended, end = os.pipe()
+    child = os.fork()
+    if not child:
+        _parse(html, cpu_s, memory_bytes, parser)
+    os.close(end)
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    poll.register(PARENT, 0)  # only that it hung up
+    is_alone = all(number == PARENT for number, _ in poll.poll())
+    os.close(ended)
+    if is_alone:
+        os.kill(child, signal.SIGKILL)
+    _, status, used = os.wait4(child, 0)
+    if is_alone:
+        sys.exit(0)
+    code = 0 if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    return ANSWERED.pack(number, code, used.ru_utime + used.ru_stime)
+
+
+def main() -> None:
+    """Try pages until the other end of standard input is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; our end is our parent's
+    sys.path.append(sys.argv[1])
+    from selectolax.lexbor import LexborHTMLParser
+
+    while True:
+        size, cpu_s, memory_bytes = ASKED.unpack(_read(ASKED.size))
+        answer = _tried(_read(size), cpu_s, memory_bytes, LexborHTMLParser)
+        while answer:
+            answer = answer[os.write(PARENT, answer) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Which pages might cost the HTML parser far more than their size says, and how long such a page may be tried.
+
+The parser is C and cannot be interrupted, and what it does is not linear: it looks through all open elements at each
+block, and makes formatting elements that were left open anew in each, so that a few kilobytes become millions of them.
+Whether a page does that only its parsing shows. So here is a bound that nearly every page passes by a count of its
+tags, and the limits for a trial, in another process, of those that do not.
+
+A page may take what is *fair* for its size, several times what others of its size take. Beyond that a domain has an
+allowance once: its first odd pages may take long, and with the rest of them a thousand cost no more than fair ones.
+It is the smaller the more time trials in vain took so far: those of d domains take a time in the order of √d, not of d.
+"""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import re2
+
+from .links import HARMLESS
+
+FEW_TAGS = 1000
+"""Of start and end tags; the worst page that has no more takes 0.1 s and 110 MB (half of them formatting elements)."""
+
+MANY_TAGS = 4000
+"""The worst page with fewer, none of them formatting elements, takes 0.08 s: lists in lists."""
+
+_MOST_MADE = 250_000
+"""Elements that a page may make of its formatting elements: 0.1 s and 110 MB."""
+
+_PLAIN = 36
+"""Formatting elements without attributes that are made anew: three alike of each of 12 names (HTML 13.2.4.3)."""
+
+_FORMATTING = re2.compile(rb"(?i)<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[\t\n\f\r /]")
+"""Formatting elements that may have attributes, all but `a`: of that there is one at a time."""
+
+_ENCODED = (b"\0", b"\x1b")
+"""In UTF-16 and ISO-2022-JP, where a tag's letters do not stand side by side."""
+
+BYTE_S, TAG_S = 10e-9, 0.5e-6
+"""What pages take, CPU seconds: 173 real ones 5 to 40 ns a byte in all."""
+
+GENEROUS = 4
+"""Times what others of its size take, which a page may take."""
+
+BASE_S = 0.1
+"""What any page may take beside."""
+
+SHARE = 0.25
+"""Of `parse.timeout_s`, for a trial at most: a page that passed is parsed twice at most, and asked for its links."""
+
+ODD_SHARE = 0.1
+"""Of `parse.timeout_s`, a domain's allowance where no trial was in vain."""
+
+DOMAINS = 10_000
+"""Whose allowance is remembered; about 2 MB."""
+
+
+def is_simple(body: bytes) -> bool:
+    """Whether parsing a body, in whatever encoding, costs at most 0.1 s and 120 MB for its tags."""
+    if len(body) < 3 * FEW_TAGS:
+        return True
+    tags = body.count(b"<")
+    if tags <= FEW_TAGS:
+        return True
+    if tags > MANY_TAGS or any(sign in body for sign in _ENCODED):
+        return False
+    if tags * tags > HARMLESS and tags * (tags - 2 * body.count(b"</")) > HARMLESS:
+        return False  # it will be flattened, which may join what was no tag
+    formatting = len(_FORMATTING.findall(body))
+    return (formatting + _PLAIN) * (tags - formatting) <= _MOST_MADE
+
+
+def fair_s(html: bytes) -> float:
+    """CPU seconds that any page of this size and as many tags may take."""
+    return BASE_S + GENEROUS * (BYTE_S * len(html) + TAG_S * html.count(b"<"))
+
+
+class Limits(NamedTuple):
+    """What a trial may take.
+
+    Attributes:
+        cpu_s: Above 0.
+        memory_bytes: Of the process, data and heap.
+    """
+
+    cpu_s: float
+    memory_bytes: int
+
+
+class Allowances:
+    """What is left to domains of the time beyond what is fair.
+
+    Args:
+        timeout_s: CPU seconds for parsing a page.
+        memory_mb: Of a parse worker; a page may take a quarter, since one with templates has two trees there.
+    """
+
+    def __init__(self, timeout_s: float, memory_mb: int) -> None:
+        self._timeout_s = timeout_s
+        self._memory_bytes = memory_mb << 18
+        self._wasted_s = 0.0
+        self._spent: OrderedDict[str, float] = OrderedDict()
+
+    def limits(self, domain: str, html: bytes) -> Limits:
+        """Of the next trial of a page of a registrable domain."""
+        allowance_s = ODD_SHARE * self._timeout_s / (1 + self._wasted_s / self._timeout_s)
+        cpu_s = max(fair_s(html), allowance_s - self._spent.get(domain, 0.0))
+        return Limits(min(SHARE * self._timeout_s, cpu_s), self._memory_bytes)
+
+    def spent(self, domain: str, html: bytes, used_s: float, *, passed: bool) -> None:
+        """A trial took so long; what was fair costs its domain nothing."""
+        self._wasted_s += 0.0 if passed else used_s
+        excess_s = used_s - fair_s(html)
+        if excess_s <= 0:
+            return
+        self._spent[domain] = self._spent.get(domain, 0.0) + excess_s
+        self._spent.move_to_end(domain)
+        if len(self._spent) > DOMAINS:
+            self._spent.popitem(last=False)
