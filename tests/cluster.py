@@ -94,7 +94,7 @@ class Cluster:
                 env=os.environ | self.environment,
             )
 
-    def finish(self, limit_s: float = 120.0) -> dict[str, Any]:
+    def finish(self, limit_s: float = 300.0) -> dict[str, Any]:
         """Wait for the end; the summary."""
         assert self._run is not None
         try:
@@ -119,7 +119,7 @@ class Cluster:
         """Ctrl-C, and the command's exit code."""
         assert self._run is not None
         self._run.send_signal(signal.SIGINT)
-        return self._run.wait(30)
+        return self._run.wait(90)
 
     def ends(self, limit_s: float) -> int:
         """Wait for the end; the exit code."""
@@ -172,7 +172,7 @@ class Cluster:
 
     # The judge
 
-    def until(self, share: float, limit_s: float = 60.0) -> None:
+    def until(self, share: float, limit_s: float = 180.0) -> None:
         """Wait until the site has served this share of its pages."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:

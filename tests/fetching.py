@@ -194,7 +194,7 @@ class World:
         """(status, reason, rule) of each URL's last done."""
         return {done.url: (done.status, done.reason, done.rule) for done in self.log.dones}
 
-    async def until(self, holds: Callable[[], Any], limit_s: float = 10.0) -> None:
+    async def until(self, holds: Callable[[], Any], limit_s: float = 90.0) -> None:
         """Wait until something holds."""
         end = time.monotonic() + limit_s
         while not holds():

@@ -27,8 +27,12 @@ ROOT = Path(__file__).parent.parent
 PROBE = ROOT / "tests" / "probe.py"
 PARTITIONS = 8
 
-QUICK_S = 3.0
-"""What takes a tenth of a second, on a machine that does ten other things; half of a session timeout."""
+QUICK_S = 15.0
+"""What takes a tenth of a second, on a machine that does ten other things; half of a LONG_S,
+and less than a rebalance may take (20 s)."""
+
+LONG_S = 30.0
+"""A session's timeout in tests that show that nobody waited for its end, seconds."""
 
 SHORT_S = 3.0
 """A session's timeout in tests that wait for its end, seconds."""
@@ -36,7 +40,7 @@ SHORT_S = 3.0
 Line = dict[str, Any]
 
 
-def wait_for(what: Callable[[], Any], limit_s: float = 60.0) -> Any:  # whatever `what` finds
+def wait_for(what: Callable[[], Any], limit_s: float = 180.0) -> Any:  # whatever `what` finds
     """The first true answer of `what`; a failure of the test after `limit_s`."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
@@ -47,9 +51,9 @@ def wait_for(what: Callable[[], Any], limit_s: float = 60.0) -> Any:  # whatever
     pytest.fail(f"waited {limit_s} s in vain")
 
 
-def short_session(settings: Settings) -> Settings:
-    """The same settings with a session of SHORT_S."""
-    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"session_timeout_s": SHORT_S})})
+def with_session(settings: Settings, timeout_s: float) -> Settings:
+    """The same settings with sessions of this length."""
+    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"session_timeout_s": timeout_s})})
 
 
 def sink(settings: Settings) -> str:
@@ -107,7 +111,7 @@ class Probe:
         """SIGTERM; returns the seconds that the end took."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0, self.errors.read_text()
+        assert self.process.wait(90) == 0, self.errors.read_text()
         return time.monotonic() - began
 
 
@@ -203,7 +207,7 @@ def test_a_killed_worker_loses_nothing(ready: Settings, start: Callable[..., Pro
 @pytest.mark.broker
 def test_a_planned_stop_moves_the_partitions_at_once(ready: Settings, start: Callable[..., Probe]) -> None:
     """SIGTERM ends a worker quickly, and the other one has all partitions without a session timeout."""
-    stays, leaves = start("w-0"), start("w-1")
+    stays, leaves = (start(name, with_session(ready, LONG_S)) for name in ("w-0", "w-1"))
     wait_for(lambda: len(stays.owned() or []) == len(leaves.owned() or []) == PARTITIONS / 2)
     began = time.time()
     assert leaves.stop() < QUICK_S
@@ -224,7 +228,7 @@ def test_a_stop_commits_what_was_done(ready: Settings, start: Callable[..., Prob
 
 @pytest.mark.broker
 def test_a_stop_is_bounded(ready: Settings, start: Callable[..., Probe]) -> None:
-    """An event that hangs and a hook that takes long do not hold a stop up for more than 4 s, on a machine at rest."""
+    """An event that hangs and a hook that takes a minute do not hold up a stop: 4 s on a machine at rest."""
     publish(ready, 1)
     probe = start(hold=60, revoke=60)
     wait_for(probe.offsets)
@@ -235,13 +239,13 @@ def test_a_stop_is_bounded(ready: Settings, start: Callable[..., Probe]) -> None
 def test_the_dispatch_is_told_before_anything_is_waited_for(ready: Settings, start: Callable[..., Probe]) -> None:
     """A rebalance starts with the hook, though an event in flight takes long, and it ends though it never ends."""
     publish(ready, 1)
-    probe = start("w-0", hold=60)
+    probe = start("w-0", with_session(ready, LONG_S), hold=60)
     wait_for(probe.offsets)
-    other = start("w-1")
+    other = start("w-1", with_session(ready, LONG_S))
     wait_for(other.owned)
     began = probe.lines("started")[-1]["at"]
     assert probe.lines("revoking")[-1]["at"] - began > 0.4, "the event in flight was waited for, after the hook"
-    assert other.lines("owned")[-1]["at"] - began < 2 * QUICK_S
+    assert other.lines("owned")[-1]["at"] - began < QUICK_S
     assert wait_for(lambda: len(probe.owned() or []) == PARTITIONS / 2)
 
 
@@ -266,7 +270,7 @@ def test_a_stuck_worker_ends_and_says_why(
     """Records wait and nothing moves, or the loop stands still: exit code 75 asks for a restart."""
     publish(ready, 2)
     probe = start(stuck=1, **options)
-    assert probe.process.wait(60) == 75
+    assert probe.process.wait(180) == 75
     last = probe.errors.read_text().splitlines()[-1]
     assert f"critical worker_stuck why={why} " in last
 
@@ -278,7 +282,7 @@ def test_an_agent_that_fails_ends_the_worker_before_the_next_record(
     """Faust would start the agent again behind the record, which nobody would read any more."""
     publish(ready, 3)
     probe = start(fail=1)
-    assert probe.process.wait(60) == 75
+    assert probe.process.wait(180) == 75
     [failed] = set(probe.offsets()) - set(probe.offsets("done"))
     assert probe.offsets()[-1] == failed
     last = probe.errors.read_text().splitlines()[-1]
@@ -327,7 +331,7 @@ def test_a_missing_agent_is_named(ready: Settings, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert ran.returncode == 1
     assert "crawlog.agents.nowhere is not there, and a sink worker needs it" in ran.stderr
@@ -337,7 +341,7 @@ def test_a_missing_agent_is_named(ready: Settings, tmp_path: Path) -> None:
 def test_the_app_is_not_imported_under_a_second_name() -> None:
     """From the repository's root the folder is importable too; that app would have no agents."""
     ran = subprocess.run(
-        [sys.executable, "-c", "import streams.app"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", "import streams.app"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=180
     )
     assert "ImportError: import crawlog.streams, not streams" in ran.stderr
 
@@ -463,7 +467,7 @@ def test_reading_starts_inside_the_log_and_says_where_it_differs(
 def test_workers_outlive_their_broker(tmp_path: Path) -> None:
     """Kill -9 of the broker: workers wait for it, go on where they were, and commit."""
     engine = local.start(Settings(), tmp_path / "data", lambda _: None)
-    settings = short_session(engine.point(Settings()))
+    settings = with_session(engine.point(Settings()), SHORT_S)
     ensure(settings)
     probes = [Probe(settings, tmp_path, name) for name in ("w-0", "w-1")]
 
@@ -493,7 +497,7 @@ def test_workers_outlive_their_broker(tmp_path: Path) -> None:
 def test_a_process_that_was_stopped_comes_back_as_a_stranger(ready: Settings, start: Callable[..., Probe]) -> None:
     """SIGSTOP beyond the session: the other takes over; continued, it holds no lease until it has joined anew."""
     places = publish(ready, 1)
-    stays, sleeps = (start(name, short_session(ready)) for name in ("w-0", "w-1"))
+    stays, sleeps = (start(name, with_session(ready, SHORT_S)) for name in ("w-0", "w-1"))
     wait_for(lambda: len(stays.owned() or []) == len(sleeps.owned() or []) == PARTITIONS / 2)
     sleeps.process.send_signal(signal.SIGSTOP)
     wait_for(lambda: len(stays.owned() or []) == PARTITIONS)

@@ -31,7 +31,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     """One command, as a user types it."""
-    return subprocess.run([*CRAWLOG, *args], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*CRAWLOG, *args], input=stdin, capture_output=True, text=True, timeout=180, check=False)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     """`crawlog settings | head -1` ends like any Unix filter, without a word."""
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([*CRAWLOG, "settings"], stdout=writer, stderr=subprocess.PIPE, check=False, timeout=60)
+    done = subprocess.run([*CRAWLOG, "settings"], stdout=writer, stderr=subprocess.PIPE, check=False, timeout=180)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
 
@@ -245,7 +245,7 @@ def test_probe_answers_line_by_line_without_faust() -> None:
         input='{"host": "a.b.co.uk"}\nnonsense\n{"host": "x.github.io"}\n',
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
     first, second, third = map(json.loads, done.stdout.splitlines())
@@ -260,7 +260,7 @@ def test_help_and_version_need_no_client() -> None:
         "try: main(['--version'])\n"
         "finally: assert not {'faust', 'confluent_kafka', 'pydantic', 'aiohttp'} & set(sys.modules), 'imported'"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=True)
     assert __version__ in done.stdout
 
 

@@ -50,7 +50,7 @@ _open = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({})
 
 def _get(url: str) -> tuple[int, Any, bytes]:
     try:
-        with _open(url, timeout=10) as answer:
+        with _open(url, timeout=60) as answer:
             return answer.status, answer.headers, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers, error.read()
@@ -114,7 +114,7 @@ def test_the_site_is_no_toy(site: Any) -> None:
 def test_the_site_answers_gzip_to_whoever_takes_it(site: Any) -> None:
     """As most of the web does."""
     request = urllib.request.Request(f"{site.origins[0]}/books/1", headers={"Accept-Encoding": "gzip"})
-    with _open(request, timeout=10) as answer:
+    with _open(request, timeout=60) as answer:
         assert answer.headers["Content-Encoding"] == "gzip"
 
 

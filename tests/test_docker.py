@@ -216,7 +216,7 @@ def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings
         command = [sys.executable, "-m", "crawlog", *services[name]["command"]]
         return subprocess.Popen(command, env=os.environ | environ | here, cwd=tmp_path, stdout=subprocess.DEVNULL)
 
-    assert start("topics").wait(60) == 0
+    assert start("topics").wait(180) == 0
     stages = [
         name for name in ("fetch", "parse", "sink") for _ in range(services[name].get("deploy", {}).get("replicas", 1))
     ]
@@ -226,7 +226,7 @@ def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings
         subprocess.run(seed, env=os.environ | here, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
         partial = output.with_name("pages.jsonl.partial")
         found: dict[str, int] = {}
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while found != site.expected and time.monotonic() < deadline:
             time.sleep(0.5)
             lines = partial.read_text().rpartition("\n")[0].splitlines() if partial.exists() else []
@@ -236,6 +236,6 @@ def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings
     finally:
         for worker in workers:
             worker.terminate()
-        codes = [worker.wait(30) for worker in workers]
+        codes = [worker.wait(60) for worker in workers]
         site.stop()
     assert set(codes) <= {0, 143, -15}

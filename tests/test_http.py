@@ -121,7 +121,7 @@ async def got(speak: Speak, **fetch: Any) -> Answer:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  # the client tells nobody
             await asyncio.sleep(0.01)
 
@@ -163,10 +163,10 @@ async def test_a_connection_cut_off_is_not_asked_again_at_once() -> None:
 async def test_an_endless_body_is_cut_off_at_the_limit() -> None:
     """GHSA-h7wm-ph43-c39p: at the limit, not at the timeout; and the connection is not used again."""
     endless = chunked(*[b"x" * 4000] * 100)
-    async with talk(says(*endless, rest_s=0.01)) as (client, web, url):
+    async with talk(says(*endless, rest_s=0.1)) as (client, web, url):
         began = time.monotonic()
         assert (await client.get(url)).error == "too_large"
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5.0  # of 10
         await client.get(url)
         assert web.connections == 2
 
@@ -278,7 +278,7 @@ async def test_headers_that_matter_later_are_kept_up_to_a_size() -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [[], [b"HTTP/1.1 200 OK\r\n"], [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], chunked(*[b"x"] * 100)],
+    [[], [b"HTTP/1.1 200 OK\r\n"], [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], chunked(*[b"x"] * 400)],
     ids=["no answer", "half a head", "no body", "a byte now and then"],
 )
 async def test_the_whole_request_has_a_limit(parts: list[bytes]) -> None:
@@ -287,7 +287,7 @@ async def test_the_whole_request_has_a_limit(parts: list[bytes]) -> None:
     answer = await got(says(*parts, rest_s=0.05), timeout_s=0.3)
     assert answer.error == "timeout"
     assert not answer.kept
-    assert 0.25 < time.monotonic() - began < 2.0
+    assert 0.25 < time.monotonic() - began < 10.0
     assert answer.took_s > 0.25
 
 

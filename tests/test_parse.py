@@ -559,7 +559,7 @@ def test_a_page_without_end_is_ended(tmp_path: Path, clock: Clock, hang: str) ->
     assert clock.is_slow
     stage.take(b"")
     assert not clock.is_slow
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 120
     assert buried(stage) == [(0, "TimeUp: parsing took longer than parse.timeout_s = 0.5")]
     assert len(stage.log.values(NAMES.items)) == 1
 

@@ -43,7 +43,7 @@ class Crawl:
     def replay(self, *options: object) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         process = crawlog("replay", *options, *self.where)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=180)
         return process.returncode, out, err
 
     def write_spider(self, word: str) -> None:

@@ -47,7 +47,7 @@ async def test_a_snapshot_in_the_making_holds_nobody_up(tmp_path: Path, monkeypa
 
     def slow(self: Database) -> None:
         begun.set()
-        assert may_end.wait(10.0)
+        assert may_end.wait(60.0)
         flush(self)
 
     monkeypatch.setattr(Database, "flush", slow)

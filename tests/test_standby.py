@@ -148,5 +148,5 @@ def test_workers_keep_different_partitions() -> None:
 async def test_without_the_setting_nothing_is_kept(tmp_path: Path) -> None:
     """The service ends where it begins."""
     stage: Any = SimpleNamespace(settings=Settings(), on_opening=[])
-    await asyncio.wait_for(Standby(stage).run(), 1)
+    await asyncio.wait_for(Standby(stage).run(), 30)
     assert stage.on_opening == []

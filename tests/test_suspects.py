@@ -22,7 +22,7 @@ def die(path: Path, *held: str, by: str = SEGFAULT) -> None:
         "import ctypes, os, sys\nfrom pathlib import Path\nfrom crawlog.streams.suspects import Suspects\n"
         f"held = Suspects(Path(sys.argv[1]))\nfor key in {held}: held.touch(key)\n{by}"
     )
-    assert subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False, timeout=30).returncode
+    assert subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False, timeout=180).returncode
 
 
 @pytest.fixture

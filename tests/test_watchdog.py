@@ -160,7 +160,7 @@ async def test_a_watchdog_that_breaks_ends_the_worker(monkeypatch: pytest.Monkey
     monkeypatch.setattr("time.sleep", broken)
     worker = Worker()
     async with watched(worker, monkeypatch):
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             while not worker.ended:  # noqa: ASYNC110  # a thread ends it
                 await asyncio.sleep(0.01)
     assert worker.ended == [("watchdog_broken", {"error": "OSError(22, 'Invalid argument')"})]
