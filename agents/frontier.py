@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+LINGER_MS = 50
+"""How long a page or a done waits for others of its partition, each a request to the broker; a URL holds its place
+among `fetch.concurrency` for both."""
+
 RESTORE_AGAIN_S = 1.0
 SIZE_WINDOWS_EVERY = 10
 """Checkpoint rounds between two looks for idle hosts."""
@@ -58,7 +62,7 @@ class Stage:
         self.app = app
         self.settings = settings
         self.names = topics.Topics(settings.kafka.prefix)
-        self.producer = Producer(settings, app.worker_name, linger_ms=20)
+        self.producer = Producer(settings, app.worker_name, linger_ms=LINGER_MS)
         self.frontier = Frontier(
             settings.politeness, time.monotonic, time.time, robots=settings.robots.obey, only=settings.run.job
         )

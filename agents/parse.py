@@ -76,9 +76,12 @@ GATHER_S = 0.010
 """Longest time that a found waits for others, seconds."""
 
 FOUND_LINGER_MS = 10
-ITEM_LINGER_MS = 100
+ITEM_LINGER_MS = 300
 """How long a record waits for others of its partition: each partition's batch is a request of its own to the broker,
 which costs it some 250 µs."""
+
+HURRY_S = 0.005
+"""Length of one flush, which keeps the loop, when partitions are given up: nothing lingers then."""
 
 HEARD_S = 0.020
 """Between two looks for acknowledgements: only the commit waits for them, which is written once a second."""
@@ -1007,8 +1010,8 @@ class Worker:
         try:
             stage.flush()
             while stage.undone:
-                founds.poll()
-                items.poll()
+                for producer in (founds, items):
+                    producer.flush(HURRY_S)
                 await asyncio.sleep(0.002)
         finally:  # also when the time is up: what is not done is then read again
             stage.give_up()
