@@ -53,8 +53,9 @@ def build() -> Path:
     if go is None:
         sys.exit("no Go compiler: install golang (1.22 or newer) to build the site")
     WORK.mkdir(parents=True, exist_ok=True)
-    subprocess.run([go, "build", "-buildvcs=false", "-o", str(binary), "."], cwd=source, check=True)
-    return binary
+    made = binary.with_name(f"site.{os.getpid()}")  # whole when it gets its name: another process may be looking for it
+    subprocess.run([go, "build", "-buildvcs=false", "-o", str(made), "."], cwd=source, check=True)
+    return made.replace(binary)
 
 
 def free_port() -> int:
