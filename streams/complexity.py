@@ -41,7 +41,7 @@ BYTE_S, TAG_S = 10e-9, 0.5e-6
 GENEROUS = 4
 """Times what others of its size take, which a page may take."""
 
-BASE_S = 0.1
+BASE_S = 0.05
 """What any page may take beside."""
 
 SHARE = 0.25

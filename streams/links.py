@@ -249,8 +249,11 @@ def flattened(html: bytes) -> bytes:
     """
     if len(html) <= _SMALL:
         return html
+    tags = html.count(b"<")
+    if tags * tags <= HARMLESS:  # so few that it does not matter how many of them end elements
+        return html
     ends = html.count(b"</")
-    starts = html.count(b"<") - ends
+    starts = tags - ends
     if starts - ends <= MAX_NESTING or starts * (starts - ends) <= HARMLESS:
         return html
     kept, done, depth = bytearray(), 0, 0

@@ -87,7 +87,7 @@ def test_a_thousand_domains_with_one_odd_page_each_do_not_have_a_second_each() -
         limits_s.append(allowances.limits(f"{number}.test", page).cpu_s)
         allowances.spent(f"{number}.test", page, limits_s[-1], passed=False)
     assert limits_s[0] == 1.0
-    assert limits_s[-1] == fair_s(page)
+    assert limits_s[-1] < 0.1
     assert sum(limits_s) < 160.0
 
 
