@@ -90,7 +90,7 @@ class _Queue:
     Invariant: while `more`, every row below `upto` that is not dispatched is in the window; else every row is.
 
     Attributes:
-        turn: Of its host's, the one for which the host is in the job's ring.
+        turn: Of its host's, the one for which the host is in the job's line.
     """
 
     __slots__ = ("job", "more", "overdue", "turn", "upto", "window")
@@ -531,7 +531,7 @@ class _Domain:
 
 
 class _Ring:
-    """Hosts of one job that may be asked now, by registrable domain."""
+    """Hosts in turns, by registrable domain."""
 
     def __init__(self) -> None:
         self.domains: deque[_Domain] = deque()
@@ -557,6 +557,31 @@ class _Ring:
         return None
 
 
+class _Line:
+    """Hosts of one job that may be asked now. Every second place is for one that has more than a window holds.
+
+    A crawl lasts as long as its longest queue, whose host is asked once a delay at most. In plain turns it would wait
+    for a place, whenever they run out, beside hosts that have time; so its wait would be the crawl's.
+    """
+
+    def __init__(self) -> None:
+        self._all = _Ring()
+        self._long = _Ring()
+        self._is_longs_turn = False
+
+    def add(self, host: Host, *, is_long: bool) -> None:
+        """Take a host; one that stands in both rings leaves an entry of an old turn in the other one."""
+        self._all.add(host)
+        if is_long:
+            self._long.add(host)
+
+    def pop(self) -> tuple[int, Host] | None:
+        """The next host, and the turn that it was added for."""
+        self._is_longs_turn = not self._is_longs_turn
+        first, second = (self._long, self._all) if self._is_longs_turn else (self._all, self._long)
+        return first.pop() or second.pop()
+
+
 class Frontier:
     """Host queues of every partition this worker owns.
 
@@ -576,7 +601,7 @@ class Frontier:
         self.only = only
         self.owned: dict[int, Owned] = {}
         self._later: list[tuple[float, int, Host]] = []
-        self._rings: dict[str, _Ring] = {}
+        self._lines: dict[str, _Line] = {}
         self._turns: deque[str] = deque()
         self._count = 0
         self.awake = 0
@@ -713,8 +738,8 @@ class Frontier:
         return left is None or left > 0
 
     def _next_of(self, name: str, now: float) -> Task | RobotsTask | None:
-        ring = self._rings[name]
-        while (entry := ring.pop()) is not None:
+        line = self._lines[name]
+        while (entry := line.pop()) is not None:
             turn, host = entry
             if turn != host.turn or host.where != _READY:
                 continue
@@ -840,16 +865,16 @@ class Frontier:
         return True
 
     def _join(self, host: Host) -> None:
-        """Have a ready host in the ring of every job that has something for it."""
+        """Have a ready host in the line of every job that has something for it."""
         for queue in host.queues.values():
             if queue.turn != host.turn and queue and self.runs(queue.job):
                 queue.turn = host.turn
                 name = queue.job.name
-                ring = self._rings.get(name)
-                if ring is None:
-                    ring = self._rings[name] = _Ring()
+                line = self._lines.get(name)
+                if line is None:
+                    line = self._lines[name] = _Line()
                     self._turns.append(name)
-                ring.add(host)
+                line.add(host, is_long=queue.more)
 
     def _wake(self, now: float) -> None:
         for owned in self.owned.values():

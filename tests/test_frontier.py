@@ -760,6 +760,43 @@ def test_domains_take_turns() -> None:
     assert {task.domain for task in first if isinstance(task, Task)} == {"a.com", "b.com"}
 
 
+def served(world: World, places: int, seconds: int) -> list[str]:
+    """Domains in the order in which they are asked, by so few places a second that most of them wait for one."""
+    asked: list[str] = []
+    for _ in range(seconds):
+        tasks = [task for _ in range(places) if isinstance(task := world.next(), Task)]
+        asked += [task.domain for task in tasks]
+        for task in tasks:
+            world.fetched(task)
+        world.fold_dones()
+        world.pass_time(world.rests.delay_s)
+    return asked
+
+
+def test_where_places_run_out_the_longest_queue_is_not_kept_waiting() -> None:
+    """It is asked once a delay nearly, from first to last window: the crawl cannot end before it does."""
+    world = World()
+    world.job()
+    world.find(*pages("long.com", 90))
+    for n in range(100):
+        world.find(*pages(f"h{n}.com", 10))
+    asked = served(world, 10, 62)
+    assert asked.count("long.com") >= 60
+    assert len(asked) == 620
+
+
+def test_long_queues_leave_others_every_second_place() -> None:
+    """However many there are, of however many domains."""
+    world = World()
+    world.job()
+    for n in range(50):
+        world.find(*pages(f"long{n}.com", 60))
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 1))
+    asked = served(world, 4, 28)
+    assert len([domain for domain in asked if "long" not in domain]) == 5
+
+
 def test_two_jobs_share_a_hosts_delay() -> None:
     """And both get their turn."""
     world = World()
