@@ -10,6 +10,7 @@ The child is started at the first such page, ends with its parent, and is starte
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -136,7 +137,9 @@ class Trial:
         command = [sys.executable, "-I", "-S", trial_child.__file__, str(Path(selectolax.__file__).parent.parent)]
         try:
             with theirs:
-                self._child = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
+                self._child = subprocess.Popen(
+                    command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, start_new_session=True
+                )
         except BaseException:
             ours.close()
             raise
@@ -157,5 +160,6 @@ class Trial:
             taken.close()
         child, self._child = self._child, None
         if child is not None:
-            child.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # with the page that it has, also where it was killed itself
             child.wait()

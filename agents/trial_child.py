@@ -84,7 +84,6 @@ def _tried(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[byte
 
 def main() -> None:
     """Try pages until the other end of standard input is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; our end is our parent's
     sys.path.append(sys.argv[1])
     from selectolax.lexbor import LexborHTMLParser
 

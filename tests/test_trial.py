@@ -149,10 +149,11 @@ def test_a_closed_trial_starts_nothing_more(trial: Trial) -> None:
     trying.start()
     wait_for(lambda: trial._child is not None and children(trial._child.pid), "nothing was tried")
     child = child_of(trial)
+    (page,) = children(child)
     trial.close()
     trying.join(10)
     assert told
-    assert is_gone(child)
+    wait_for(lambda: is_gone(child) and is_gone(page), "it goes on")
 
 
 def test_the_child_and_its_page_end_with_the_worker() -> None:
