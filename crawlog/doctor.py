@@ -15,6 +15,7 @@ from .streams.errors import CrawlError, EngineError, Misconfigured
 
 if TYPE_CHECKING:
     from .streams.settings import Settings
+    from .streams.topics import Admin
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -186,21 +187,18 @@ def _cluster(settings: "Settings") -> Iterator[Finding]:
 
 
 def _broker(settings: "Settings") -> Iterator[Finding]:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+    from .streams.topics import Admin
 
-    from .streams.kafka import kafka_config
-
-    admin = AdminClient(kafka_config(settings))  # type: ignore[arg-type]  # its stub knows fewer value types
-    where = settings.kafka.bootstrap
+    admin = Admin(settings)
     try:
-        known = admin.list_topics(timeout=ANSWER_S)
+        known = admin.metadata()
         configs = _broker_configs(admin, next(iter(known.brokers)))
-    except KafkaException as error:
+    except EngineError as error:
         raise EngineError(
-            f"{where} does not answer: {error.args[0].str()}\n"
+            f"{str(error).splitlines()[0]}\n"
             "check the address, kafka.security_protocol and the credentials; is the broker up?"
         ) from None
+    where = settings.kafka.bootstrap
     yield Finding("broker", "ok", f"{where}: {len(known.brokers)} broker(s), cluster {known.cluster_id}")
     yield _record_size(settings, configs)
     yield _retention(configs)
@@ -210,12 +208,12 @@ def _broker(settings: "Settings") -> Iterator[Finding]:
         yield Finding("replication", "warn", found, "-s kafka.replication=3, before the topics are created")
 
 
-def _broker_configs(admin: object, broker: int) -> dict[str, str]:
+def _broker_configs(admin: "Admin", broker: int) -> dict[str, str]:
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # not re-exported
 
     resource_ = ConfigResource(ResourceType.BROKER, str(broker))
-    asked = admin.describe_configs([resource_], request_timeout=ANSWER_S)  # type: ignore[attr-defined]  # nor in its stub
-    return {name: entry.value for name, entry in asked[resource_].result().items()}
+    asked = admin.client.describe_configs([resource_], request_timeout=ANSWER_S)
+    return {name: entry.value for name, entry in admin.result(asked[resource_]).items()}
 
 
 def _record_size(settings: "Settings", configs: dict[str, str]) -> Finding:
