@@ -85,15 +85,16 @@ def _trial() -> "Trial":
     return Trial(Parse())
 
 
-_links_as_written = Links(Canonicaliser(CanonicalRules(drop_params=())), Places(1), cached=2)
+_places = Places(1)
+_links_as_written = Links(Canonicaliser(CanonicalRules(drop_params=())), _places, cached=2)
 
 
-def _refusal(body: bytes, content_type: str) -> str:
+def _refusal(body: bytes, content_type: str, url: str) -> str:
     """Why a page is not to be parsed; empty where it may be."""
     from .agents.trial import TrialError
 
     try:
-        return _trial().refused(body, content_type, "")
+        return _trial().refused(body, content_type, _places.of(url).domain)
     except TrialError as error:
         return str(error)
 
@@ -101,7 +102,7 @@ def _refusal(body: bytes, content_type: str) -> str:
 def _links(asked: dict[str, Any]) -> dict[str, Any]:
     url = serialise(_text(asked, "url"))
     body, content_type = _body(asked), _text(asked, "content_type", "")
-    refusal = _refusal(body, content_type)
+    refusal = _refusal(body, content_type, url)
     if refusal:
         raise BadQuestion(refusal)
     page = extract(body, content_type, url, _LINK_SOURCES)

@@ -412,6 +412,25 @@ async def test_a_page_is_on_record_while_it_is_looked_at_and_kept_if_that_breaks
         assert [body for _, body in world.log.pages] == [b"<title>x</title>"]
 
 
+async def test_a_page_that_fails_its_trial_is_not_looked_at_and_kept_as_it_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it needs a browser is asked in the loop that dispatches; parse says what becomes of it."""
+    looked: list[object] = []
+
+    async def refusal(*_: object) -> str:
+        return "too_complex: its HTML takes the parser long"
+
+    async with running(tmp_path, monkeypatch) as world:
+        monkeypatch.setattr("crawlog.agents.trial.Trial.refusal", refusal)
+        monkeypatch.setattr("crawlog.agents.fetch.emptiness", lambda *_: looked.append(_))
+        world.job(rev=2, render=RenderRules("auto"))
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert looked == []
+        assert [body for _, body in world.log.pages] == [b"<title>x</title>"]
+
+
 async def test_who_may_not_ask_for_robots_txt_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page in the browser that wants a script of that host is given back, not shown without the script."""
 

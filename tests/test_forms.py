@@ -193,6 +193,16 @@ def test_why_nothing_was_found_on_a_forms_page_is_told_in_a_word(http: int, erro
     assert (session.missing, session.posted) == (missing, FORM)
 
 
+def test_a_forms_page_that_is_too_complex_is_not_looked_at() -> None:
+    """What is configured is posted as it is."""
+    logins = Logins(Fetch(forms=(TEXT,)))
+    session = Session(FORM, 600.0, 3)
+    answer = Answer(200)
+    answer.body = b"<form method=post><input type=hidden name=token value=1><input type=password>"
+    logins.shown(session, answer, may_pass=False, refusal="too_complex: its HTML takes the parser long")
+    assert (session.missing, session.posted) == ("too_complex", FORM)
+
+
 class Members(Web):
     """A web that wants a login: what is asked for without one is answered with a redirect to the form."""
 

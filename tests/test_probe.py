@@ -100,3 +100,10 @@ def test_an_unknown_kind_is_a_usage_error() -> None:
     out = io.BytesIO()
     assert run("nonsense", io.BytesIO(), out) == 2
     assert "normalize" in json.loads(out.getvalue())["error"]
+
+
+def test_a_page_that_would_keep_the_parser_for_ever_is_an_error_of_its_line() -> None:
+    """The next line is answered."""
+    told = asked("links", body=b"<div>x</p>" * 100_000, url="http://a/")
+    assert told["error"].startswith("too_complex")
+    assert asked("links", body=b"<a href=x>", url="http://a/") == {"links": ["http://a/x"]}
