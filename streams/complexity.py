@@ -8,9 +8,11 @@ tags, and the limits for a trial, in another process, of those that do not.
 A page may take what is *fair* for its size, several times what others of its size take. Beyond that a domain has an
 allowance once: its first odd pages may take long, and with the rest of them a thousand cost no more than fair ones.
 It is the smaller the more time trials in vain took so far: those of d domains take a time in the order of √d, not of d.
+Where more of a domain's pages failed than passed, what is fair is little more than what others take.
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import re2
@@ -44,14 +46,19 @@ GENEROUS = 4
 BASE_S = 0.05
 """What any page may take beside."""
 
+SEVERE, SEVERE_BASE_S = 1.5, 0.01
+"""The same for a domain most of whose pages failed their trial, once `FAILURES` of them did."""
+
+FAILURES = 3
+
 SHARE = 0.25
 """Of `parse.timeout_s`, for a trial at most: a page that passed is parsed twice at most, and asked for its links."""
 
-ODD_SHARE = 0.1
+ODD_SHARE = 0.03
 """Of `parse.timeout_s`, a domain's allowance where no trial was in vain."""
 
 DOMAINS = 10_000
-"""Whose allowance is remembered; about 2 MB."""
+"""Whose trials are remembered; about 2 MB."""
 
 
 def is_simple(body: bytes) -> bool:
@@ -69,9 +76,9 @@ def is_simple(body: bytes) -> bool:
     return (formatting + _PLAIN) * (tags - formatting) <= _MOST_MADE
 
 
-def fair_s(html: bytes) -> float:
+def fair_s(html: bytes, times: float = GENEROUS, base_s: float = BASE_S) -> float:
     """CPU seconds that any page of this size and as many tags may take."""
-    return BASE_S + GENEROUS * (BYTE_S * len(html) + TAG_S * html.count(b"<"))
+    return base_s + times * (BYTE_S * len(html) + TAG_S * html.count(b"<"))
 
 
 class Limits(NamedTuple):
@@ -86,6 +93,15 @@ class Limits(NamedTuple):
     memory_bytes: int
 
 
+@dataclass(slots=True)
+class _Domain:
+    """Its trials: time beyond what was fair, and how they ended."""
+
+    spent_s: float = 0.0
+    passed: int = 0
+    failed: int = 0
+
+
 class Allowances:
     """What is left to domains of the time beyond what is fair.
 
@@ -98,21 +114,33 @@ class Allowances:
         self._timeout_s = timeout_s
         self._memory_bytes = memory_mb << 18
         self._wasted_s = 0.0
-        self._spent: OrderedDict[str, float] = OrderedDict()
+        self._domains: OrderedDict[str, _Domain] = OrderedDict()
 
     def limits(self, domain: str, html: bytes) -> Limits:
         """Of the next trial of a page of a registrable domain."""
         allowance_s = ODD_SHARE * self._timeout_s / (1 + self._wasted_s / self._timeout_s)
-        cpu_s = max(fair_s(html), allowance_s - self._spent.get(domain, 0.0))
+        cpu_s = max(self._fair_s(domain, html), allowance_s - self._of(domain).spent_s)
         return Limits(min(SHARE * self._timeout_s, cpu_s), self._memory_bytes)
 
     def spent(self, domain: str, html: bytes, used_s: float, *, passed: bool) -> None:
         """A trial took so long; what was fair costs its domain nothing."""
         self._wasted_s += 0.0 if passed else used_s
-        excess_s = used_s - fair_s(html)
-        if excess_s <= 0:
-            return
-        self._spent[domain] = self._spent.get(domain, 0.0) + excess_s
-        self._spent.move_to_end(domain)
-        if len(self._spent) > DOMAINS:
-            self._spent.popitem(last=False)
+        excess_s = max(used_s - self._fair_s(domain, html), 0.0)
+        known = self._of(domain)
+        if passed:
+            known.passed += 1
+        else:
+            known.failed += 1
+        known.spent_s += excess_s
+        self._domains[domain] = known
+        self._domains.move_to_end(domain)
+        if len(self._domains) > DOMAINS:
+            self._domains.popitem(last=False)
+
+    def _of(self, domain: str) -> _Domain:
+        return self._domains.get(domain) or _Domain()
+
+    def _fair_s(self, domain: str, html: bytes) -> float:
+        known = self._of(domain)
+        is_odd = known.failed >= FAILURES and known.failed > known.passed
+        return fair_s(html, SEVERE, SEVERE_BASE_S) if is_odd else fair_s(html)
