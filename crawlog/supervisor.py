@@ -150,8 +150,8 @@ class Supervisor:
         self.close()
 
     def launch(self) -> None:
-        """Starts the workers that come first, which load while the engine starts; the others would take its cores."""
-        self._workers.launch("fetch")
+        """Starts a fetch worker, which loads while the engine starts; the others would take its cores."""
+        self._workers.launch(1)
 
     def connect(self) -> None:
         """Starts or finds the log and its topics."""

@@ -121,10 +121,10 @@ class Workers:
         self._report = report
         self._has_worked = has_worked
 
-    def launch(self, *stages: str) -> None:
-        """Starts the processes of some stages, or all that are left; they wait at their gates."""
-        for worker in self._workers:
-            if worker.process is None and (not stages or worker.who.stage in stages):
+    def launch(self, most: int | None = None) -> None:
+        """Starts the processes of so many workers, or all that are left; they wait at their gates."""
+        for worker in self._workers[:most]:
+            if worker.process is None:
                 worker.start(time.monotonic())
 
     def go(self, told: dict[str, dict[str, str]]) -> None:
