@@ -881,7 +881,8 @@ class Worker:
             await self._bodies_unread(error)
             return
         try:
-            refusal = await trial.refusal(body, first.meta.content_type, stage.domain(first.meta.url))
+            domain, waiting = stage.domain(first.meta.url), len(stage.untried) - 1
+            refusal = await trial.refusal(body, first.meta.content_type, domain, waiting)
         except TrialError as error:
             log.warning(
                 "page_untried", url=first.meta.url, error=str(error), then="parsed under the worker's own timer"

@@ -35,6 +35,9 @@ TOO_COMPLEX = "too_complex"
 TRIES = 3
 """Times that a page is tried whose process ended for no reason that is the page's, or for one that may pass."""
 
+MANY_WAIT = 16
+"""Pages waiting, from which those of a domain most of whose pages failed are refused unseen; a redrive tries them."""
+
 PATIENCE_S = 60.0
 """How long an answer may take by the clock: far above what the limit of CPU time is on a busy machine. What is stopped
 is ended then."""
@@ -70,20 +73,23 @@ class Trial:
         self.tried = 0
         """Pages given to the child."""
 
-    async def refusal(self, body: bytes, content_type: str, domain: str) -> str:
+    async def refusal(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
         """As `refused`, in a thread where it takes a while."""
-        return "" if is_simple(body) else await asyncio.to_thread(self.refused, body, content_type, domain)
+        return "" if is_simple(body) else await asyncio.to_thread(self.refused, body, content_type, domain, waiting)
 
-    def refused(self, body: bytes, content_type: str, domain: str) -> str:
+    def refused(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
         """Why a page is not to be parsed; empty where it may be.
 
         Args:
             domain: Registrable, whose allowance it is.
+            waiting: Pages that wait for this one's trial, and hold back others.
         Raises: TrialError: nobody knows.
         """
         if is_simple(body):
             return ""
         with self._lock:
+            if waiting >= MANY_WAIT and self._allowances.is_odd(domain):
+                return f"{TOO_COMPLEX}: most pages of {domain} were, and {waiting} others wait for their trial"
             self.tried += 1
             refusals = (self._refused(html, domain) for html in readings(body, content_type))
             return next(filter(None, refusals), "")

@@ -436,7 +436,7 @@ REDIRECTS = (
     Behaviour("a name of 300 letters", "redirected 302", to(b"http://" + b"a" * 300 + b".invalid/")),
     Behaviour(
         "a redirect with an endless body",
-        "redirected 302|redirected 302 too_large",
+        "redirected 302|redirected 302 too_large|redirected 302 timeout",
         forever(b"HTTP/1.1 302 Found\r\nLocation: /x\r\n" + HTML + b"\r\n", b"x" * 65_536),
         "large",
     ),

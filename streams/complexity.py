@@ -137,10 +137,13 @@ class Allowances:
         if len(self._domains) > DOMAINS:
             self._domains.popitem(last=False)
 
+    def is_odd(self, domain: str) -> bool:
+        """Whether most of a domain's pages failed their trial, and more than a few."""
+        known = self._of(domain)
+        return known.failed >= FAILURES and known.failed > known.passed
+
     def _of(self, domain: str) -> _Domain:
         return self._domains.get(domain) or _Domain()
 
     def _fair_s(self, domain: str, html: bytes) -> float:
-        known = self._of(domain)
-        is_odd = known.failed >= FAILURES and known.failed > known.passed
-        return fair_s(html, SEVERE, SEVERE_BASE_S) if is_odd else fair_s(html)
+        return fair_s(html, SEVERE, SEVERE_BASE_S) if self.is_odd(domain) else fair_s(html)

@@ -13,7 +13,7 @@ import pytest
 
 from crawlog.agents import trial as trials
 from crawlog.agents.trial import Trial, TrialError
-from crawlog.streams.complexity import MANY_TAGS, Allowances, is_simple
+from crawlog.streams.complexity import FAILURES, MANY_TAGS, Allowances, is_simple
 from crawlog.streams.sections import Parse
 
 HTML = "text/html"
@@ -171,3 +171,16 @@ def test_the_child_and_its_page_end_with_the_worker() -> None:
         (page,) = children(child)
         worker.kill()
     wait_for(lambda: is_gone(child) and is_gone(page), "it goes on")
+
+
+def test_while_many_wait_pages_of_a_domain_whose_others_failed_are_refused_unseen(trial: Trial) -> None:
+    """Other domains' are tried, and so are its own when no more wait: a redrive gives them that."""
+    for _ in range(FAILURES):
+        assert trial.refused(SLOW, HTML, "bad.test").startswith("too_complex")
+    tried = trial.tried
+    assert trial.refused(HONEST, HTML, "bad.test", waiting=trials.MANY_WAIT).startswith(
+        "too_complex: most pages of bad.test"
+    )
+    assert trial.tried == tried
+    assert trial.refused(HONEST, HTML, "good.test", waiting=trials.MANY_WAIT) == ""
+    assert trial.refused(HONEST, HTML, "bad.test", waiting=trials.MANY_WAIT - 1) == ""
