@@ -75,7 +75,7 @@ class Trial:
 
     async def refusal(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
         """As `refused`, in a thread where it takes a while."""
-        return "" if is_simple(body) else await asyncio.to_thread(self.refused, body, content_type, domain, waiting)
+        return "" if is_simple(body) else await asyncio.to_thread(self._verdict, body, content_type, domain, waiting)
 
     def refused(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
         """Why a page is not to be parsed; empty where it may be.
@@ -85,8 +85,9 @@ class Trial:
             waiting: Pages that wait for this one's trial, and hold back others.
         Raises: TrialError: nobody knows.
         """
-        if is_simple(body):
-            return ""
+        return "" if is_simple(body) else self._verdict(body, content_type, domain, waiting)
+
+    def _verdict(self, body: bytes, content_type: str, domain: str, waiting: int) -> str:
         with self._lock:
             if waiting >= MANY_WAIT and self._allowances.is_odd(domain):
                 return f"{TOO_COMPLEX}: most pages of {domain} were, and {waiting} others wait for their trial"
