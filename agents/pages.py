@@ -1,7 +1,9 @@
 """Keeps an eye on crawl.pages for the worker that writes it: back-pressure, and trimming what is old and parsed.
 
-Reads the committed offsets of crawlog-parse and where the partitions end, once a second, in a thread of its own;
-deletes records (never by time alone) that are parsed and older than `log.pages_keep_days`, once in ten minutes.
+Reads the commits of crawlog-parse and where the partitions end, once a second, in a thread of its own. Back-pressure
+goes by how far parse has come, which a commit's metadata says: pages put aside there hold back the offset, not what
+came behind them, and what parse has in hand it bounds itself. Trimming goes by the offset: deletes records (never by
+time alone) that are parsed and older than `log.pages_keep_days`, once in ten minutes.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from crawlog.streams.kafka import consumer_config, edges, kafka_config
+from crawlog.streams.positions import reached
 from crawlog.streams.pressure import Pressure
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import group
@@ -47,27 +50,29 @@ class PagesLog:
         except KafkaException as error:
             log.debug("pages_unknown", error=str(error))
             return
-        for number, (committed, end) in found.items():
-            self.pressure.parsed(number, committed, end)
+        for number, (so_far, end) in found.items():
+            self.pressure.parsed(number, so_far, end)
 
     def _look(self, numbers: list[int]) -> dict[int, tuple[int, int]]:
+        """How far parse has come, and where the partitions end."""
         if not numbers:
             return {}
         if self._consumer is None:
             self._consumer = Consumer(consumer_config(self._settings, group=group(self._settings, "parse")))
         consumer = self._consumer
         places = [TopicPartition(self._topic, number) for number in numbers]
-        found = {}
+        found, parsed = {}, {}
         committed = consumer.committed(places, ANSWER_S)
         held = edges(consumer, self._topic, numbers)  # after it, so that no commit is behind the end
         for place in committed:
             low, end = held[place.partition]
             self.lows[place.partition] = low
-            found[place.partition] = (max(place.offset, low), end)
+            parsed[place.partition] = max(place.offset, low)
+            found[place.partition] = (max(min(reached(place.offset, place.metadata), end), low), end)
         if time.monotonic() - self._trimmed_at > TRIM_S:
             self._trimmed_at = time.monotonic()
             try:
-                self._trim(consumer, {number: committed for number, (committed, _) in found.items()})
+                self._trim(consumer, parsed)
             except KafkaException as error:
                 log.warning("pages_not_trimmed", error=str(error), then="crawl.pages grows; tried again in 10 minutes")
         return found

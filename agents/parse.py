@@ -115,6 +115,11 @@ ASIDE_BYTES = 16 << 20
 MAX_UNTRIED = 1024
 """Pages that wait for a trial, at which no more are taken; they hold back the commit too."""
 
+MAX_BEYOND = 65_536
+"""Pages taken beyond the commits, at which no more are taken: 8 MB, and three minutes to parse them again after a kill.
+
+Fetch goes by what was taken (`pages.py`), so this is what bounds how far it can run ahead of a page that waits."""
+
 MAX_HELD_BYTES = 32 << 20
 """Bodies held for jobs that are not known yet, bytes, at which no more pages are taken."""
 
@@ -382,6 +387,7 @@ class ParseStage:
         self._held_count = self._held_bytes = 0
         self._orders: dict[int, InOrder] = {}
         self._undone = 0
+        self._beyond = 0
         self.taken: dict[int, int] = {}
         self.aside: deque[Aside] = deque()
         self._aside_bytes = 0
@@ -398,7 +404,13 @@ class ParseStage:
     @property
     def is_full(self) -> bool:
         """Whether no more pages should be taken for now."""
-        return self._undone >= MAX_UNDONE or self._held_bytes >= MAX_HELD_BYTES or len(self.untried) >= MAX_UNTRIED
+        is_crowded = self._undone >= MAX_UNDONE or len(self.untried) >= MAX_UNTRIED
+        return is_crowded or self.is_far or self._held_bytes >= MAX_HELD_BYTES
+
+    @property
+    def is_far(self) -> bool:
+        """Whether so many pages were taken beyond those that hold back the commit that these go first."""
+        return self._beyond >= MAX_BEYOND
 
     @property
     def undone(self) -> int:
@@ -472,6 +484,7 @@ class ParseStage:
         self.taken[message.partition] = message.offset + 1
         crash.point("parse.taken")
         self._undone += 1
+        self._beyond += 1
         self.pages += 1
         self.bytes += len(message.value or b"")
         page = Page(partial(self._finish, order, message.partition, message.offset))
@@ -721,7 +734,9 @@ class ParseStage:
             return  # the partition was given up since: whoever has it now reads the page again
         crash.point("parse.page.done")
         self._undone -= 1
+        before = len(order)
         following = order.finish(offset)
+        self._beyond -= before - len(order)
         if following is not None:
             self._done(partition, following)
 
@@ -752,7 +767,7 @@ class ParseStage:
         self.taken.clear()
         self.aside.clear()
         self.untried.clear()
-        self._undone = self._held_count = self._held_bytes = self._aside_bytes = self.untried_bytes = 0
+        self._undone = self._beyond = self._held_count = self._held_bytes = self._aside_bytes = self.untried_bytes = 0
 
 
 def _found_again(meta: PageMeta) -> FoundUrl:
@@ -819,10 +834,11 @@ class Worker:
         self._producer = Producer(settings, self._app.worker_name, linger_ms=FOUND_LINGER_MS)
         self._items = Producer(settings, f"{self._app.worker_name}-items", linger_ms=ITEM_LINGER_MS)
         names = topics.Topics(settings.kafka.prefix)
-        done = self._app.positions.done
+        positions = self._app.positions
         guard = guard_of(settings, self._app.worker_name)
         self._app.watchdog.on_blocked = guard.notes.blame
-        self._stage = ParseStage(names, Places(count), self._producer, self._items, done, time.time, guard)
+        self._stage = ParseStage(names, Places(count), self._producer, self._items, positions.done, time.time, guard)
+        positions.taken = self._stage.taken
         for producer in (self._producer, self._items):
             self._app.add_future(producer.run(asyncio.Event(), HEARD_S))
         self._app.add_future(self._look_after_held(self._stage))
@@ -931,6 +947,8 @@ class Worker:
             while stage.is_full and not self._is_rebalancing:
                 self._app.watchdog.beat()
                 await asyncio.sleep(GATHER_S)
+                await self._parse_asides(stage)
+                self._flush_soon(stage)
 
     def _flush_soon(self, stage: ParseStage) -> None:
         if self._timer is None and stage.gathered:
@@ -953,7 +971,7 @@ class Worker:
 
     async def _parse_asides(self, stage: ParseStage) -> None:
         """Give pages that were put aside their turn as long as one is due, and none of them waits for a trial."""
-        while stage.aside and (self._asides_s <= 0 or not self._is_behind(stage)):
+        while stage.aside and (self._asides_s <= 0 or stage.is_far or not self._is_behind(stage)):
             if stage.untried_bytes >= LARGE_BYTES:
                 if self._is_behind(stage) or self._is_rebalancing:
                     return

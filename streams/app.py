@@ -18,7 +18,7 @@ import asyncio
 import importlib
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -36,7 +36,7 @@ from .errors import CrawlError, Misconfigured
 from .kafka import aiokafka_credentials
 from .lease import Lease
 from .member import LIBRARY
-from .positions import Positions
+from .positions import Position, Positions
 from .settings import Settings, load
 from .sinks import ENVIRONMENT, name_of
 from .topics import Topics, group
@@ -177,8 +177,8 @@ class CrawlApp(faust.App):
         await asyncio.gather(*(hook(set(partitions)) for hook in self.on_owned))
         self.watchdog.assigned()
 
-    async def _write_commit(self, offsets: dict[int, int]) -> bool:
-        return await self.reader.write_commit(offsets)
+    async def _write_commit(self, positions: Mapping[int, Position]) -> bool:
+        return await self.reader.write_commit(positions)
 
     # Faust's life cycle.
 

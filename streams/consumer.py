@@ -30,7 +30,7 @@ from faust.types import TP
 from mode import Service
 
 from .member import LIBRARY, ConsumerThread, RebalanceListener
-from .positions import Range, first_offset
+from .positions import Position, Range, first_offset
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -106,10 +106,10 @@ class Consumer(driver.Consumer):
         """The same: nothing is forced past what was said."""
         return await self.crawl.positions.flush()
 
-    async def write_commit(self, offsets: dict[int, int]) -> bool:
-        """Commit these offsets of our input topic."""
+    async def write_commit(self, positions: Mapping[int, Position]) -> bool:
+        """Commit these positions in our input topic."""
         return await self._thread.run_here(
-            self._thread.write_commit({self._tp(partition): offset for partition, offset in offsets.items()})
+            self._thread.write_commit({self._tp(partition): position for partition, position in positions.items()})
         )
 
     def _tp(self, partition: int) -> TopicPartition:
@@ -130,7 +130,7 @@ class Consumer(driver.Consumer):
         starts = {partition: self._start(partition, asked.get(partition), held[partition]) for partition in partitions}
         async with self._turn:
             self._same(rebalance)
-            self.crawl.positions.begin(starts, {partition: held[partition].committed for partition in partitions})
+            self.crawl.positions.begin(starts, {partition: held[partition].position for partition in partitions})
             await self.crawl.owned(partitions)
         self._same(rebalance)
         await self._thread.run_here(self._thread.place({self._tp(partition): o for partition, o in starts.items()}))

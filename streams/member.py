@@ -9,7 +9,7 @@ Faust's thread with our rules, and why:
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import structlog
@@ -21,7 +21,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from .lease import Lease, boottime
-from .positions import OURS, Range
+from .positions import Position, Range, reached
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -174,12 +174,12 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                 size_bytes += sum(len(record.value or b"") for record in records)
         return found
 
-    async def write_commit(self, offsets: dict[TopicPartition, int]) -> bool:
+    async def write_commit(self, positions: Mapping[TopicPartition, Position]) -> bool:
         """In the thread: commit; False when the group moved on or the broker refused. Retries while it is away."""
         consumer = self.client()
         assigned = consumer.assignment()
-        wanted = {tp: OffsetAndMetadata(offset, OURS) for tp, offset in offsets.items() if tp in assigned}
-        if len(wanted) < len(offsets):
+        wanted = {tp: OffsetAndMetadata(at.offset, at.metadata) for tp, at in positions.items() if tp in assigned}
+        if len(wanted) < len(positions):
             return False
         try:
             await consumer.commit(wanted)
@@ -199,7 +199,9 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             consumer.beginning_offsets(list(tps)),
             consumer.end_offsets(list(tps)),
         )
-        return {tp: Range(committed[tp].offset if tp in committed else None, first[tp], end[tp]) for tp in tps}
+        held = {tp: (at.offset, reached(at.offset, at.metadata)) for tp, at in committed.items()}
+        found = {tp: held.get(tp, (None, None)) for tp in tps}
+        return {tp: Range(offset, first[tp], end[tp], beyond) for tp, (offset, beyond) in found.items()}
 
     def ends(self) -> dict[int, int]:
         """From any thread: where the partitions that we have ended when the broker last answered for them."""

@@ -2,10 +2,14 @@
 
 Faust's own list of acknowledged offsets commits past gaps when events end out of order, and records a failed commit as
 done. So it is not used: a commit carries the offset that `done` named last, and counts only once the broker took it.
+
+A stage may take records beyond those that are done, and put some aside. How far it is, a commit says in its metadata,
+`crawlog REACHED`: everything before that offset is done, or in the hands of the worker that wrote the commit. It counts
+for nobody who begins at the commit; whoever wants to know how much is left to read goes by it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from . import crash
@@ -13,13 +17,42 @@ from . import crash
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
 """Where to start reading, by partition; a partition left out starts where the group committed."""
 
-Commit = Callable[[dict[int, int]], Awaitable[bool]]
-"""Writes offsets for the group; False when the broker did not take them."""
-
-
 OURS = "crawlog"
-"""Metadata of each commit of a worker. Who moves a group's offsets by hand, with Kafka's own tool or with
-`crawlog replay`, commits without it: that is how a stage that keeps its own offset knows an order."""
+"""Metadata of each commit of a worker, or what it begins with. Who moves a group's offsets by hand, with Kafka's own
+tool or with `crawlog replay`, commits without it: that is how a stage that keeps its own offset knows an order."""
+
+
+class Position(NamedTuple):
+    """What a worker commits for one partition.
+
+    Attributes:
+        offset: Everything before it is done.
+        reached: Everything before it is done or taken; not less than `offset`.
+    """
+
+    offset: int
+    reached: int
+
+    @property
+    def metadata(self) -> str:
+        """Of the commit."""
+        return OURS if self.reached == self.offset else f"{OURS} {self.reached}"
+
+
+MOST_DIGITS = 19
+"""Of an offset, which is a 64-bit number."""
+
+
+def reached(offset: int, metadata: str | None) -> int:
+    """How far the worker is that wrote a commit; the commit's own offset, where its metadata says nothing else."""
+    ours, _, number = (metadata or "").partition(" ")
+    if ours != OURS or not (number.isascii() and number.isdecimal()) or len(number) > MOST_DIGITS:
+        return offset
+    return max(offset, int(number))
+
+
+Commit = Callable[[dict[int, Position]], Awaitable[bool]]
+"""Writes positions for the group; False when the broker did not take them."""
 
 
 class Range(NamedTuple):
@@ -29,11 +62,18 @@ class Range(NamedTuple):
         committed: The group's offset; None for a new group.
         first: Earliest offset still there.
         end: Offset of the next record to be written.
+        reached: How far the worker was that committed, if more is known of the commit than its offset.
     """
 
     committed: int | None
     first: int
     end: int
+    reached: int | None = None
+
+    @property
+    def position(self) -> Position | None:
+        """What is committed."""
+        return None if self.committed is None else Position(self.committed, self.reached or self.committed)
 
 
 class Positions:
@@ -41,16 +81,19 @@ class Positions:
 
     Attributes:
         start: Hook of the stage that keeps its own offset (fetch); None for committed, else the log's start.
+        taken: The next offset to be taken, by partition, of a stage that takes more than what is done (parse), which
+            keeps it true; a partition left out has nothing in hand.
     """
 
     def __init__(self, commit: Commit) -> None:
         self.start: Start | None = None
+        self.taken: Mapping[int, int] = {}
         self.moves = 0
         """How often `done` moved a partition; the watchdog compares it."""
         self._commit = commit
         self._began: dict[int, int] = {}
         self._said: dict[int, int] = {}
-        self._committed: dict[int, int | None] = {}
+        self._committed: dict[int, Position | None] = {}
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -73,26 +116,34 @@ class Positions:
 
     def committed(self, partition: int) -> int | None:
         """The offset that the broker holds; None when there is none, or the partition is not ours."""
-        return self._committed.get(partition)
+        held = self._committed.get(partition)
+        return None if held is None else held.offset
 
-    def pending(self) -> dict[int, int]:
-        """Offsets said and not committed yet."""
-        return {p: offset for p, offset in self._said.items() if offset != self._committed[p]}
+    def pending(self) -> dict[int, Position]:
+        """What was said, or taken, and is not committed yet. A start alone is no claim."""
+        found = {}
+        for partition, held in self._committed.items():
+            offset = self._said.get(partition, self._began[partition])
+            now = Position(offset, max(self.taken.get(partition, 0), offset))
+            is_claim = partition in self._said or now.reached > offset or self.committed(partition) == offset
+            if is_claim and now != held:
+                found[partition] = now
+        return found
 
     async def flush(self) -> bool:
         """Commit now; True when the broker holds all that `done` said before the call."""
         async with self._one_at_a_time:
-            offsets = self.pending()
-            if offsets:
+            positions = self.pending()
+            if positions:
                 crash.point("commit.sending")
-            taken = not offsets or await self._commit(offsets)
-            if offsets:
+            is_held = not positions or await self._commit(positions)
+            if positions:
                 crash.point("commit.acknowledged")
-            if taken:
-                self._committed.update((p, offset) for p, offset in offsets.items() if p in self._began)
-            return taken
+            if is_held:
+                self._committed.update((p, position) for p, position in positions.items() if p in self._began)
+            return is_held
 
-    def begin(self, starts: dict[int, int], committed: dict[int, int | None]) -> None:
+    def begin(self, starts: dict[int, int], committed: Mapping[int, Position | None]) -> None:
         """An assignment: these partitions are ours, read from here."""
         self._began = dict(starts)
         self._said = {}

@@ -33,14 +33,17 @@ class Pressure:
             self._written.setdefault(partition, deque()).append((offset, size_bytes))
             self._unparsed_bytes += size_bytes
 
-    def parsed(self, partition: int, committed: int, end: int) -> None:
-        """Everything before `committed` is parsed; the partition ends at `end`."""
-        self._parsed[partition] = committed
+    def parsed(self, partition: int, reached: int, end: int) -> None:
+        """Everything before `reached` is parsed, or in the hands of who parses; the partition ends at `end`.
+
+        It may be less than before: whoever takes over begins at the commit. Those pages count with the mean size.
+        """
+        self._parsed[partition] = reached
         written = self._written.setdefault(partition, deque())
-        while written and written[0][0] < committed:
+        while written and written[0][0] < reached:
             self._unparsed_bytes -= written.popleft()[1]
         first = written[0][0] if written else end
-        self._foreign_records[partition] = max(first - committed, 0)
+        self._foreign_records[partition] = max(first - reached, 0)
 
     def keep(self, partitions: Iterable[int]) -> None:
         """Others are not ours any more, and hold nothing back here."""

@@ -444,7 +444,7 @@ class Log(Section):
     pages_keep_days: Positive = 7.0
     """Pages older than this and parsed are trimmed from crawl.pages, days."""
     max_unparsed_mb: Annotated[int, Field(ge=1)] = 512
-    """Fetching stops while crawl.pages holds more unparsed bytes than this, MiB."""
+    """Fetching stops while crawl.pages holds more unparsed bytes than this, without what parse has in hand, MiB."""
 
 
 class Parse(Section):

@@ -14,14 +14,19 @@ import psutil
 import pytest
 from aiokafka.protocol.group import HeartbeatRequest
 from confluent_kafka import Consumer, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawlog.streams import engine as local
 from crawlog.streams.lease import Lease
 from crawlog.streams.member import watched
-from crawlog.streams.positions import Positions, Range, first_offset
+from crawlog.streams.positions import OURS, Position, Positions, Range, first_offset, reached
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings, to_environ
 from crawlog.streams.topics import Topics, ensure, group
+
+STRANGE = ("", "x", "-9", "9 9", "\u0669", "9" * 5000, "6")
+"""What stands for no offset after the mark of a commit at 7."""
 
 ROOT = Path(__file__).parent.parent
 PROBE = ROOT / "tests" / "probe.py"
@@ -396,16 +401,16 @@ async def test_only_an_answer_that_counts_us_renews(code: int, held: bool, monke
 # Positions
 
 
-def positions(taken: bool = True) -> tuple[Positions, list[dict[int, int]]]:
+def positions(taken: bool = True, found: Position = Position(5, 5)) -> tuple[Positions, list[dict[int, Position]]]:  # noqa: B008  # frozen
     """Positions that own partitions 0 and 1, and what was committed."""
-    written: list[dict[int, int]] = []
+    written: list[dict[int, Position]] = []
 
-    async def commit(offsets: dict[int, int]) -> bool:
-        written.append(offsets)
+    async def commit(said: dict[int, Position]) -> bool:
+        written.append(said)
         return taken
 
     made = Positions(commit)
-    made.begin({0: 5, 1: 7}, {0: 5, 1: None})
+    made.begin({0: 5, 1: 7}, {0: found, 1: None})
     return made, written
 
 
@@ -415,7 +420,7 @@ async def test_only_what_was_said_is_committed() -> None:
     made.done(0, 9)
     assert await made.flush()
     assert await made.flush()
-    assert written == [{0: 9}]
+    assert written == [{0: Position(9, 9)}]
     assert (made.committed(0), made.next(0), made.next(1)) == (9, 9, 7)
 
 
@@ -425,7 +430,7 @@ async def test_a_refused_commit_is_written_again() -> None:
     made.done(0, 9)
     assert not await made.flush()
     assert not await made.flush()
-    assert written == [{0: 9}, {0: 9}]
+    assert written == [{0: Position(9, 9)}] * 2
     assert made.committed(0) == 5
 
 
@@ -436,6 +441,47 @@ async def test_a_partition_that_is_gone_is_not_committed() -> None:
     made.done(0, 9)
     assert await made.flush()
     assert not written
+
+
+async def test_a_commit_is_written_when_only_more_was_taken() -> None:
+    """Whatever holds the offset back; what the broker holds already is not written again."""
+    made, written = positions()
+    made.taken = taken = {0: 6, 1: 7}
+    assert await made.flush()
+    assert await made.flush()
+    taken |= {0: 9, 1: 8}
+    made.done(0, 7)
+    assert await made.flush()
+    assert written == [{0: Position(5, 6)}, {0: Position(7, 9), 1: Position(7, 8)}]
+    assert (made.committed(0), made.committed(1)) == (7, 7)
+
+
+async def test_what_was_taken_and_given_up_counts_no_longer() -> None:
+    """The last commit before a rebalance says so; and who follows one that was killed says it in his first."""
+    made, written = positions()
+    made.taken = taken = {0: 9}
+    await made.flush()
+    taken.clear()
+    await made.flush()
+    assert written == [{0: Position(5, 9)}, {0: Position(5, 5)}]
+    made, written = positions(found=Position(5, 900))
+    await made.flush()
+    assert written == [{0: Position(5, 5)}]
+
+
+@pytest.mark.parametrize("metadata", [None, "", "9", OURS, *(f"{OURS} {word}" for word in STRANGE), "Crawlog 9"])
+def test_metadata_that_says_nothing_more_means_the_offset(metadata: str | None) -> None:
+    """Of a commit by hand, by `crawlog replay`, by another program, by a worker that has nothing in hand."""
+    assert reached(7, metadata) == 7
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**40))
+def test_a_commits_metadata_says_how_far_its_worker_is(offset: int, beyond: int) -> None:
+    """And begins with what tells a worker's commits from others; alone where nothing is in hand."""
+    position = Position(offset, min(offset + beyond, 2**63 - 1))
+    assert reached(offset, position.metadata) == position.reached
+    assert position.metadata.partition(" ")[0] == OURS
+    assert Position(offset, offset).metadata == OURS
 
 
 @pytest.mark.parametrize(

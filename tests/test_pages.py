@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from crawlog.agents import pages
 from crawlog.agents.pages import PagesLog
 from crawlog.streams.kafka import bounds, consumer_config
+from crawlog.streams.positions import Position
 from crawlog.streams.pressure import Pressure
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings
@@ -72,6 +73,20 @@ def test_what_is_parsed_no_longer_counts(steps: list[tuple[int, int, bool]]) -> 
     assert pressure.unparsed_bytes == 0
 
 
+def test_who_takes_over_begins_at_the_commit_and_is_waited_for() -> None:
+    """What its predecessor had in hand counts again, with the mean size, until it is taken again; then no more."""
+    pressure = Pressure(100 * MB)
+    for offset in range(80):
+        pressure.wrote(0, offset, MB)
+    pressure.parsed(0, 75, 80)
+    assert (pressure.unparsed_bytes, pressure.allowed(100)) == (5 * MB, 100)
+    pressure.parsed(0, 10, 80)
+    assert (pressure.unparsed_bytes, pressure.allowed(100)) == (70 * MB, 60)
+    pressure.wrote(0, 80, MB)
+    pressure.parsed(0, 81, 81)
+    assert pressure.unparsed_bytes == 0
+
+
 class Trimmed:
     """Stands in for the cluster: what offsets a time has, and what was cut."""
 
@@ -108,7 +123,7 @@ def test_only_what_is_parsed_and_old_is_cut(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def log_of_pages(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Settings, PagesLog]]:
-    """Ten pages in one partition, four of them parsed; pages are old at once."""
+    """Ten pages in one partition, four of them parsed, three in hand; pages are old at once."""
     settings = cluster.model_copy(update={"log": cluster.log.model_copy(update={"pages_keep_days": 1e-9})})
     ensure(settings)
     topic = Topics(settings.kafka.prefix).pages
@@ -117,7 +132,7 @@ def log_of_pages(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Settings, 
         producer.send(topic, b"x" * 100, partition=3)
     assert producer.flush(10)
     parse = Consumer(consumer_config(settings, group=group(settings, "parse")))
-    parse.commit(offsets=[TopicPartition(topic, 3, 4)], asynchronous=False)
+    parse.commit(offsets=[TopicPartition(topic, 3, 4, metadata=Position(4, 7).metadata)], asynchronous=False)
     parse.close()
     kept = PagesLog(settings, topic)
     yield settings, kept
@@ -128,11 +143,11 @@ def log_of_pages(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Settings, 
 async def test_a_look_learns_how_far_parse_is_and_cuts_what_is_old(
     log_of_pages: tuple[Settings, PagesLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a real cluster: six of ten pages are left."""
+    """On a real cluster: three of ten pages are to be waited for, but those in hand are not cut."""
     settings, kept = log_of_pages
     kept.pressure.wrote(3, 9, 100)
     await kept.look([3])
-    assert kept.pressure.unparsed_bytes == 100 + 5 * 100
+    assert kept.pressure.unparsed_bytes == 100 + 2 * 100
     topic = Topics(settings.kafka.prefix).pages
     assert bounds(settings, topic, [3])[3] == (0, 10), "it is not looked for old pages each time"
     monkeypatch.setattr(pages, "TRIM_S", 0.0)

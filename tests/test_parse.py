@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from crawlog.agents import parse as agent
 from crawlog.agents.guard import Clock, Guard, NoNotes
 from crawlog.agents.parse import ASIDE_BYTES, HELD_LOOKS, MAX_ASIDE, MAX_UNDONE, MAX_UNTRIED, ParseStage
 from crawlog.agents.parse import Worker as ParseWorker
@@ -822,17 +823,59 @@ def test_while_pages_wait_large_ones_have_half_of_the_time(monkeypatch: pytest.M
             header = (pages.HEADER, pages.encode(PageMeta(f"http://a.test/{name}", "j", http=200, content_type=HTML)))
             yield Message(3, offset, b"a.test", body, [header])
 
+    worker = worker_of(stage, len(bodies))
+    monkeypatch.setattr(time, "thread_time", lambda: sum(costs.get(name, 4.0) for name in told(stage)))
+    asyncio.run(worker.events(SimpleNamespace(records=records)))
+    assert told(stage) == ["first", "a", "b", "c", "second", "d"]
+
+
+def worker_of(stage: Stage, records: int) -> ParseWorker:
+    """A worker whose log has so many records."""
     app: Any = SimpleNamespace(
-        watchdog=SimpleNamespace(beat=lambda: None),
+        watchdog=SimpleNamespace(beat=stage.log.acknowledge),
         positions=SimpleNamespace(owned={3}, next=lambda _: 0),
-        reader=SimpleNamespace(is_behind=lambda taken: taken[3] < len(bodies)),
+        reader=SimpleNamespace(is_behind=lambda taken: taken[3] < records),
     )
     worker = ParseWorker(app)
     worker._stage = stage.stage
     worker._orders.caught_up()
-    monkeypatch.setattr(time, "thread_time", lambda: sum(costs.get(name, 4.0) for name in told(stage)))
-    asyncio.run(worker.events(SimpleNamespace(records=records)))
-    assert told(stage) == ["first", "a", "b", "c", "second", "d"]
+    return worker
+
+
+def test_so_many_pages_beyond_one_that_waits_are_enough(trying: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are parsed again after a kill, and fetch goes by what was taken: this bounds how far it runs ahead."""
+    monkeypatch.setattr(agent, "MAX_BEYOND", 50)
+    trying.take(LONG, url="http://a.test/long")
+    while not trying.stage.is_full:
+        trying.take(b"")
+        trying.log.acknowledge()
+    assert (trying.stage.taken, trying.done) == ({3: 50}, [])
+    try_page(trying)
+    assert (trying.done, trying.stage.is_full) == ([(3, 50)], False)
+    trying.take(LONG)
+    trying.stage.give_up()
+    assert trying.stage.taken == {}, "what was given up is in nobody's hands"
+    assert trying.stage._beyond == 0
+
+
+async def test_a_page_put_aside_has_its_turn_when_so_many_others_had_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though more wait in the log and it is not due: else nothing would ever move again."""
+    stage = Stage()
+    monkeypatch.setattr(agent, "MAX_BEYOND", 5)
+    monkeypatch.setattr(time, "thread_time", lambda: 100.0 * len({"first", "second"} & {*told(stage)}))
+    names = ["first", "second", *"abcdefgh"]
+
+    async def records() -> Any:
+        for offset, name in enumerate(names):
+            body = LARGE if name in ("first", "second") else b""
+            header = (pages.HEADER, pages.encode(PageMeta(f"http://a.test/{name}", "j", http=200, content_type=HTML)))
+            yield Message(3, offset, b"a.test", body, [header])
+            stage.log.acknowledge()
+
+    monkeypatch.setattr(ParseWorker, "_flush_soon", lambda _, stage: stage.flush())
+    async with asyncio.timeout(30):
+        await worker_of(stage, len(names)).events(SimpleNamespace(records=records))
+    assert sorted(told(stage)) == sorted(names)
 
 
 def test_a_page_that_waited_while_its_partition_was_given_up_is_not_taken() -> None:
