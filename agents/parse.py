@@ -938,9 +938,10 @@ class Worker:
                 await self._drain(stage)
                 if not self._app.reader.is_ours(message):
                     continue
-            began_s = time.thread_time()
+            began_s = time.thread_time() if self._asides_s > 0 else 0.0  # a call into the kernel
             stage.take(message, aside=not is_alone and self._lets_others_go(stage, message))
-            self._asides_s -= time.thread_time() - began_s
+            if self._asides_s > 0:
+                self._asides_s -= time.thread_time() - began_s
             await self._breathe(stage)
             await self._parse_asides(stage)
             self._flush_soon(stage)

@@ -1,16 +1,18 @@
 """What a worker was about to touch when it died, so that what kills its worker is found and in the end left alone.
 
-A worker writes a key (a URL, a page's place) into its own small file before it touches it, and takes it out after. No
-fsync: the file need only outlive the process. The next bearer of the worker's name opens the same file and sees what
-was held. How the worker died stands there too: a fatal signal leaves its traceback behind (faulthandler), a blocked
-event loop is noted by `blame`, and the kernel counts the processes that it killed for want of memory. Anything else,
-such as `kill -9` or a silent exit, says little: it may come from outside, again and again, without any page's fault.
+A worker writes a key (a URL, a page's place) into its own small file before it touches it, and takes it out after. The
+file is mapped, so that is a store and no call, and without fsync: it need only outlive the process. The next bearer of
+the worker's name opens the same file and sees what was held. How the worker died stands there too: a fatal signal
+leaves its traceback behind (faulthandler), a blocked event loop is noted by `blame`, and the kernel counts the
+processes that it killed for want of memory. Anything else, such as `kill -9` or a silent exit, says little: it may come
+from outside, again and again, without any page's fault.
 
     file: header | slots × 8 bytes, a key's hash each | rows × 16 bytes, what died before | text of a fatal error
 """
 
 import contextlib
 import faulthandler
+import mmap
 import os
 import signal
 import struct
@@ -30,9 +32,9 @@ ALONE_AFTER = 2
 GIVE_UP_AFTER = 3
 """Deaths after which it is given up, if it was alone at the last one."""
 
-_HEADER = struct.Struct("<4sIQQ")
-_ROW = struct.Struct("<QBB?xxxxx")
-_SLOT = struct.Struct("<Q")
+_HEADER = struct.Struct("=4sIQQ")
+_ROW = struct.Struct("=QBB?xxxxx")
+_SLOT = struct.Struct("=Q")
 _MAGIC = b"crw1"
 _TEXT_BYTES = 64 << 10
 
@@ -95,7 +97,8 @@ class Suspects:
         self._held: dict[str, int] = {}
         self._free = list(range(slots - 1, -1, -1))
         self._rows: dict[int, Deaths] = {}
-        self._file = -1
+        self._map: mmap.mmap | None = None
+        self._marks: memoryview | None = None  # the slots, of that
         self._text = -1
         try:
             self._open()
@@ -104,17 +107,18 @@ class Suspects:
 
     def touch(self, key: str) -> None:
         """Note a key before anything is done with it."""
-        if not self._free or self._file < 0 or key in self._held:
+        if self._marks is None or not self._free or key in self._held:
             return
         slot = self._held[key] = self._free.pop()
-        self._write(slot, _hash(key))
+        self._marks[slot] = _hash(key)
 
     def release(self, key: str) -> None:
         """The key is dealt with, and the worker lives: what was said against the key is forgotten."""
         slot = self._held.pop(key, None)
         if slot is not None:
             self._free.append(slot)
-            self._write(slot, 0)
+            if self._marks is not None:
+                self._marks[slot] = 0
         if self._others:
             self._others.pop(_hash(key), None)
         if self._rows and self._rows.pop(_hash(key), None) is not None:
@@ -149,7 +153,7 @@ class Suspects:
 
     def close(self) -> None:
         """A clean stop: nothing is suspected."""
-        if self._file >= 0:
+        if self._map is not None:
             self._let_go()
             with contextlib.suppress(OSError):
                 self._path.unlink()
@@ -161,12 +165,14 @@ class Suspects:
         if self._shared:
             self._ask_others()
         new = self._path.with_suffix(".new")
-        blank = bytes(_HEADER.size + self._slots * (_SLOT.size + _ROW.size))
-        new.write_bytes(_HEADER.pack(_MAGIC, self._slots, _boot(), _oom_kills()) + blank[_HEADER.size :])
+        header = _HEADER.pack(_MAGIC, self._slots, _boot(), _oom_kills())
+        # written, not only made as long: a store into a hole on a full disk would end the process by SIGBUS
+        new.write_bytes(header + bytes(self._slots * _SLOT.size) + self._packed_rows())
+        with new.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self._rows_at + self._slots * _ROW.size)
+        self._marks = memoryview(self._map)[_HEADER.size : self._rows_at].cast("Q")
         new.replace(self._path)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         self._text = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._write_rows()
         faulthandler.enable(self._text)
 
     def _learn(self, stored: bytes) -> None:
@@ -205,20 +211,17 @@ class Suspects:
             worst = sorted(self._rows.items(), key=lambda row: row[1][:2], reverse=True)
             self._rows = dict(worst[: self._slots])
 
-    def _write(self, slot: int, value: int) -> None:
-        self._write_at(_HEADER.size + slot * _SLOT.size, _SLOT.pack(value))
+    @property
+    def _rows_at(self) -> int:
+        return _HEADER.size + self._slots * _SLOT.size
+
+    def _packed_rows(self) -> bytes:
+        rows = b"".join(_ROW.pack(key, *deaths) for key, deaths in self._rows.items())
+        return rows.ljust(self._slots * _ROW.size, b"\0")
 
     def _write_rows(self) -> None:
-        rows = b"".join(_ROW.pack(key, *deaths) for key, deaths in self._rows.items())
-        self._write_at(_HEADER.size + self._slots * _SLOT.size, rows.ljust(self._slots * _ROW.size, b"\0"))
-
-    def _write_at(self, place: int, value: bytes) -> None:
-        if self._file < 0:
-            return
-        try:
-            os.pwrite(self._file, value, place)
-        except OSError as error:
-            self._broken(error)
+        if self._map is not None:
+            self._map[self._rows_at : self._rows_at + self._slots * _ROW.size] = self._packed_rows()
 
     def _broken(self, error: OSError) -> None:
         log.warning("suspects_unwritten", path=str(self._path), error=str(error), then="crash loops go unnoticed")
@@ -227,10 +230,13 @@ class Suspects:
     def _let_go(self) -> None:
         if self._text >= 0:
             faulthandler.disable()  # before its file's number may be another file's
-        for file in (self._file, self._text):
-            if file >= 0:
-                os.close(file)
-        self._file = self._text = -1
+            os.close(self._text)
+        if self._marks is not None:
+            self._marks.release()
+        if self._map is not None:
+            self._map.close()
+        self._map = self._marks = None
+        self._text = -1
 
 
 def _rows_in(stored: bytes) -> dict[int, Deaths] | None:

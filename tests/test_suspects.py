@@ -1,5 +1,6 @@
 """Who is suspected of a worker's death: processes that die while they hold keys, one after the other."""
 
+import os
 import subprocess
 import sys
 import time
@@ -139,6 +140,14 @@ def test_a_folder_that_cannot_be_written_costs_only_the_protection(tmp_path: Pat
     assert held.verdict("x") == "normal"
 
 
+def test_the_mapped_file_has_no_holes(path: Path) -> None:
+    """A store into one ends the process where the disk is full."""
+    held = Suspects(path)
+    with path.open("rb") as file:
+        assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == path.stat().st_size > 8 * 1024
+    held.close()
+
+
 def test_more_keys_than_slots_go_unnoted(path: Path) -> None:
     """The first ones are still noted, and a slot that is free again is used again."""
     held = Suspects(path, slots=2)
@@ -147,7 +156,7 @@ def test_more_keys_than_slots_go_unnoted(path: Path) -> None:
     held.release("a")
     held.touch("d")
     stored = path.read_bytes()
-    assert [suspects._hash(key).to_bytes(8, "little") in stored for key in "abcd"] == [False, True, False, True]
+    assert [suspects._hash(key).to_bytes(8, sys.byteorder) in stored for key in "abcd"] == [False, True, False, True]
     held.close()
 
 
