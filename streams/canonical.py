@@ -72,6 +72,20 @@ def serialise(url: str, base: str | None = None) -> str:
     return href[: href.index("#")] if "#" in href else href
 
 
+def joined_base(href: str, url: str) -> str:
+    """What a page's links are joined with, by its `base` (WHATWG HTML 4.2.3): of any scheme but data and javascript.
+
+    Args:
+        href: As its `base` has it.
+        url: The page's own, which holds where that is no URL, or one of those schemes.
+    """
+    try:
+        base = _joined(url, href)
+    except InvalidUrl:
+        return url
+    return url if base.startswith(("data:", "javascript:")) else base.partition("#")[0]
+
+
 def _absolute(url: str) -> str:
     """The fast way, where both parsers agree.
 

@@ -4,6 +4,7 @@
 pages repeat their links: a remembered link costs a look-up, a new one a URL parse, a fingerprint and a place.
 """
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -13,7 +14,7 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from . import charset
-from .canonical import Canonicaliser, InvalidUrl, fingerprint, serialise
+from .canonical import Canonicaliser, InvalidUrl, fingerprint, joined_base
 from .directives import refresh_target, srcset_urls
 from .domain import Place, Places
 
@@ -67,7 +68,7 @@ _ATTRIBUTE = re.compile(
 MEMORABLE_CHARS = 256
 """A longer href is resolved anew each time: a page of 8 MiB may be one link, and 100,000 are remembered."""
 
-_TEMPLATE_END = b"</template"
+_TEMPLATE_TAG = re.compile(rb"(</?)template(?=[\t\n\f\r />])", re.IGNORECASE)
 _TEMPLATE = "templat-"
 """What a template is called in a page that is `opened`."""
 
@@ -154,10 +155,8 @@ def _targets(node: LexborNode, wanted: frozenset[str]) -> Iterator[str]:
     """What an element refers to, of the sources wanted."""
     attributes = node.attributes
     tag = node.tag
-    if tag in ("a", "area") or (
-        tag == "link" and attributes.get("href") is not None and _is_wanted(attributes, wanted)
-    ):
-        yield attributes.get("href") or ""
+    if "href" in attributes and (tag in ("a", "area") or (tag == "link" and _is_wanted(attributes, wanted))):
+        yield attributes["href"] or ""  # the selector takes a drawing's `xlink:href` for one
     elif tag in ("frame", "iframe"):
         yield attributes.get("src") or ""
     elif tag == "img" and "img" in wanted and attributes.get("src"):
@@ -203,7 +202,7 @@ def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
     """
     html = _in_utf_8(body, content_type)
     page = LexborHTMLParser(flattened(thinned(html)))  # it replaces what is not UTF-8 itself
-    if page.tags("template") and _TEMPLATE_END in html:  # to ask the tree costs a fifth of searching all bytes
+    if page.tags("template"):  # to ask the tree costs a fifth of searching all bytes
         return LexborHTMLParser(flattened(thinned(opened(html))))
     return page
 
@@ -212,20 +211,20 @@ def readings(body: bytes, content_type: str) -> Iterator[bytes]:
     """Whatever `parsed` may give to the parser for this page."""
     html = _in_utf_8(body, content_type)
     yield flattened(thinned(html))
-    if _TEMPLATE_END in html:
+    if _TEMPLATE_TAG.search(html):
         yield flattened(thinned(opened(html)))
 
 
 def _in_utf_8(body: bytes, content_type: str) -> bytes:
     encoding = charset.decide(body, content_type)
     if encoding == "utf-8" or (encoding == charset.FALLBACK and body.isascii()):
-        return body
+        return body.removeprefix(codecs.BOM_UTF8)  # to the parser it is text, and ends the head
     return charset.text_in(body, encoding).encode()
 
 
 def opened(html: bytes) -> bytes:
     """A page whose templates are elements like others: a script or a shadow root will show their links."""
-    return html.replace(b"<template", b"<templat-").replace(_TEMPLATE_END, b"</templat-")
+    return _TEMPLATE_TAG.sub(rb"\1templat-", html)
 
 
 def thinned(html: bytes) -> bytes:
@@ -281,14 +280,11 @@ def _is_in_svg(node: LexborNode) -> bool:
 
 
 def base_of(page: LexborHTMLParser, url: str) -> str:
-    """The first HTML `base` with an href, when that is an http(s) URL; else the page's URL."""
+    """The first HTML `base` with an href, of whatever scheme but data and javascript; else the page's URL."""
     for node in page.tags("base")[:MAX_BASES]:
-        href = node.attributes.get("href")
-        if href is not None and _is_html(node):
-            try:
-                return serialise(href, url)
-            except InvalidUrl:
-                return url
+        attributes = node.attributes
+        if "href" in attributes and _is_html(node):
+            return joined_base(attributes["href"] or "", url)
     return url
 
 
@@ -366,6 +362,8 @@ class Links:
 
     def resolve(self, base: str, hrefs: list[str]) -> list[Outlink]:
         """The http(s) links among the hrefs of one page, in order, each canonical URL once."""
+        if not base.startswith(_HTTP):
+            return list({link.url: link for href in hrefs if (link := self._outlink(href, base))}.values())
         origin = base[: base.find("/", 8)]
         found = list(map(self._new.get(origin, _NOTHING_WRITTEN).get, hrefs))  # no Python call for a link that is known
         directory, beside = "", _NOTHING_WRITTEN

@@ -100,6 +100,16 @@ def spelled(url: str) -> str | None:
         ("<math><mi><base href=/1/></mi></math><a href=x>", ["http://site.test/1/x"]),
         ("<template><base href=/other/></template><a href=x>", ["http://site.test/dir/x"]),
         ("<base href=/other/>" * 3 + "<a href=x>", ["http://site.test/other/x"]),
+        ("<base href><base href=/other/><a href=x>", ["http://site.test/dir/x"]),
+        ("<base href='data:text/html,y'><a href=x>", ["http://site.test/dir/x"]),
+        (
+            "<base href=mailto:a@b><a href=x><a href=//b.test/><a href=http://b.test/#f><a href=http:c>",
+            ["http://b.test/", "http://c/"],
+        ),
+        ("<base href=file:///c:/saved/><a href=x><a href=https://b.test/>", ["https://b.test/"]),
+        ("<area href=b><svg><a xlink:href=c></svg>", ["http://site.test/dir/b"]),
+        ("<template><a href=x><p>", ["http://site.test/dir/x"]),
+        ("<TEMPLATE><a href=x></Template><a href=y>", [f"http://site.test/dir/{n}" for n in "xy"]),
         ("<!-- <a href=x> --><script>'<a href=y>'</script><textarea><a href=z></textarea>", []),
         ("<a href=http:x><a href=https:x>", ["http://site.test/dir/x", "https://x/"]),
         ("<noscript><a href=x></noscript><template><a href=y></template>", [f"http://site.test/dir/{n}" for n in "xy"]),
@@ -109,6 +119,13 @@ def spelled(url: str) -> str | None:
 def test_links_are_those_a_browser_would_follow(html: str, urls: list[str]) -> None:
     """Absolute, http(s), without fragments, each once, in document order."""
     assert found(html) == urls
+
+
+def test_a_byte_order_mark_does_not_end_the_head() -> None:
+    """To the parser it is text: behind text a frameset is none."""
+    page = b"\xef\xbb\xbf<title>t</title><frameset><frame src=f></frameset>"
+    assert found(page, sources=("frame",)) == ["http://site.test/dir/f"]
+    assert found(page[3:], sources=("frame",)) == ["http://site.test/dir/f"]
 
 
 def test_other_elements_count_only_when_asked_for() -> None:
