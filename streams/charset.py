@@ -1,4 +1,4 @@
-"""Which encoding a page is in: byte order mark, then the header, then its `meta`, then its bytes (WHATWG HTML 13.2.3).
+"""Which encoding a page is in: byte order mark, header, `meta`, XML declaration, then its bytes (WHATWG HTML 13.2.3).
 
 Names are WHATWG's, in lower case. Bytes decide last: valid UTF-8 is UTF-8, everything else is asked of chardetng.
 """
@@ -27,7 +27,9 @@ _REPLACEMENT = frozenset({"replacement", "csiso2022kr", "hz-gb-2312", "iso-2022-
 """Labels of encodings that attacks hide in: WHATWG decodes them to one U+FFFD."""
 
 _SPACE = b"\t\n\x0c\r "
-_HEADER_CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
+_PARAMETER = re.compile(r"""[;,]?\s*([^;=]*)(?:=\s*(?:"((?:[^"\\]|\\.?)*)(?:"[^;]*)?|([^;]*)))?""", re.DOTALL)
+"""One of a header's parameters; a quoted value may hold what ends others, and its end may be missing."""
+_LOOSE_CHARSET = re.compile(r"(?<![\w-])charset\s*=\s*([^\s;,]+)", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
     rb"""[\t\n\x0c\r /]*([^\t\n\x0c\r />=]*)[\t\n\x0c\r ]*"""
     rb"""(?:=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r >]*))?"""
@@ -39,6 +41,10 @@ _LATE = re.compile(
 )
 _META = re.compile(rb"<meta[\t\n\x0c\r /]", re.IGNORECASE)
 _NAMED = re.compile(rb"</?[a-z]", re.IGNORECASE)
+_XML_DECLARED = re.compile(
+    rb"""<\?xml(?:(?!encoding)[^>])*+encoding[\x00-\x20]*=[\x00-\x20]*(["'])([^\x00-\x20>]*?)\1[^>]*>"""
+)
+_UTF_16 = ("utf-16be", "utf-16le")
 _CONTENT_CHARSET = re.compile(
     rb"""charset[\t\n\x0c\r ]*=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r ;"'][^\t\n\x0c\r ;]*)""", re.IGNORECASE
 )
@@ -55,6 +61,7 @@ def decide(body: bytes, content_type: str) -> str:
         or _from_header(content_type)
         or _from_meta(body[:PRESCAN_BYTES])
         or _from_late_meta(body)
+        or _from_declaration(body[:PRESCAN_BYTES])
         or _from_bytes(body)
     )
 
@@ -112,12 +119,23 @@ def _from_header(content_type: str) -> str | None:
 
 @cache
 def _header_charset(content_type: str) -> str | None:
-    found = _HEADER_CHARSET.search(content_type)
-    return _named(next(group for group in found.groups() if group is not None)) if found else None
+    for found in _PARAMETER.finditer(content_type):
+        if found[1].strip().lower() == "charset" and (label := _value(found)):
+            return _named(label.strip("'"))
+    loose = _LOOSE_CHARSET.search(content_type) if '"' not in content_type else None
+    return _named(loose[1].strip("'")) if loose else None
+
+
+def _value(parameter: re.Match[str]) -> str:
+    """What a parameter says (WHATWG MIME Sniffing 4.4)."""
+    quoted = parameter[2]
+    return (parameter[3] or "").rstrip() if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
 
 
 def _from_meta(head: bytes) -> str | None:
     """The encoding that a `meta` in the first bytes of a page declares (WHATWG HTML 13.2.3.2)."""
+    if head.startswith((b"<\0?\0x\0", b"\0<\0?\0x")):
+        return "utf-16be" if head[0] == 0 else "utf-16le"
     at = 0
     while (at := head.find(b"<", at)) >= 0:
         if head.startswith(b"<!--", at):
@@ -140,6 +158,15 @@ def _behind(mark: bytes, head: bytes, at: int) -> int:
     """Where the mark that comes next ends, else the end of it all."""
     found = head.find(mark, at)
     return found + len(mark) if found >= 0 else len(head)
+
+
+def _from_declaration(head: bytes) -> str | None:
+    """The encoding that a page written as XML declares in its first line (WHATWG HTML, "get an XML encoding")."""
+    found = _XML_DECLARED.match(head)
+    if found is None:
+        return None
+    encoding = _named(found[2].decode("latin-1"))
+    return "utf-8" if encoding in _UTF_16 else encoding
 
 
 def _from_late_meta(body: bytes) -> str | None:
@@ -188,7 +215,7 @@ def _declared(attributes: dict[bytes, bytes]) -> str | None:
             return None
         label = found[1].strip(b"\"'")
     encoding = _named(label.decode("latin-1"))
-    if encoding in ("utf-16be", "utf-16le"):
+    if encoding in _UTF_16:
         return "utf-8"  # the meta was read as ASCII, so it cannot be UTF-16
     return FALLBACK if encoding == "x-user-defined" else encoding
 

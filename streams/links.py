@@ -363,7 +363,7 @@ class Links:
     def resolve(self, base: str, hrefs: list[str]) -> list[Outlink]:
         """The http(s) links among the hrefs of one page, in order, each canonical URL once."""
         if not base.startswith(_HTTP):
-            return list({link.url: link for href in hrefs if (link := self._outlink(href, base))}.values())
+            return list({one.url: one for href in hrefs if (one := self._outlink(href, base))}.values())
         origin = base[: base.find("/", 8)]
         found = list(map(self._new.get(origin, _NOTHING_WRITTEN).get, hrefs))  # no Python call for a link that is known
         directory, beside = "", _NOTHING_WRITTEN
