@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from crawlog.streams.kafka import consumer_config, edges, kafka_config
+from crawlog.streams.kafka import consumer_config, edges, kafka_config, metadata_of
 from crawlog.streams.positions import reached
 from crawlog.streams.pressure import Pressure
 from crawlog.streams.settings import Settings
@@ -68,7 +68,7 @@ class PagesLog:
             low, end = held[place.partition]
             self.lows[place.partition] = low
             parsed[place.partition] = max(place.offset, low)
-            found[place.partition] = (max(min(reached(place.offset, place.metadata), end), low), end)
+            found[place.partition] = (max(min(reached(place.offset, metadata_of(place)), end), low), end)
         if time.monotonic() - self._trimmed_at > TRIM_S:
             self._trimmed_at = time.monotonic()
             try:

@@ -22,7 +22,7 @@ from crawlog.schemas.progress import Progress
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import CrawlError, RetryLater
 from crawlog.streams.kafka import Record, bounds, commits, identity, read
-from crawlog.streams.positions import OURS
+from crawlog.streams.positions import is_ours
 from crawlog.streams.producer import Producer
 from crawlog.streams.results import Results, forget_others
 from crawlog.streams.sinks import Entry, Sink, entry, sink_from
@@ -82,7 +82,7 @@ class SinkStage:
         held = await asyncio.to_thread(bounds, self._settings, self._items, numbers)
         made = await asyncio.to_thread(commits, self._settings, self._group, self._items, numbers)
         async with self._one_at_a_time:
-            self._obey({at: offset for at, (offset, by) in made.items() if by != OURS}, held)
+            self._obey({at: offset for at, (offset, by) in made.items() if not is_ours(by)}, held)
             known = self.results.meta.offsets
             past = {at: known[at] for at, (_, end) in held.items() if known.get(at, 0) > end}
             if past:

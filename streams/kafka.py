@@ -236,11 +236,19 @@ def commits(settings: "Settings", group: str, topic: str, partitions: Iterable[i
         consumer.close()
 
 
+def metadata_of(place: TopicPartition) -> str:
+    """Of a commit; bytes may follow that are nobody's, as librdkafka (2.16) hands it out without an end."""
+    try:
+        return place.metadata or ""
+    except UnicodeDecodeError as error:
+        return error.object.decode("latin-1")
+
+
 def _commits(found: list[TopicPartition]) -> dict[int, tuple[int, str]]:
     for place in found:
         if place.error is not None:
             raise KafkaException(place.error)
-    return {place.partition: (place.offset, place.metadata or "") for place in found if place.offset >= 0}
+    return {place.partition: (place.offset, metadata_of(place)) for place in found if place.offset >= 0}
 
 
 def read(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:

@@ -199,7 +199,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             consumer.beginning_offsets(list(tps)),
             consumer.end_offsets(list(tps)),
         )
-        held = {tp: (at.offset, reached(at.offset, at.metadata)) for tp, at in committed.items()}
+        held = {tp: (at.offset, reached(at.offset, at.metadata or "")) for tp, at in committed.items()}
         found = {tp: held.get(tp, (None, None)) for tp in tps}
         return {tp: Range(offset, first[tp], end[tp], beyond) for tp, (offset, beyond) in found.items()}
 

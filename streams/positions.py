@@ -4,11 +4,12 @@ Faust's own list of acknowledged offsets commits past gaps when events end out o
 done. So it is not used: a commit carries the offset that `done` named last, and counts only once the broker took it.
 
 A stage may take records beyond those that are done, and put some aside. How far it is, a commit says in its metadata,
-`crawlog REACHED`: everything before that offset is done, or in the hands of the worker that wrote the commit. It counts
-for nobody who begins at the commit; whoever wants to know how much is left to read goes by it.
+`crawlog REACHED;`: everything before that offset is done, or in the hands of the worker that wrote the commit. It is
+nothing to who begins at the commit; whoever wants to know how much is left to read goes by it.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
@@ -36,19 +37,22 @@ class Position(NamedTuple):
     @property
     def metadata(self) -> str:
         """Of the commit."""
-        return OURS if self.reached == self.offset else f"{OURS} {self.reached}"
+        return OURS if self.reached == self.offset else f"{OURS} {self.reached};"
 
 
-MOST_DIGITS = 19
-"""Of an offset, which is a 64-bit number."""
+_REACHED = re.compile(rf"{OURS} ([0-9]{{1,19}});")
+"""With an end, as readers may be given bytes that come after it (`kafka.metadata_of`); an offset has 64 bits."""
 
 
-def reached(offset: int, metadata: str | None) -> int:
+def is_ours(metadata: str) -> bool:
+    """Whether a worker wrote a commit."""
+    return metadata.startswith(OURS)
+
+
+def reached(offset: int, metadata: str) -> int:
     """How far the worker is that wrote a commit; the commit's own offset, where its metadata says nothing else."""
-    ours, _, number = (metadata or "").partition(" ")
-    if ours != OURS or not (number.isascii() and number.isdecimal()) or len(number) > MOST_DIGITS:
-        return offset
-    return max(offset, int(number))
+    found = _REACHED.match(metadata)
+    return offset if found is None else max(offset, int(found[1]))
 
 
 Commit = Callable[[dict[int, Position]], Awaitable[bool]]

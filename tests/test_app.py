@@ -18,14 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams import engine as local
+from crawlog.streams.kafka import metadata_of
 from crawlog.streams.lease import Lease
 from crawlog.streams.member import watched
-from crawlog.streams.positions import OURS, Position, Positions, Range, first_offset, reached
+from crawlog.streams.positions import OURS, Position, Positions, Range, first_offset, is_ours, reached
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings, to_environ
 from crawlog.streams.topics import Topics, ensure, group
 
-STRANGE = ("", "x", "-9", "9 9", "\u0669", "9" * 5000, "6")
+STRANGE = ("", "x;", "-9;", "9", "9 9;", "\u0669;", "9" * 5000 + ";", "6;")
 """What stands for no offset after the mark of a commit at 7."""
 
 ROOT = Path(__file__).parent.parent
@@ -469,19 +470,32 @@ async def test_what_was_taken_and_given_up_counts_no_longer() -> None:
     assert written == [{0: Position(5, 5)}]
 
 
-@pytest.mark.parametrize("metadata", [None, "", "9", OURS, *(f"{OURS} {word}" for word in STRANGE), "Crawlog 9"])
-def test_metadata_that_says_nothing_more_means_the_offset(metadata: str | None) -> None:
+@pytest.mark.parametrize("metadata", ["", "9;", OURS, *(f"{OURS} {word}" for word in STRANGE), "Crawlog 9;"])
+def test_metadata_that_says_nothing_more_means_the_offset(metadata: str) -> None:
     """Of a commit by hand, by `crawlog replay`, by another program, by a worker that has nothing in hand."""
     assert reached(7, metadata) == 7
 
 
-@given(st.integers(0, 2**63 - 1), st.integers(0, 2**40))
-def test_a_commits_metadata_says_how_far_its_worker_is(offset: int, beyond: int) -> None:
-    """And begins with what tells a worker's commits from others; alone where nothing is in hand."""
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**40), st.binary(max_size=9))
+def test_a_commits_metadata_says_how_far_its_worker_is(offset: int, beyond: int, junk: bytes) -> None:
+    """And that a worker wrote it, whatever bytes librdkafka hands out behind it."""
     position = Position(offset, min(offset + beyond, 2**63 - 1))
-    assert reached(offset, position.metadata) == position.reached
-    assert position.metadata.partition(" ")[0] == OURS
-    assert Position(offset, offset).metadata == OURS
+    read = metadata_of(HandedOut(position.metadata.encode() + junk))  # type: ignore[arg-type]  # all that is asked of it
+    assert is_ours(read)
+    assert reached(offset, read) == position.reached
+    assert not is_ours(metadata_of(TopicPartition("t", 0, 5)))
+
+
+class HandedOut:
+    """Stands in for a `TopicPartition`, which makes no copy of what it cannot decode."""
+
+    def __init__(self, metadata: bytes) -> None:
+        self._metadata = metadata
+
+    @property
+    def metadata(self) -> str:
+        """As librdkafka has it."""
+        return self._metadata.decode()
 
 
 @pytest.mark.parametrize(

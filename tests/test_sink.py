@@ -125,6 +125,7 @@ async def test_reading_starts_at_the_offset_of_the_state(bench: Bench) -> None:
     ("commit", "start", "rows"),
     [
         ((1, "crawlog"), 3, [0, 1, 2]),
+        ((1, "crawlog\x88!"), 3, [0, 1, 2]),
         ((1, ""), 1, [0, 1, 2]),
         ((0, ""), 0, []),
         ((5, ""), 5, [0, 1, 2]),
