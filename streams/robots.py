@@ -36,6 +36,9 @@ MANY_RULES = 2_000
 _LINE = re.compile(rb"^[ \t\x0b\x0c\x00]*+((?:al|di|us|si|cr)[^\n]*)", re.MULTILINE | re.IGNORECASE)
 """A line whose key may be one of ours; a million others are passed over as fast as memory is read."""
 
+_AFTER_NUL = re.compile(rb"(?<=[!-\xff])[ \t]*+\x00[^\n]*+")
+"""What Google's parser, whose lines are strings of C, does not see of a line that has begun."""
+
 _TOKEN = re.compile(r"[A-Za-z_-]*")
 _WHOLE_TOKEN = re.compile(r"[\w-]*")
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
@@ -278,7 +281,10 @@ def _lines(body: bytes) -> Iterator[tuple[str, str]]:
         body = body.decode("utf-16", "replace").encode() if b"\0" in body[:64] else body[2:]
     mark = next((mark for mark in _MARKS if body.startswith(mark)), b"")
     kinds: dict[bytes, str] = {}
-    for line in _LINE.findall(body[len(mark) :].replace(b"\r", b"\n")):
+    text = body[len(mark) :].replace(b"\r", b"\n")
+    if b"\0" in text:
+        text = _AFTER_NUL.sub(b"", text)
+    for line in _LINE.findall(text):
         text = (line if len(line) <= MAX_LINE_BYTES else line[:MAX_LINE_BYTES]).partition(b"#")[0].rstrip(_BLANK)
         key, colon, value = text.partition(b":")
         if not colon:

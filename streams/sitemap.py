@@ -53,6 +53,8 @@ _NAME = re.compile(r"/?\s*([^\s/>=\"']+)")
 _ATTRIBUTE = re.compile(
     r"(?<![\w:.-])(href|rel|type|ispermalink)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE
 )
+_QUOTED_TAG = re.compile(r"<[^<>\"']*+(?:(?:\"[^\"<]*+\"|'[^'<]*+')[^<>\"']*+)*+>")
+"""A tag whose attributes' values may hold what else would end it."""
 _REFERENCE = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _DECLARES = re.compile(r"<!(?:doctype[^>]*\[|entity\b)", re.IGNORECASE)
@@ -308,10 +310,11 @@ class _FeedItem(msgspec.Struct):
 
 
 class _Feed(msgspec.Struct):
-    items: list[_FeedItem] = []
+    items: list[msgspec.Raw] = []
 
 
-_feed = msgspec.json.Decoder(_Feed, strict=False)
+_feed = msgspec.json.Decoder(_Feed)
+_item = msgspec.json.Decoder(_FeedItem, strict=False)
 
 
 def _read_json(text: str, found: _Found) -> None:
@@ -320,7 +323,11 @@ def _read_json(text: str, found: _Found) -> None:
         feed = decoded(_feed, text)
     except ValueError:
         return
-    for item in feed.items:
+    for raw in feed.items:
+        try:
+            item = decoded(_item, raw)
+        except ValueError:  # the others are read
+            continue
         found.add(item.url or item.external_url or "", lastmod=item.date_modified or item.date_published or "")
 
 
@@ -427,6 +434,12 @@ class _Markup:
         if begin_at > at:
             self._text(buffer[at:begin_at])
             return begin_at
+        if buffer.count('"', at, end) % 2 or buffer.count("'", at, end) % 2:
+            quoted = _QUOTED_TAG.match(buffer, at)
+            if quoted is not None:
+                end = quoted.end() - 1
+            elif not final and buffer.find("<", end) < 0 and len(buffer) - at <= MAX_TAG:
+                return at  # its end may be in a later chunk
         if end - at <= MAX_TAG:
             self._element(buffer[at + 1 : end])
         return end + 1

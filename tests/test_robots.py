@@ -131,6 +131,9 @@ def test_any_bytes_are_a_file(body: bytes) -> None:
         ("User-agent: a\nCrawl-delay: 1\nUser-agent: crawlog\nDisallow: /", "/x", False),
         ("User-agent: a\nSitemap: http://s/\nNoindex: /\nUser-agent: crawlog\nDisallow: /", "/x", False),
         ("<html><body>User-agent: *</body></html>", "/x", True),
+        ("User-agent: *\nDisallow: /x\0y", "/xz", False),
+        ("User-agent: crawlog\0x\nDisallow: /x", "/x", False),
+        ("\0User-agent: *\n \0 \nDisallow: /x", "/x", False),
     ],
 )
 def test_a_file_is_read_as_google_reads_it(text: str | bytes, path: str, verdict: bool) -> None:

@@ -101,6 +101,10 @@ def test_what_is_broken_is_read_as_far_as_it_goes(body: str, listed: list[str]) 
         ('{"items": 1}', []),
         ("http://a.example/1\r\n\r\n  https://b.example/2 \nno url\nftp://a.example/\n/relative\rHTTP://a.example/3",
          ["http://a.example/1", "https://b.example/2", "http://a.example/3"]),
+        ("<feed><entry><link title='a > b' href='http://a.example/?q=&lt;x>'/></entry></feed>", ["http://a.example/?q=%3Cx%3E"]),
+        ("<feed><entry><link title=it's href='http://a.example/1'/></entry></feed>", ["http://a.example/1"]),
+        ('{"items": [{"url": "http://a.example/1"}, 5, {"url": ["x"]}, {"url": "http://a.example/2"}]}',
+         ["http://a.example/1", "http://a.example/2"]),
     ],
 )  # fmt: skip
 def test_feeds_and_text(body: str, listed: list[str]) -> None:
