@@ -87,7 +87,7 @@ class Producer:
                 "enable.idempotence": True,
                 "message.timeout.ms": 0,  # none: a record waits for the broker as long as it takes
                 "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default hashes differently
-                "compression.type": "lz4",
+                "compression.type": settings.kafka.compression,
                 "linger.ms": linger_ms,
                 "message.max.bytes": largest,
                 "batch.size": min(largest, 1_000_000),

@@ -2,20 +2,27 @@
 
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from aiokafka.record import MemoryRecords
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from crawlog.streams import topics
+from crawlog.streams import producer, topics
+from crawlog.streams.engine import Engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.groups import sinks_of
 from crawlog.streams.kafka import identity
 from crawlog.streams.results import Results
+from crawlog.streams.sections import Kafka
 from crawlog.streams.settings import Settings
 from crawlog.streams.sinks import Sink
 from crawlog.streams.topics import Topics
 
 pytestmark = pytest.mark.broker
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""In the attributes of a batch (KIP-98, KIP-110)."""
 
 
 def changed(settings: Settings, **values: object) -> Settings:
@@ -39,6 +46,21 @@ def test_another_number_of_partitions_is_refused(cluster: Settings) -> None:
         EngineError, match=r"(?s)urls has 8 partitions, not 4: pass `-s kafka.partitions=8`.*pages.*items"
     ):
         topics.ensure(changed(cluster, partitions=4))
+
+
+@pytest.mark.parametrize("codec", get_args(Kafka.model_fields["compression"].annotation))
+def test_records_lie_in_the_log_as_asked(codec: str, engine: Engine, cluster: Settings) -> None:
+    """The broker keeps what the producer made, and the stages' reader takes it."""
+    topics.ensure(cluster)
+    name, body = Topics(cluster.kafka.prefix).pages, b"<p>the same again</p>" * 1000
+    sending = producer.Producer(changed(cluster, compression=codec), "test")
+    sending.send(name, body, partition=0)
+    assert sending.flush(30)
+    [segment] = (engine.data / "kafka" / "log" / f"{name}-0").glob("*.log")
+    batch = MemoryRecords(segment.read_bytes()).next_batch()
+    assert batch is not None
+    assert CODECS[codec] == batch.attributes & 7
+    assert [record.value for record in batch] == [body]
 
 
 def test_a_topic_that_expires_is_refused(cluster: Settings) -> None:
