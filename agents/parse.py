@@ -65,7 +65,7 @@ from . import progress
 from .bodies import BATCH, Bodies
 from .control import Garbage, Obedience, follow
 from .guard import Clock, Guard, TimeUp
-from .trial import Trial, TrialError
+from .trial import Outcomes, Trial, TrialError
 
 log = structlog.get_logger()
 
@@ -1051,7 +1051,8 @@ def guard_of(settings: Settings, worker: str) -> Guard:
     notes.catch(signal.SIGVTALRM)
     clock.start()
     bounds = Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM)
-    return Guard(bounds, clock, notes, Trial(settings.parse))
+    trial = Trial(settings.parse, Outcomes(settings.run.data / "trials" / f"{worker}.jsonl"))
+    return Guard(bounds, clock, notes, trial)
 
 
 def _limit_memory(size_bytes: int) -> None:

@@ -16,12 +16,14 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import selectolax
 
-from crawlog.streams.complexity import Allowances, Limits, is_simple
+from crawlog.streams.complexity import Allowances, Limits, Outcome, is_simple
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.links import readings
 from crawlog.streams.sections import Parse
@@ -37,6 +39,9 @@ TRIES = 3
 
 MANY_WAIT = 16
 """Pages waiting, from which those of a domain most of whose pages failed are refused unseen; a redrive tries them."""
+
+OUTCOMES_BYTES = 1 << 20
+"""Of a file of outcomes, some 80 bytes each, which then begins anew."""
 
 PATIENCE_S = 60.0
 """How long an answer may take by the clock: far above what the limit of CPU time is on a busy machine. What is stopped
@@ -61,11 +66,57 @@ class Ended(NamedTuple):
     cpu_s: float
 
 
-class Trial:
-    """Tries pages, one at a time; costs nothing until the first one that is not simple."""
+class Outcomes:
+    """What trials took, in a file, so that a worker that is killed again and again grants no allowance anew.
 
-    def __init__(self, settings: Parse) -> None:
+    One process at a time has a path. No fsync: the file need only outlive the process. One that cannot be had or
+    written costs that memory, never the worker.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = -1
+
+    def read(self) -> Iterator[Outcome]:
+        """Those of lives that were ended."""
+        lines = []
+        with contextlib.suppress(OSError):
+            lines = self._path.read_bytes().splitlines()
+        for line in lines:
+            with contextlib.suppress(msgspec.MsgspecError):
+                yield msgspec.json.decode(line, type=Outcome)
+
+    def add(self, outcome: Outcome) -> None:
+        """One more."""
+        with contextlib.suppress(OSError):
+            if self._file < 0:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+            if os.fstat(self._file).st_size > OUTCOMES_BYTES:
+                os.ftruncate(self._file, 0)
+            os.write(self._file, msgspec.json.encode(outcome) + b"\n")
+
+    def close(self) -> None:
+        """A worker that ends by itself leaves nothing."""
+        with contextlib.suppress(OSError):
+            if self._file >= 0:
+                os.close(self._file)
+            self._path.unlink(missing_ok=True)
+        self._file = -1
+
+
+class Trial:
+    """Tries pages, one at a time; costs nothing until the first one that is not simple.
+
+    Args:
+        outcomes: Where what trials take outlives the worker; None: nowhere.
+    """
+
+    def __init__(self, settings: Parse, outcomes: Outcomes | None = None) -> None:
         self._allowances = Allowances(settings.timeout_s, settings.max_memory_mb)
+        self._outcomes = outcomes
+        for outcome in outcomes.read() if outcomes else ():
+            self._allowances.count(outcome)
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -102,7 +153,9 @@ class Trial:
             if ended is None:
                 continue
             passed = not ended.signal and ended.code != REFUSED
-            self._allowances.spent(domain, html, ended.cpu_s, passed=passed)
+            outcome = self._allowances.spent(domain, html, ended.cpu_s, passed=passed)
+            if self._outcomes:
+                self._outcomes.add(outcome)
             if passed:
                 return ""
             if ended.signal == signal.SIGPROF:
@@ -157,6 +210,8 @@ class Trial:
         """End the child, and try no more."""
         self._is_closed = True
         self._drop()
+        if self._outcomes:
+            self._outcomes.close()
 
     def _drop(self) -> None:
         """End the child; the next page that needs one has it started anew."""

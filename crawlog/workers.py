@@ -21,6 +21,9 @@ from .streams.errors import EngineError, Misconfigured
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 8.0
 """So that a crawl goes on within 15 s of a full disk's being freed, the start of the worker included."""
+KILLED_BACKOFF_S = 1.0
+"""After a kill -9, which says nothing against a worker: where kills come every few seconds, a longer wait would come to
+lie between all of them, and leave each life too little time to work."""
 HEALTHY_S = 5.0
 """A worker that lived this long was healthy: its next death starts the back-off anew."""
 
@@ -85,6 +88,8 @@ class Worker:
         code = self.process.returncode
         if now - self._started_at >= HEALTHY_S:
             self.backoff_s = FIRST_BACKOFF_S
+        if code == -signal.SIGKILL:
+            self.backoff_s = min(self.backoff_s, KILLED_BACKOFF_S)
         self.failures = 0 if has_worked or code < 0 or code in RESTART_WANTED else self.failures + 1
         self.start_at = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)

@@ -93,6 +93,22 @@ class Limits(NamedTuple):
     memory_bytes: int
 
 
+class Outcome(NamedTuple):
+    """What became of a trial.
+
+    Attributes:
+        domain: Registrable.
+        used_s: CPU seconds.
+        excess_s: Those beyond what was fair.
+        passed: Whether the page may be parsed.
+    """
+
+    domain: str
+    used_s: float
+    excess_s: float
+    passed: bool
+
+
 @dataclass(slots=True)
 class _Domain:
     """Its trials: time beyond what was fair, and how they ended."""
@@ -122,18 +138,23 @@ class Allowances:
         cpu_s = max(self._fair_s(domain, html), allowance_s - self._of(domain).spent_s)
         return Limits(min(SHARE * self._timeout_s, cpu_s), self._memory_bytes)
 
-    def spent(self, domain: str, html: bytes, used_s: float, *, passed: bool) -> None:
+    def spent(self, domain: str, html: bytes, used_s: float, *, passed: bool) -> Outcome:
         """A trial took so long; what was fair costs its domain nothing."""
-        self._wasted_s += 0.0 if passed else used_s
-        excess_s = max(used_s - self._fair_s(domain, html), 0.0)
-        known = self._of(domain)
-        if passed:
+        outcome = Outcome(domain, used_s, max(used_s - self._fair_s(domain, html), 0.0), passed)
+        self.count(outcome)
+        return outcome
+
+    def count(self, outcome: Outcome) -> None:
+        """What a trial took, perhaps in an earlier life of this worker."""
+        self._wasted_s += 0.0 if outcome.passed else outcome.used_s
+        known = self._of(outcome.domain)
+        if outcome.passed:
             known.passed += 1
         else:
             known.failed += 1
-        known.spent_s += excess_s
-        self._domains[domain] = known
-        self._domains.move_to_end(domain)
+        known.spent_s += outcome.excess_s
+        self._domains[outcome.domain] = known
+        self._domains.move_to_end(outcome.domain)
         if len(self._domains) > DOMAINS:
             self._domains.popitem(last=False)
 

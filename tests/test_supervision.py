@@ -9,9 +9,10 @@ import pytest
 
 from crawlog import workers as module
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.workers import HEALTHY_S, MAX_BACKOFF_S, MAX_FAILURES, RESTART_WANTED, Name, Workers
+from crawlog.workers import HEALTHY_S, KILLED_BACKOFF_S, MAX_BACKOFF_S, MAX_FAILURES, RESTART_WANTED, Name, Workers
 
 KILLED = -9
+CRASHED = -11
 
 
 class Process:
@@ -83,16 +84,24 @@ def test_the_first_restart_comes_within_half_a_second(house: House) -> None:
 
 def test_deaths_in_a_row_wait_longer_each_time_up_to_a_limit(house: House) -> None:
     """A worker that dies at once would otherwise cost a core."""
-    waits = [house.dies(KILLED) for _ in range(8)]
+    waits = [house.dies(CRASHED) for _ in range(8)]
     assert waits[:4] == pytest.approx([0.5, 1.0, 2.0, 4.0], abs=0.05)
     assert max(waits) == pytest.approx(MAX_BACKOFF_S, abs=0.05)
 
 
 def test_five_healthy_seconds_forget_the_deaths_before(house: House) -> None:
-    """A kill every few seconds is no reason to be slow."""
+    """A crash every few seconds is no reason to be slow."""
     for _ in range(5):
-        house.dies(KILLED)
-    assert house.dies(KILLED, lived_s=HEALTHY_S) <= 0.55
+        house.dies(CRASHED)
+    assert house.dies(CRASHED, lived_s=HEALTHY_S) <= 0.55
+
+
+def test_kills_in_a_row_leave_time_between_them(house: House) -> None:
+    """With one every few seconds, each life is to be longer than the wait before it."""
+    assert max(house.dies(KILLED) for _ in range(8)) == pytest.approx(KILLED_BACKOFF_S, abs=0.05)
+    for _ in range(5):
+        house.dies(CRASHED)
+    assert house.dies(KILLED) == pytest.approx(KILLED_BACKOFF_S, abs=0.05)
 
 
 @pytest.mark.parametrize("code", [KILLED, -11, *RESTART_WANTED])

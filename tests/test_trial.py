@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from crawlog.agents import trial as trials
-from crawlog.agents.trial import Trial, TrialError
-from crawlog.streams.complexity import FAILURES, MANY_TAGS, Allowances, is_simple
+from crawlog.agents.trial import Outcomes, Trial, TrialError
+from crawlog.streams.complexity import FAILURES, MANY_TAGS, Allowances, Outcome, is_simple
 from crawlog.streams.sections import Parse
 
 HTML = "text/html"
@@ -171,6 +171,41 @@ def test_the_child_and_its_page_end_with_the_worker() -> None:
         (page,) = children(child)
         worker.kill()
     wait_for(lambda: is_gone(child) and is_gone(page), "it goes on")
+
+
+def test_what_a_domain_took_outlives_a_killed_worker(tmp_path: Path) -> None:
+    """Its next odd page may take what is fair, as before; a damaged line is left out; a clean end leaves nothing."""
+    path = tmp_path / "trials" / "parse-0.jsonl"
+    killed = Trial(Parse(timeout_s=15.0), Outcomes(path))
+    first = killed._allowances.limits("bad.test", SLOW)
+    for _ in range(FAILURES):
+        assert killed.refused(SLOW, HTML, "bad.test").startswith("too_complex")
+    with path.open("a") as file:
+        file.write('["bad.test", tru\n')
+    limits = killed._allowances.limits("bad.test", SLOW)
+    killed._drop()
+    again = Trial(Parse(timeout_s=15.0), Outcomes(path))
+    assert again._allowances.limits("bad.test", SLOW) == limits
+    assert limits.cpu_s < first.cpu_s
+    assert again._allowances.is_odd("bad.test")
+    assert again.refused(SLOW, HTML, "bad.test").startswith("too_complex")
+    again.close()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_file_of_outcomes_is_bounded_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it remembers is worth less than the disk, or the worker."""
+    monkeypatch.setattr(trials, "OUTCOMES_BYTES", 100)
+    outcomes = Outcomes(tmp_path / "some.jsonl")
+    for number in range(50):
+        outcomes.add(Outcome(f"{number}.test", 0.5, 0.25, passed=False))
+    assert [one.domain for one in outcomes.read()][-1] == "49.test"
+    assert (tmp_path / "some.jsonl").stat().st_size < 200
+    (tmp_path / "file").touch()
+    nowhere = Outcomes(tmp_path / "file" / "some.jsonl")
+    nowhere.add(Outcome("a.test", 0.5, 0.25, passed=False))
+    assert list(nowhere.read()) == []
+    nowhere.close()
 
 
 def test_while_many_wait_pages_of_a_domain_whose_others_failed_are_refused_unseen(trial: Trial) -> None:
