@@ -1,0 +1,37 @@
+"""Questions to a cluster whose first answers pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from crawlog.streams import kafka
+
+
+@dataclass
+class Starting(Consumer):
+    """A consumer of a broker that just started: its first answers are errors."""
+
+    errors: list[int]
+
+    def offsets_for_times(self, asked: Sequence[TopicPartition], *_: object) -> list[TopicPartition]:
+        """An error for all, or the same place for each."""
+        if self.errors:
+            raise KafkaException(KafkaError(self.errors.pop()))
+        return [TopicPartition(one.topic, one.partition, 7) for one in asked]
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.LEADER_NOT_AVAILABLE]
+)
+def test_a_broker_that_starts_is_asked_again(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives places only once it has loaded its partitions; `why` and `dead` ask it at once."""
+    monkeypatch.setattr(kafka, "AGAIN_S", 0.0)
+    assert kafka.edges(Starting([code] * 3), "t", [0, 1]) == {0: (7, 7), 1: (7, 7)}
+
+
+def test_an_error_that_stays_is_raised() -> None:
+    """Who may not read the topic is told so at once."""
+    with pytest.raises(KafkaException):
+        kafka.edges(Starting([KafkaError.TOPIC_AUTHORIZATION_FAILED]), "t", [0])
