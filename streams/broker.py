@@ -67,8 +67,9 @@ transaction.state.log.num.partitions=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
-broker.heartbeat.interval.ms=200
+broker.heartbeat.interval.ms=500
 broker.session.timeout.ms={session_ms}
+metadata.max.idle.interval.ms=5000
 
 # The log is the truth: nothing expires by itself, group offsets neither; topics are made on purpose.
 auto.create.topics.enable=false

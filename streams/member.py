@@ -4,11 +4,13 @@ Faust's thread with our rules, and why:
     positions are held until `place` sets them: aiokafka would start at the commit, or fail a group that has none
     `leave`             a static member leaves at once when it stops on purpose; aiokafka sends no LeaveGroup for one
     `watched`           each answered heartbeat renews the lease from when it was sent
+    `paced`             a fetch waits for much while much comes, and for anything while nothing does
     `check_errors`      what ended the group's coordination is raised; aiokafka would wait for ever to be asked
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -36,7 +38,11 @@ FETCH_BYTES = {"fetch": 64 << 10, "parse": 512 << 10, "sink": 64 << 10}
 machine, whatever it brings."""
 
 FETCH_WAIT_MS = {"fetch": 50, "parse": 50, "sink": 100}
-"""Or after this: so long a URL that was just found, or a page, waits at most; a new position waits behind it too."""
+"""Or after this: so long a URL that was just found, or a page, waits at most."""
+
+REST_WAIT_MS = 250
+"""Once that brought nothing, the next is answered with the first byte, or after this: what comes seldom comes at once,
+and an idle worker asks 4 times a second, not 20. A new position waits behind it."""
 
 POLLED_BYTES = 4 << 20
 """Records handed to the app's loop at a time are `POLLED` in number, or so large together; a page may have 8 MiB."""
@@ -108,6 +114,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     async def on_start(self) -> None:
         """In the thread: start aiokafka and watch what it sends to the group's coordinator."""
         await super().on_start()
+        fetcher: Any = self.client()._fetcher  # nor for how long one fetch waits
+        fetcher._proc_fetch_request = paced(fetcher, self.crawl.stage)
         coordinator: Any = self.client()._coordinator  # aiokafka has no hook for heartbeats
         if not self.app.client_only:
             coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)
@@ -128,8 +136,8 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             max_poll_interval_ms=NEVER_MS,
             max_partition_fetch_bytes=kafka.max_record_bytes,
             fetch_max_bytes=max(32 << 20, kafka.max_record_bytes),
-            fetch_min_bytes=FETCH_BYTES[self.crawl.stage],
-            fetch_max_wait_ms=FETCH_WAIT_MS[self.crawl.stage],
+            fetch_min_bytes=1,
+            fetch_max_wait_ms=REST_WAIT_MS,
             request_timeout_ms=int(conf.broker_request_timeout * 1000),
             session_timeout_ms=int(conf.broker_session_timeout * 1000),
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
@@ -245,6 +253,26 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         """The watchdog does this."""
+
+
+def paced(fetcher: Any, stage: str) -> Callable[..., Awaitable[bool]]:
+    """A `_proc_fetch_request` that says by what came last for how long the next request waits."""
+    fetch = fetcher._proc_fetch_request
+    work_s = FETCH_WAIT_MS[stage] / 1000
+    brought_at = -work_s
+
+    async def proc_fetch_request(*request: Any) -> bool:
+        nonlocal brought_at
+        has_brought: bool = await fetch(*request)
+        now = time.monotonic()
+        if has_brought:
+            brought_at = now
+        works = now - brought_at < work_s  # with several brokers, any of them
+        fetcher._fetch_min_bytes = FETCH_BYTES[stage] if works else 1
+        fetcher._fetch_max_wait_ms = FETCH_WAIT_MS[stage] if works else REST_WAIT_MS
+        return has_brought
+
+    return proc_fetch_request
 
 
 def watched(send: Callable[[Any], Awaitable[Any]], lease: Lease) -> Callable[[Any], Awaitable[Any]]:

@@ -12,7 +12,7 @@ from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from crawlog.streams import consumer as consumer_module
 from crawlog.streams.consumer import LARGE_BYTES, Consumer, Fetcher, Stream, Transport
-from crawlog.streams.member import POLLED_BYTES, POLLED_PIECE, ConsumerThread
+from crawlog.streams.member import POLLED_BYTES, POLLED_PIECE, REST_WAIT_MS, ConsumerThread, paced
 
 MIB = 1 << 20
 
@@ -83,6 +83,26 @@ async def test_records_of_two_assignments_do_not_come_together(monkeypatch: pyte
     log = Log(monkeypatch, *[1] * 64)
     log._subscription.reassignment_in_progress = True
     assert await log.polled() == POLLED_PIECE
+
+
+async def test_a_fetch_waits_for_much_only_while_much_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind records for 64 KiB, 50 ms at most; when that brought none, for the first byte, and longer."""
+    fetched = iter([(0.0, False), (9.0, True), (9.05, False), (9.06, True), (9.07, False)])
+    now, asked = 0.0, []
+
+    async def fetch(*_request: Any) -> bool:
+        nonlocal now
+        now, has_brought = next(fetched)
+        return has_brought
+
+    monkeypatch.setattr("crawlog.streams.member.time.monotonic", lambda: now)
+    fetcher = SimpleNamespace(_proc_fetch_request=fetch)
+    ask = paced(fetcher, "fetch")
+    for _ in range(5):
+        await ask("assignment", 1, "request")
+        asked.append((fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms))
+    rests, works = (1, REST_WAIT_MS), (64 << 10, 50)
+    assert asked == [rests, works, rests, works, works]
 
 
 async def test_a_large_record_waits_until_the_buffer_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
