@@ -8,6 +8,7 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -32,12 +33,12 @@ _SELECTORS = {
 _PLAIN_SOURCES = frozenset({"a", "area"})
 _NOFOLLOW = frozenset({"nofollow", "ugc", "sponsored"})
 _SPACE = re.compile(r"[\t\n\x0c\r ]+")
-_NEEDS_WHOLE_BASE = re.compile(r"[\x00-\x20]*(?:https?:(?![/\\])|[?#]|$|[\x00-\x20])", re.IGNORECASE)
-"""An href that resolves against more of its base than the directory."""
-
 _HTTP = ("http://", "https://")
 _ROOTED = ("/", *_HTTP)
 """What needs no directory."""
+
+_AUTHORITY = ("//", "/\\")
+"""What an href begins with that names a host; a path whose first segment is empty looks like one."""
 
 _NO_LINKS = ("javascript:", "mailto:", "tel:", "data:")
 """Schemes that many hrefs have, spelled as they mostly are."""
@@ -305,27 +306,28 @@ def is_plain(href: str) -> bool:
     """Whether an href joined to its base is the base's origin or directory with the href behind it, parsed as one URL.
 
     Parsing one URL costs a third of a join. Not plain are an empty href, one with a scheme or a host of its own, one
-    that is only a query or fragment, and what white space, control and other rare characters might turn into one.
+    that is only a query or fragment, and what white space and control characters might turn into one.
     """
     first = href[:1]
-    if first <= " " or first in "?#\\" or not href.isascii() or not href.isprintable():
+    if first <= " " or first in "?#\\" or not href.isprintable():
         return False
     if first == "/":
         return href[1:2] not in ("/", "\\")
+    if first == ".":  # of no scheme
+        return True
     colon = href.find(":")
     return colon < 0 or 0 <= href.find("/") < colon
 
 
-def climbed(origin: str, directory: str, href: str) -> str:
+def climbed(directory: str, href: str) -> str:
     """A plain href that begins with dots, behind the directory it means: spelled so, most links are known unparsed.
 
     Args:
-        directory: As a serialised URL has it, so without dots of its own.
+        directory: The path of one, from its first slash to its last, as a serialised URL has it: without dots.
     """
-    root = len(origin) + 1
     while True:
         if href.startswith("../"):  # above the root is the root
-            directory = directory[: max(directory.rfind("/", 0, -1) + 1, root)]
+            directory = directory[: directory.rfind("/", 0, -1) + 1] or "/"
             href = href[3:]
         elif href.startswith("./"):
             href = href[2:]
@@ -334,19 +336,19 @@ def climbed(origin: str, directory: str, href: str) -> str:
 
 
 _Written = dict[str, dict[str, Outlink | Literal[False]]]
-"""Links by what they are beside (an origin, or a directory), then by href. False is no link."""
+"""Links by the origin of the page, then by href. False is no link."""
 
-_NOTHING_WRITTEN: dict[str, Outlink | Literal[False]] = {}
+_url = attrgetter("url")
 
 
 class Links:
     """Resolves hrefs to outlinks by one job's rules.
 
     Two memories, each in two generations, the older one let go when the newer one is full: of hrefs as pages of an
-    origin write them, and of canonical URLs, which spare most spellings their parsing.
+    origin write them, from the root or absolute; and of canonical URLs, which spare most spellings their parsing.
 
     Args:
-        cached: Entries of each memory, at most.
+        cached: Entries of each memory, at most, but for the last page's.
     """
 
     def __init__(self, canonicaliser: Canonicaliser, places: Places, cached: int = 100_000) -> None:
@@ -355,7 +357,7 @@ class Links:
         self._place = places.of
         self._half = max(1, cached // 2)
         self._new: _Written = {}
-        self._new_count = 0
+        self._count = 0
         self._old: _Written = {}
         self._known: dict[str, Outlink] = {}
         self._known_before: dict[str, Outlink] = {}
@@ -365,50 +367,66 @@ class Links:
         if not base.startswith(_HTTP):
             return list({one.url: one for href in hrefs if (one := self._outlink(href, base))}.values())
         origin = base[: base.find("/", 8)]
-        found = list(map(self._new.get(origin, _NOTHING_WRITTEN).get, hrefs))  # no Python call for a link that is known
-        directory, beside = "", _NOTHING_WRITTEN
+        directory = base[len(origin) : base.rfind("/", 0, _path_end(base)) + 1]
+        written = self._written(origin)
+        found = list(map(written.get, hrefs))  # no Python call for a link that is known
         for at, known in enumerate(found):
             if known is None:
-                if not directory:
-                    directory = base[: base.rfind("/", 0, _path_end(base)) + 1]
-                    beside = self._new.get(directory, _NOTHING_WRITTEN)
-                link = beside.get(hrefs[at])
-                found[at] = self._resolve(origin, directory, base, hrefs[at]) if link is None else link
-        return list({link.url: link for link in found if link}.values())
+                href = hrefs[at]
+                found[at] = self._known.get(href) or self._resolve(written, origin, directory, base, href)
+        links = list(filter(None, found))
+        return list(dict(zip(map(_url, links), links, strict=True)).values())
 
-    def _resolve(self, origin: str, directory: str, base: str, href: str) -> Outlink | Literal[False]:
-        """The link of an href that the newer memory has not as it is written; False where it is none.
+    def _written(self, origin: str) -> dict[str, Outlink | Literal[False]]:
+        """The newer memory of an origin; there is room in it for a page."""
+        if self._count >= self._half:
+            self._old, self._new, self._count = self._new, {}, 0
+        written = self._new.get(origin)
+        if written is None:
+            written = self._new[origin] = {}
+            self._count += 1
+        return written
 
-        Remembered, without its fragment, unless it needs the base's last part.
+    def _resolve(  # an href, and what its page gives it
+        self, written: dict[str, Outlink | Literal[False]], origin: str, directory: str, base: str, href: str
+    ) -> Outlink | Literal[False]:
+        """The link of an href that is not remembered as it is written; False where it is none.
+
+        Remembered without its fragment, and from the root on; not where it needs the base's last part.
         """
-        if href.startswith(_NO_LINKS):
-            return False
         if len(href) > MEMORABLE_CHARS:
             return self._outlink(href, base) or False
         fragment = href.find("#")
         if fragment > 0 and href[fragment - 1] > " ":  # before a `#` white space counts, at the end it does not
             href = href[:fragment]
-        beside = origin if href.startswith(_ROOTED) else directory
-        known = self._new.get(beside, _NOTHING_WRITTEN).get(href) if fragment > 0 else None
-        if known is not None:
-            return known
-        known = self._old.get(beside, _NOTHING_WRITTEN).get(href)
-        if known is None:
-            known = self._first(origin, beside, base, href) or False
-            if not href.startswith(_ROOTED) and _NEEDS_WHOLE_BASE.match(href):
-                return known
-        if self._new_count >= self._half:
-            self._old, self._new, self._new_count = self._new, {}, 0
-        self._new.setdefault(beside, {})[href] = known
-        self._new_count += 1
-        return known
+        if href.startswith(_ROOTED):
+            return self._from_root(written, origin, base, href)
+        if href.startswith(_NO_LINKS):
+            return False
+        if not is_plain(href):
+            return self._outlink(href, base) or False
+        href = climbed(directory, href) if href[0] == "." else directory + href
+        if href.startswith(_AUTHORITY) or len(href) > MEMORABLE_CHARS:
+            return self._absolute(origin + href) or False
+        return self._from_root(written, origin, base, href)
 
-    def _first(self, origin: str, beside: str, base: str, href: str) -> Outlink | None:
-        """The link of an href that is not remembered as it is written."""
+    def _from_root(
+        self, written: dict[str, Outlink | Literal[False]], origin: str, base: str, href: str
+    ) -> Outlink | Literal[False]:
+        """The link of an href that is absolute, or goes from the root; from now on it is remembered."""
+        link = written.get(href)
+        if link is None:
+            link = self._old.get(origin, written).get(href)
+            link = written[href] = self._first(origin, base, href) or False if link is None else link
+            self._count += 1
+        return link
+
+    def _first(self, origin: str, base: str, href: str) -> Outlink | None:
+        """The same of one that is not remembered."""
         if href.startswith(_HTTP):
             return self._absolute(href)
         if is_plain(href):
-            return self._absolute(climbed(origin, beside, href) if href[0] == "." else beside + href)
+            return self._absolute(origin + href)
         if href.startswith("//") and href.isascii() and href.isprintable():
             return self._absolute(origin[: origin.index("/")] + href)
         return self._outlink(href, base)
