@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from . import charset
+from . import charset, queries
 from .canonical import Canonicaliser, InvalidUrl, fingerprint, joined_base
 from .directives import refresh_target, srcset_urls
 from .domain import Place, Places
@@ -94,7 +94,7 @@ class Extracted(NamedTuple):
     Attributes:
         title: White space collapsed; None when there is none, or nothing in it.
         base: The URL that hrefs resolve against.
-        hrefs: As written, in document order, each once.
+        hrefs: As written, in document order, each once; their queries as the page's encoding has them.
         nofollowed: Those of them that stand in elements with rel=nofollow only; empty unless asked for.
         metas: Name and content of each `meta` element that has both; empty unless asked for.
     """
@@ -134,7 +134,7 @@ def extract(
         most: Links looked at, None for all.
     Raises: ValueError: larger than the parser takes.
     """
-    page = parsed(body, content_type)
+    page, encoding = _parsed(body, content_type)
     if _PLAIN_SOURCES.issuperset(sources) and "a" in sources and not ("area" in sources and page.tags("area")):
         nodes = page.tags("a")  # half the cost of a selector
         hrefs = [href["href"] or "" for node in nodes if "href" in (href := node.attributes)][:most]
@@ -143,11 +143,15 @@ def extract(
         nodes = page.css(selector) if selector else []
         wanted = frozenset(sources)
         hrefs = [target for node in nodes[:most] for target in _targets(node, wanted)]
+    marked = _nofollowed(nodes) if nofollow else frozenset()
+    if encoding not in queries.UNICODE:
+        hrefs = [queries.in_page(href, encoding) for href in hrefs]
+        marked = frozenset(queries.in_page(href, encoding) for href in marked)
     return Extracted(
         _title(page),
         base_of(page, url),
         list(dict.fromkeys(hrefs))[:most],
-        _nofollowed(nodes) if nofollow else frozenset(),
+        marked,
         tuple(_named_metas(page)) if metas else (),
     )
 
@@ -201,23 +205,28 @@ def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
 
     Raises: ValueError: larger than the parser takes.
     """
-    html = _in_utf_8(body, content_type)
+    return _parsed(body, content_type)[0]
+
+
+def _parsed(body: bytes, content_type: str) -> tuple[LexborHTMLParser, str]:
+    """The tree of a page, and its encoding."""
+    encoding = charset.decide(body, content_type)
+    html = _in_utf_8(body, encoding)
     page = LexborHTMLParser(flattened(thinned(html)))  # it replaces what is not UTF-8 itself
     if page.tags("template"):  # to ask the tree costs a fifth of searching all bytes
-        return LexborHTMLParser(flattened(thinned(opened(html))))
-    return page
+        page = LexborHTMLParser(flattened(thinned(opened(html))))
+    return page, encoding
 
 
 def readings(body: bytes, content_type: str) -> Iterator[bytes]:
     """Whatever `parsed` may give to the parser for this page."""
-    html = _in_utf_8(body, content_type)
+    html = _in_utf_8(body, charset.decide(body, content_type))
     yield flattened(thinned(html))
     if _TEMPLATE_TAG.search(html):
         yield flattened(thinned(opened(html)))
 
 
-def _in_utf_8(body: bytes, content_type: str) -> bytes:
-    encoding = charset.decide(body, content_type)
+def _in_utf_8(body: bytes, encoding: str) -> bytes:
     if encoding == "utf-8" or (encoding == charset.FALLBACK and body.isascii()):
         return body.removeprefix(codecs.BOM_UTF8)  # to the parser it is text, and ends the head
     return charset.text_in(body, encoding).encode()

@@ -8,7 +8,7 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ..schemas.pages import PageMeta
-from . import charset
+from . import charset, queries
 from .canonical import InvalidUrl, serialise
 from .links import base_of, parsed
 
@@ -64,7 +64,7 @@ class Response:
     @cached_property
     def text(self) -> str:
         """The body as text, in the encoding that a browser would take; wrong bytes are U+FFFD."""
-        return charset.decode(self.body, self._content_type)[1]
+        return charset.text_in(self.body, self._encoding)
 
     @cached_property
     def tree(self) -> LexborHTMLParser:
@@ -89,7 +89,7 @@ class Response:
     def urljoin(self, href: str) -> str:
         """The absolute URL of a link on this page, by its `base`; what makes no http(s) URL comes back as it is."""
         try:
-            return serialise(href, self._base)
+            return serialise(queries.in_page(href, self._encoding), self._base)
         except InvalidUrl:
             return href
 
@@ -97,6 +97,10 @@ class Response:
         """A request of a link on this page: its `href` as written, or the `a` element itself."""
         written = href if isinstance(href, str) else href.attributes.get("href") or ""
         return Request(self.urljoin(written), priority)
+
+    @cached_property
+    def _encoding(self) -> str:
+        return charset.decide(self.body, self._content_type)
 
     @cached_property
     def _base(self) -> str:
