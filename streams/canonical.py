@@ -194,11 +194,12 @@ def _param_name(param: str) -> str:
 
 def _without_www(href: str) -> str:
     """Without a leading `www.`, unless the name is registered with it."""
-    scheme, _, rest = href.partition("://")
-    if not rest.startswith("www."):
+    root = href.index("/", _HOST_FROM)
+    user = max(href.rfind("@", 0, root), href.index("/") + 1) + 1
+    if not href.startswith("www.", user):
         return href
-    host = rest[: rest.index("/")].partition(":")[0]
-    return href if registrable_domain(host) == host else f"{scheme}://{rest[4:]}"
+    host = href[user:root].partition(":")[0]
+    return href if registrable_domain(host) == host else href[:user] + href[user + 4 :]
 
 
 def _dropped_pattern(names: tuple[str, ...]) -> re.Pattern[str] | None:

@@ -117,6 +117,8 @@ EVERY_RULE = CanonicalRules(
         ("index_files", "http://a/x/index.html?q", "http://a/x/?q"),
         ("index_files", "http://a/myindex.html", "http://a/myindex.html"),
         ("drop_www", "http://www.a.com:81/", "http://a.com:81/"),
+        ("drop_www", "http://u:p@www.a.com/", "http://u:p@a.com/"),
+        ("drop_www", "http://www.a@www.com/", "http://www.a@www.com/"),
         ("drop_www", "http://www.co.uk/", "http://www.co.uk/"),
         ("drop_slash", "http://a/x//?q=/", "http://a/x?q=/"),
         ("drop_slash", "http://a/", "http://a/"),

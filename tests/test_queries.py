@@ -44,7 +44,7 @@ def test_links_of_a_page_have_its_encoding_in_their_queries() -> None:
     page = extract(PAGE, CYRILLIC, "http://a.test/", ("a",), nofollow=True)
     assert page.hrefs == ["/п?q=%CF%F0%E8%E2%E5%F2#ж"]
     assert page.nofollowed == set(page.hrefs)
-    response = Response(PageMeta(url="http://a.test/", http=200, content_type=CYRILLIC), PAGE)
+    response = Response(PageMeta("http://a.test/", "j", http=200, content_type=CYRILLIC), PAGE)
     assert response.urljoin("?q=я") == "http://a.test/?q=%FF"
 
 
