@@ -47,7 +47,9 @@ def attach(app: apps.CrawlApp) -> None:
     @app.agent(app.input)
     async def probe(stream: Any) -> None:
         held: set[int] = set()
+        app.positions.taken = taken = {}
         async for message in stream.records():
+            taken[message.partition] = message.offset + 1
             say("event", partition=message.partition, offset=message.offset, value=message.value.decode())
             assert message.offset != FAIL_AT, "this record is too much"
             time.sleep(BLOCK_S)  # noqa: ASYNC251  # on purpose

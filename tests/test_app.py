@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams import engine as local
-from crawlog.streams.kafka import metadata_of
+from crawlog.streams.kafka import commits, metadata_of
 from crawlog.streams.lease import Lease
 from crawlog.streams.member import watched
 from crawlog.streams.positions import OURS, Position, Positions, Range, first_offset, is_ours, reached
@@ -159,6 +159,13 @@ def publish(settings: Settings, per_partition: int) -> set[tuple[int, int]]:
     return places
 
 
+def farthest(settings: Settings) -> set[int]:
+    """How far the group's commits say that their workers are."""
+    topic = Topics(settings.kafka.prefix).items
+    found = commits(settings, group(settings, f"sink-{sink(settings)}"), topic, range(PARTITIONS))
+    return {reached(offset, metadata) for offset, metadata in found.values()}
+
+
 def committed(settings: Settings) -> dict[int, int]:
     """The group's offsets as the broker holds them; -1001 for none."""
     consumer = Consumer(
@@ -180,14 +187,20 @@ def test_a_new_group_starts_at_the_log_start(ready: Settings, start: Callable[..
 
 @pytest.mark.broker
 def test_commits_never_pass_what_was_said(ready: Settings, start: Callable[..., Probe]) -> None:
-    """Later events end, the one before them does not: the commit stays before it, also after a restart."""
+    """Later events end, the one before them does not: the commit stays before it, also after a restart.
+
+    It says how far the worker is, and goes on doing so while the offset stands.
+    """
     publish(ready, 6)
     probe = start(skip=3)
     wait_for(lambda: len(probe.offsets("done")) == 6 * PARTITIONS)
     wait_for(lambda: set(committed(ready).values()) == {3})
+    wait_for(lambda: farthest(ready) == {6})
+    publish(ready, 1)
+    wait_for(lambda: farthest(ready) == {7})
     probe.kill()
     again = start(skip=3)
-    wait_for(lambda: len(again.offsets("done")) == 3 * PARTITIONS)
+    wait_for(lambda: len(again.offsets("done")) == 4 * PARTITIONS)
     assert {min(o for p, o in again.offsets() if p == partition) for partition in range(PARTITIONS)} == {3}
     assert set(committed(ready).values()) == {3}
 
