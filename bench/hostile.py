@@ -3,6 +3,7 @@
     python -m bench.hostile            10,000 hostile URLs, 5,000 good pages, 50 hosts of a byte a second; five minutes
     python -m bench.hostile --short    a few URLs of each behaviour, and no comparison: half a minute, nothing written
     python -m bench.hostile --large    250 hosts that send a page of 7 MB each at once: only what memory that takes
+    python -m bench.hostile --trials   300 pages that fail their trial, and little room: how much slower good hosts are
     python -m bench.hostile --lag      only how long each behaviour blocks the loop of the HTTP client
 
 The good pages are the synthetic site's, which counts what it served; the outcomes are read from crawl.urls by a plain
@@ -102,6 +103,14 @@ PATIENT = {
     f"fetch.{name}": 120 for name in ("timeout_s", "connect_timeout_s", "first_byte_timeout_s", "chunk_timeout_s")
 }
 LARGE = Plan({"many": 0, "large": 250, "slow": 0}, 250, (10, 30), 0.1, (web.LONG,), PATIENT)
+TRIALS = Plan(
+    {"many": 51, "large": 0, "slow": 0},
+    8,
+    (20, 30),
+    1.0,
+    tuple(one.name for one in web.TREES),
+    {"log.max_unparsed_mb": 8},
+)
 CALM = Plan({"many": 0, "large": 0, "slow": 0}, 8, FULL.good, FULL.delay_s)
 
 
@@ -349,22 +358,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--trials", action="store_true")
     parser.add_argument("--lag", action="store_true")
     parser.add_argument("--only", default="", help="names of behaviours, with semicolons between")
     args = parser.parse_args()
     only = tuple(filter(None, args.only.split(";")))
     certificates = FOLDER / "certificates"
     with serving(certificates) as port:
-        lag = {} if args.large else asyncio.run(lags(port, only))
+        lag = {} if args.large or args.trials else asyncio.run(lags(port, only))
         for name, ms in sorted(lag.items(), key=lambda one: -one[1])[: 10 if not args.lag else None]:
             print(f"{ms:>8.1f} ms  {name}", file=sys.stderr)
         if args.lag:
             return 0
-        plan = LARGE if args.large else SHORT if args.short else FULL
+        plan = LARGE if args.large else TRIALS if args.trials else SHORT if args.short else FULL
         mixed = crawl(FOLDER / "mixed", replace(plan, only=only or plan.only), port, certificates)
         calm = tarpits = None
+        if plan in (FULL, TRIALS) and not only:
+            calm = crawl(FOLDER / "calm", replace(CALM, good=plan.good, delay_s=plan.delay_s), port, certificates)
         if plan is FULL and not only:
-            calm = crawl(FOLDER / "calm", CALM, port, certificates)
             slow = Plan({"slow": 50, "many": 0, "large": 0}, 50, CALM.good, CALM.delay_s, ("a body byte a second",))
             tarpits = crawl(FOLDER / "tarpits", slow, port, certificates)
     problems = mixed.problems
@@ -372,7 +383,7 @@ def main() -> int:
     print(text)
     for problem in problems:
         print(f"    {problem}")
-    if calm is not None:
+    if calm is not None and tarpits is not None:
         listed = "\n\n".join([text, *(f"- {problem}" for problem in problems)])
         facts = {
             "run": "`python -m bench.hostile`",
