@@ -218,6 +218,22 @@ def test_long_links_are_resolved_and_not_remembered() -> None:
     assert {*resolver._known.values()} == {outlinks[2]}
 
 
+def test_a_relative_link_is_remembered_as_one_from_the_root() -> None:
+    """So pages in whatever folder share it; a path that begins with an empty segment is not taken for a host."""
+    resolver = links()
+    for base, href in [("http://h.test/a/b", "//x/y"), ("http://h.test/a/b", "/x/y"), ("http://h.test//b", "z")]:
+        resolver.resolve(base, [href])
+    known = {href for written in resolver._new.values() for href in written}
+    for base, href, url in [
+        ("http://h.test/a/b", "../x/y#z", "http://h.test/x/y"),
+        ("http://h.test/x/", "y", "http://h.test/x/y"),
+        ("http://h.test/a/b", "..//x/y", "http://h.test//x/y"),
+        ("http://h.test//x/", "y", "http://h.test//x/y"),
+    ]:
+        assert [link.url for link in resolver.resolve(base, [href])] == [url]
+    assert {href for written in resolver._new.values() for href in written} == known == {"//x/y", "/x/y"}
+
+
 def test_a_tag_of_half_a_million_attributes_is_no_stall() -> None:
     """The parser would take minutes; what stands before and behind counts, quoted ends of tags do not."""
     flood = " ".join(f'a{number}=">"' for number in range(500_000))
