@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.resolver import AsyncResolver
 from python_socks import ProxyConnectionError, ProxyError, ProxyType
 from python_socks.async_.asyncio import Proxy as SocksProxy
@@ -96,6 +97,9 @@ class GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
+_HEAD_END = b"\r\n\r\n"
+
+
 class _Gate:
     """A transport that looks at the lease last of all, directly before each write.
 
@@ -156,6 +160,10 @@ class _Handler(ResponseHandler):
         """Bytes of the server; none where the reader wants more of what the parser has."""
         self._is_fresh = bool(data)
         if len(data) <= SLICE_BYTES and not self._rest:
+            body_at = data.find(_HEAD_END) + len(_HEAD_END)
+            if len(_HEAD_END) <= body_at < len(data) and (self._payload is None or self._payload.is_eof()):
+                super().data_received(data[:body_at])  # an error behind the body would take its answer with it
+                data = data[body_at:]
             super().data_received(data)
         elif data:
             self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
@@ -210,9 +218,15 @@ class _Handler(ResponseHandler):
         super().abort()
 
     def set_exception(self, *args: Any) -> None:
-        """Nothing that comes after it is an answer."""
+        """Nothing that comes after it is an answer.
+
+        aiohttp's parser forgets the body in which it failed, so its reader would wait until the deadline.
+        """
         self._forget()
+        body = self._payload
         super().set_exception(*args)
+        if isinstance(args[0], HttpProcessingError) and body is not None and not body.is_eof():
+            body.set_exception(aiohttp.ClientPayloadError(f"not the coding of a body: {args[0]!r}"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """A reset, or a write that failed: what came before it counts."""

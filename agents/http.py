@@ -150,6 +150,10 @@ class Asker(NamedTuple):
 THE_CRAWL = Asker()
 
 
+LEAST_STATUS = 100
+"""What is less is no status code (RFC 9110 15), and 0 would be taken for no answer."""
+
+
 class _Reading(NamedTuple):
     """How a response is read.
 
@@ -347,6 +351,8 @@ class Client:
         session = self._by_socks.get(outfit.proxy, self._session) if outfit.proxy is not None else self._session
         async with session.request(outfit.method, sent_as(url), allow_redirects=False, **outfit.options) as response:
             outfit.answered(response)
+            if response.status < LEAST_STATUS:
+                raise ValueError("the status line has no status code")
             answer.http = response.status
             headers = response.headers
             answer.content_type = _text(headers.get("Content-Type", ""))

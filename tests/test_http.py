@@ -24,6 +24,7 @@ from crawlog.streams.settings import Settings
 
 LIMIT = 10_000
 HTML = "Content-Type: text/html\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 Speak = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
@@ -298,6 +299,22 @@ async def test_bytes_that_are_no_utf8_can_be_recorded() -> None:
     assert (answer.location, answer.content_type) == ("/%E9é", "text/?")
 
 
+@pytest.mark.parametrize("excess", [b"</html>", b"\r\n", b"\0"])
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_body_longer_than_it_says_is_what_it_says(excess: bytes, apart: bool) -> None:
+    """Servers count characters instead of bytes; however the network cuts what they send, it is one page."""
+    head, _, body = (response(b"hello") + excess).partition(b"\r\n\r\n")
+    parts = [head + b"\r\n\r\n", body]
+    answer = await got(says(*(parts if apart else [b"".join(parts)]), rest_s=0.05))
+    assert (answer.http, answer.error, answer.body) == (200, "", b"hello")
+
+
+async def test_a_broken_body_is_not_waited_for() -> None:
+    """Its head came before it, so the parser has given the answer away when it fails."""
+    answer = await got(says(CHUNKED, b"z\r\nhello\r\n", rest_s=0.05), timeout_s=60.0)  # else a timeout
+    assert (answer.http, answer.error) == (200, "bad_body")
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_told_and_not_followed(status: int) -> None:
     """Each hop is a URL of its own, for the frontier."""
@@ -317,10 +334,24 @@ async def test_only_a_redirect_has_a_location() -> None:
         ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", None], "bad_body"),
         ([b"", None], "disconnected"),
         ([b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n"], "bad_http"),
+        ([b"HTTP/1.1 000 OK\r\nContent-Length: 0\r\n\r\n"], "bad_http"),
+        ([CHUNKED + b"z\r\nhello\r\n0\r\n\r\n"], "bad_body"),
+        ([CHUNKED + b"5\r\nhelloXX0\r\n\r\n"], "bad_body"),
+        ([CHUNKED + b"5\r\nhello\r\n0\r\nContent-Length: 9\r\n\r\n"], "bad_body"),
         ([b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n"], "header_too_large"),
         ([b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n"], "too_many_headers"),
     ],
-    ids=["cut off", "hung up", "no HTTP", "an endless header", "endless headers"],
+    ids=[
+        "cut off",
+        "hung up",
+        "no HTTP",
+        "no status",
+        "a bad size",
+        "a bad end",
+        "a bad trailer",
+        "an endless header",
+        "endless headers",
+    ],
 )
 async def test_a_failure_is_one_word(parts: list[bytes | None], error: str) -> None:
     """Nothing that a server says raises."""
