@@ -11,7 +11,7 @@ _WITH_VALUE = frozenset({"unavailable_after", "max-snippet", "max-image-preview"
 """Directives that have a colon of their own: not the name of a robot."""
 
 _ROBOT = re.compile(r"\s*([A-Za-z_-]+|\*)\s*:")
-_LINK = re.compile(r"""<([^<>]*)>((?:[^",<]|"[^"]*")*)""")
+_LINK = re.compile(r"""<([^<>]*)>((?:[^",<]|"(?:[^"\\]|\\.)*+")*+)""", re.DOTALL)
 _REL = re.compile(r"""(?:^|;)\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))""", re.IGNORECASE)
 _NOT_PAGES = frozenset(
     {
@@ -27,7 +27,8 @@ _NOT_PAGES = frozenset(
     }
 )
 _REFRESH = re.compile(
-    r"""\s*+(?:[0-9][0-9.]*+|\.[0-9.]*+)\s*[;,\s]\s*(?:url\s*=\s*)?(?:'([^']*)|"([^"]*)|(.+))""",
+    r"[\t\n\f\r ]*+(?:[0-9][0-9.]*+|\.[0-9.]*+)(?=[;,\t\n\f\r ])[\t\n\f\r ]*+[;,]?+[\t\n\f\r ]*+"
+    r"(?:url[\t\n\f\r ]*+=[\t\n\f\r ]*+)?+(?:'([^']*)|\"([^\"]*)|(.+))",
     re.IGNORECASE | re.DOTALL,
 )
 _DESCRIPTORS = re.compile(r"(?:[^,(]|\([^)]*\)?)*+")
@@ -70,7 +71,8 @@ def directives(x_robots: Iterable[str], metas: Iterable[tuple[str, str]], token:
 
 
 def _words(value: str) -> Iterator[str]:
-    return (word.strip().lower() for word in value.split(","))
+    for part in value.lower().split(","):
+        yield from (part.strip(),) if ":" in part else part.split()  # some forget the commas
 
 
 def header_links(values: Iterable[str]) -> list[str]:
@@ -86,7 +88,7 @@ def _rels(parameters: str) -> list[str]:
 def refresh_target(content: str) -> str | None:
     """Where a `meta` refresh leads, as written; None where it only reloads (WHATWG HTML 4.2.5.3)."""
     found = _REFRESH.match(content)
-    return next((group for group in found.groups() if group is not None), None) if found else None
+    return next(filter(None, found.groups()), None) if found else None
 
 
 def srcset_urls(value: str) -> Iterator[str]:

@@ -28,6 +28,8 @@ from crawlog.streams.spider import parse_page
         (("unavailable_after: 25 Jun 2027 15:00:00 PST, nofollow",), (), "follow"),
         (("max-snippet: 5",), (), ""),
         ((), (("robots", "noindex,follow"),), "index"),
+        ((), (("robots", "noindex nofollow"),), "index follow"),
+        (("max-image-preview: none",), (("robots", "max-image-preview:none, follow"),), ""),
         ((), (("ROBOTS", " none "),), "index follow"),
         ((), (("Crawlog", "nofollow"),), "follow"),
         ((), (("googlebot", "nofollow"), ("description", "noindex")), ""),
@@ -49,6 +51,7 @@ def test_the_strictest_of_what_concerns_us_holds(
         ('<a>; rel="prev start"; title="x, <y>", <b>', ["a", "b"]),
         ("<style.css>; rel=preload; as=style, <c>; rel=canonical", ["c"]),
         ("no target, <>", [""]),
+        (r'<a>; title="\"<b>"; rel=next', ["a"]),
         ("", []),
     ],
 )
@@ -67,6 +70,13 @@ def test_a_link_header_names_pages(header: str, targets: list[str]) -> None:
         ("5", None),
         ("url=x", None),
         ("", None),
+        ("5;", None),
+        ("5; ", None),
+        ("0;url=", None),
+        ("0;url", "url"),
+        ("0;'x", "x"),
+        ("0;url=\u00a0x", "\u00a0x"),
+        ("5x", None),
     ],
 )
 def test_a_refresh_leads_somewhere_or_nowhere(content: str, target: str | None) -> None:
