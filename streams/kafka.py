@@ -167,6 +167,8 @@ PASSING = frozenset(
 )
 """Errors of a broker that starts, moves or is away for a moment."""
 
+_EPOCHS = frozenset({KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH})
+
 
 def passes(error: KafkaError) -> bool:
     """Whether to ask again. `KafkaError.retriable` is about transactions, and False for all of these."""
@@ -189,10 +191,15 @@ def edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int
 
 def _edge(consumer: Consumer, topic: str, partitions: Sequence[int], edge: int) -> dict[int, int]:
     asked = [TopicPartition(topic, partition, edge) for partition in partitions]  # as a time it means the same
-    places = consumer.offsets_for_times(asked, TIMEOUT_S)
-    for place in places:
-        if place.error is not None:
-            raise KafkaException(place.error)
+    try:
+        places = consumer.offsets_for_times(asked, TIMEOUT_S)
+        for place in places:
+            if place.error is not None:
+                raise KafkaException(place.error)
+    except KafkaException as error:
+        if error.args[0].code() in _EPOCHS:
+            consumer.list_topics(topic, TIMEOUT_S)  # else it may ask with the leader epochs it knows for ever
+        raise
     return {place.partition: place.offset for place in places}
 
 

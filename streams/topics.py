@@ -385,6 +385,12 @@ class Admin:
     def _failed(self, error: KafkaException) -> EngineError:
         kafka = self.settings.kafka
         said = error.args[0].str() + (f" ({self._last})" if self._last else "")
+        if error.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR:
+            return EngineError(
+                f"The Kafka broker at {kafka.bootstrap} cannot write its log: {said}.\n"
+                "Its disk is full, or fails: free some space where it keeps its data (of the local engine the data "
+                "folder, `--data DIR`), then the same command goes on."
+            )
         return EngineError(
             f"The Kafka cluster at {kafka.bootstrap} ({kafka.security_protocol}) does not do what was asked: {said}.\n"
             "Check that it runs and that the address (`--bootstrap`), the kafka.security_protocol, the credentials and "

@@ -7,6 +7,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from crawlog.streams import kafka
+from crawlog.streams.sections import Kafka
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Admin
 
 
 @dataclass
@@ -21,6 +24,9 @@ class Starting(Consumer):
             raise KafkaException(KafkaError(self.errors.pop()))
         return [TopicPartition(one.topic, one.partition, 7) for one in asked]
 
+    def list_topics(self, *_: object) -> None:
+        """What the cluster consists of, which nobody looks at."""
+
 
 @pytest.mark.parametrize(
     "code", [KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.LEADER_NOT_AVAILABLE]
@@ -29,6 +35,13 @@ def test_a_broker_that_starts_is_asked_again(code: int, monkeypatch: pytest.Monk
     """It gives places only once it has loaded its partitions; `why` and `dead` ask it at once."""
     monkeypatch.setattr(kafka, "AGAIN_S", 0.0)
     assert kafka.edges(Starting([code] * 3), "t", [0, 1]) == {0: (7, 7), 1: (7, 7)}
+
+
+def test_a_full_disk_of_the_broker_is_named() -> None:
+    """It is no matter of address, credentials or permissions."""
+    admin = Admin(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")))
+    said = str(admin._failed(KafkaException(KafkaError(KafkaError.KAFKA_STORAGE_ERROR))))
+    assert "disk is full" in said
 
 
 def test_an_error_that_stays_is_raised() -> None:
