@@ -347,7 +347,7 @@ def climbed(directory: str, href: str) -> str:
 _Written = dict[str, dict[str, Outlink | Literal[False]]]
 """Links by the origin of the page, then by href. False is no link."""
 
-_url = attrgetter("url")
+_fingerprint = attrgetter("fingerprint")
 
 
 class Links:
@@ -384,7 +384,7 @@ class Links:
                 href = hrefs[at]
                 found[at] = self._known.get(href) or self._resolve(written, origin, directory, base, href)
         links = list(filter(None, found))
-        return list(dict(zip(map(_url, links), links, strict=True)).values())
+        return list(dict(zip(map(_fingerprint, links), links, strict=True)).values())  # asked for later on anyway
 
     def _written(self, origin: str) -> dict[str, Outlink | Literal[False]]:
         """The newer memory of an origin; there is room in it for a page."""
