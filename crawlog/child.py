@@ -27,6 +27,10 @@ def main() -> None:
     stage, parent = sys.argv[1], int(sys.argv[2])
     die_with(parent)
     gc.disable()  # imports leave next to no cycles, and looking for them is a seventh of their time
+    sys.modules["rich"] = None  # type: ignore[assignment]  # hidden: structlog would load it, unused
+    import structlog  # noqa: F401  # half of its time would be rich's
+
+    del sys.modules["rich"]  # a spider may want it
     from .streams.app import AGENTS, worker
 
     for module in ("crawlog.streams.worker", "uvloop", *AGENTS[stage]):
