@@ -26,7 +26,7 @@ import xxhash
 from .picture import Picture
 from .streams import engine
 from .streams.errors import EngineError, Misconfigured
-from .workers import Name, Workers
+from .workers import AT_A_TIME, Name, Workers
 
 if TYPE_CHECKING:
     from .streams.settings import Settings
@@ -150,14 +150,14 @@ class Supervisor:
         self.close()
 
     def launch(self) -> None:
-        """Starts a fetch worker, which loads while the engine starts; the others would take its cores."""
+        """Starts a fetch worker, which loads while the engine starts; others would take its cores."""
         self._workers.launch(1)
 
     def connect(self) -> None:
         """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
-        self._workers.launch()
+        self._workers.launch(1 + AT_A_TIME)
         from .streams import logs  # all these load while workers and engine do
         from .streams.topics import ensure
         from .watch import Watch
@@ -295,7 +295,8 @@ def names(settings: "Settings", *, with_sink: bool) -> list[Name]:
         folder = xxhash.xxh3_64_hexdigest(bytes(settings.run.data.absolute()))[:6]
         mark = f"-{platform.node() or 'host'}-{folder}"
     counts = {"fetch": settings.run.fetch_workers, "parse": settings.run.parse_workers, "sink": int(with_sink)}
-    return [Name(stage, f"{stage}-{number}{mark}") for stage, count in counts.items() for number in range(count)]
+    numbers = range(max(counts.values()))  # one of each stage first: so they start
+    return [Name(stage, f"{stage}-{at}{mark}") for at in numbers for stage, count in counts.items() if at < count]
 
 
 def wait_for_end(pid: int, timeout_s: float) -> bool:

@@ -6,11 +6,13 @@ its group.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +40,12 @@ MAX_LOG_BYTES = 32 << 20
 """A longer log becomes NAME.log.1 at the next start of its worker."""
 
 POLL_S = 0.02
+
+AT_A_TIME = max(1, len(os.sched_getaffinity(0)) // 2)
+"""Workers that load at a time, a CPU second each; the other half of the cores is for those that work."""
+
+LOADING_S = 10.0
+"""After this one that still loads keeps nobody waiting: it may have been stopped."""
 
 
 class Name(NamedTuple):
@@ -74,6 +82,14 @@ class Worker:
                 start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone
             )
         self._started_at = now
+
+    def loads(self, now: float) -> bool:
+        """Whether the process has yet to read what it was told: it imports what it needs first."""
+        if not self.process or not self.process.stdin or now - self._started_at > LOADING_S:
+            return False
+        unread = bytearray(4)
+        fcntl.ioctl(self.process.stdin, termios.FIONREAD, unread)
+        return any(unread)
 
     def open_gate(self, environ: dict[str, str]) -> None:
         """Tells the process where the log is."""
@@ -126,8 +142,8 @@ class Workers:
         self._report = report
         self._has_worked = has_worked
 
-    def launch(self, most: int | None = None) -> None:
-        """Starts the processes of so many workers, or all that are left; they wait at their gates."""
+    def launch(self, most: int) -> None:
+        """Starts the processes of the first so many workers, which wait at their gates; `look` starts the others."""
         for worker in self._workers[:most]:
             if worker.process is None:
                 worker.start(time.monotonic())
@@ -144,15 +160,17 @@ class Workers:
         return {worker.who.name: worker.process.pid for worker in self._workers if worker.process}
 
     def look(self) -> None:
-        """Buries the dead and starts who is due.
+        """Buries the dead and starts who is due, a few at a time.
 
         Raises: EngineError, Misconfigured: a worker is broken.
         """
         now = time.monotonic()
+        loading = sum(worker.loads(now) for worker in self._workers)
         for worker in self._workers:
             if worker.process is None:
-                if now >= worker.start_at:
+                if now >= worker.start_at and loading < AT_A_TIME:
                     self._start_again(worker, now)
+                    loading += 1
             elif worker.process.poll() is not None:
                 self._bury(worker, now)
 
@@ -172,9 +190,9 @@ class Workers:
         self._report(f"worker {worker.who.name} {why}; started again in {worker.start_at - now:.1f} s")
 
     def restart(self, told: dict[str, dict[str, str]]) -> None:
-        """Starts all processes anew: the log is at another address."""
+        """Ends all processes and starts them anew: the log is at another address."""
         self.kill()
-        self.launch()
+        self.launch(AT_A_TIME)
         self.go(told)
 
     def retire(self, stage: str, timeout_s: float) -> None:

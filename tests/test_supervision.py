@@ -1,15 +1,26 @@
 """How the supervisor treats the deaths of its workers: when the next process starts, what it says, when it gives up."""
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from crawlog import workers as module
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.workers import HEALTHY_S, KILLED_BACKOFF_S, MAX_BACKOFF_S, MAX_FAILURES, RESTART_WANTED, Name, Workers
+from crawlog.workers import (
+    HEALTHY_S,
+    KILLED_BACKOFF_S,
+    LOADING_S,
+    MAX_BACKOFF_S,
+    MAX_FAILURES,
+    RESTART_WANTED,
+    Name,
+    Workers,
+)
 
 KILLED = -9
 CRASHED = -11
@@ -22,7 +33,7 @@ class Process:
         self.returncode: int | None = None
         self.pid = id(self)
         self.log = stdout.name
-        self.stdin = None
+        self.stdin: IO[bytes] | None = None
 
     def poll(self) -> int | None:
         """How it ended."""
@@ -37,6 +48,24 @@ class Process:
         return self.returncode
 
 
+class Loading(Process):
+    """One that reads what it is told when the test says so."""
+
+    def __init__(self, command: list[str], **options: Any) -> None:
+        super().__init__(command, **options)
+        self._gate, write = os.pipe()
+        self.stdin = os.fdopen(write, "wb")
+
+    def is_loaded(self) -> None:
+        """It has read what it was told, and works."""
+        os.read(self._gate, 65_536)
+
+    def wait(self) -> int | None:
+        """It has ended."""
+        os.close(self._gate)
+        return super().wait()
+
+
 class House:
     """One worker under supervision, on a clock of its own."""
 
@@ -48,7 +77,7 @@ class House:
         monkeypatch.setattr("subprocess.Popen", self._start)
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         self.workers = Workers([Name("fetch", "fetch-0")], folder, self.said.append, self.worked.__contains__)
-        self.workers.launch()
+        self.workers.launch(1)
 
     def _start(self, command: list[str], **options: Any) -> Process:
         self.started.append(Process(command, **options))
@@ -165,3 +194,33 @@ def test_the_next_one_is_told_what_the_first_was(house: House, monkeypatch: pyte
     house.workers.go({"fetch": {"A": "b"}})
     house.dies(KILLED)
     assert told == ['{"A": "b"}'] * 2
+
+
+def test_a_few_workers_load_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that work keep their cores; one that loads for too long holds nobody up."""
+    started: list[Loading] = []
+
+    def start(command: list[str], **options: Any) -> Loading:
+        started.append(Loading(command, **options))
+        return started[-1]
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    monkeypatch.setattr(module, "AT_A_TIME", 2)
+    workers = Workers([Name("fetch", f"fetch-{at}") for at in range(6)], tmp_path, lambda _: None, lambda _: False)
+    workers.launch(3)
+    workers.go({"fetch": {}})
+    now = [time.monotonic()]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    counts = []
+    for process in range(4):
+        workers.look()
+        counts.append(len(started))
+        started[process].is_loaded()
+    assert counts == [3, 3, 4, 5]
+    started[0].returncode = KILLED
+    workers.look()
+    assert len(started) == 6, "the one that died waits for its time"
+    now[0] += 2 * LOADING_S
+    workers.look()
+    assert len(started) == 7, "two load, and have done so for too long"
+    workers.kill()
