@@ -179,7 +179,7 @@ def test_a_killed_run_goes_on_with_the_broker_that_it_left(site: Site, data: Pat
 def test_a_signal_stops_everything_cleanly(site: Site, data: Path, number: int, code: int) -> None:
     """Within 5 seconds (of a machine at rest) nothing runs any more; before, a second run was refused with its pid."""
     process = run(site, data, delay_s=0.5)
-    until(site.pages, "the crawl to begin")
+    until((data.parent / "rows.jsonl.partial").exists, "the first rows")
     refused, _, why = ended(run(site, data))
     assert refused == 2
     assert f"pid {process.pid}" in why
