@@ -5,6 +5,7 @@ kafka/    the local engine      state/   RocksDB, one a partition      logs/, ru
 """
 
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from .streams.errors import Misconfigured
 
@@ -13,18 +14,20 @@ FORMAT = 1
 
 
 def prepare(data: Path) -> None:
-    """Makes the folder if need be, and sees that it can be written and is of this format.
+    """Makes the folder if need be, and sees that it can be written and is of this format; others may do so at once.
 
     Raises: Misconfigured: it cannot be written, is no folder, or is of another format.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        probe = data / ".writable"
-        probe.touch()
-        probe.unlink()
         version = data / "VERSION"
+        with NamedTemporaryFile(prefix=".writable.", dir=data):
+            pass
         if not version.exists():
-            version.write_text(f"{FORMAT}\n")
+            with NamedTemporaryFile("w", prefix=".VERSION.", dir=data, delete=False) as new:
+                new.write(f"{FORMAT}\n")
+            Path(new.name).chmod(0o644)
+            Path(new.name).replace(version)  # seen whole, or not at all
         found = version.read_text(errors="replace").strip()[:40]
     except OSError as error:
         raise Misconfigured(

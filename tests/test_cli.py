@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,14 @@ def test_a_new_folder_gets_its_version(tmp_path: Path) -> None:
     folder.prepare(tmp_path / "deep" / "data")
     folder.prepare(tmp_path / "deep" / "data")
     assert (tmp_path / "deep" / "data" / "VERSION").read_text() == f"{folder.FORMAT}\n"
+
+
+def test_many_processes_may_make_the_folder_at_once(tmp_path: Path) -> None:
+    """As the services of the Compose file do, which share one."""
+    with ThreadPoolExecutor(16) as pool:
+        for number in range(50):
+            list(pool.map(folder.prepare, [tmp_path / str(number)] * 16))
+            assert [path.name for path in (tmp_path / str(number)).iterdir()] == ["VERSION"]
 
 
 def test_a_url_that_is_a_file_is_named_so(tmp_path: Path) -> None:
