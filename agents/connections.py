@@ -160,10 +160,11 @@ class _Handler(ResponseHandler):
         """Bytes of the server; none where the reader wants more of what the parser has."""
         self._is_fresh = bool(data)
         if len(data) <= SLICE_BYTES and not self._rest:
-            body_at = data.find(_HEAD_END) + len(_HEAD_END)
-            if len(_HEAD_END) <= body_at < len(data) and (self._payload is None or self._payload.is_eof()):
-                super().data_received(data[:body_at])  # an error behind the body would take its answer with it
-                data = data[body_at:]
+            if self._payload is None or self._payload.is_eof():
+                body_at = data.find(_HEAD_END) + len(_HEAD_END)
+                if len(_HEAD_END) <= body_at < len(data):
+                    super().data_received(data[:body_at])  # an error behind the body would take its answer with it
+                    data = data[body_at:]
             super().data_received(data)
         elif data:
             self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
