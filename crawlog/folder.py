@@ -7,6 +7,7 @@ kafka/    the local engine      state/   RocksDB, one a partition      logs/, ru
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from .streams import files
 from .streams.errors import Misconfigured
 
 FORMAT = 1
@@ -24,10 +25,7 @@ def prepare(data: Path) -> None:
         with NamedTemporaryFile(prefix=".writable.", dir=data):
             pass
         if not version.exists():
-            with NamedTemporaryFile("w", prefix=".VERSION.", dir=data, delete=False) as new:
-                new.write(f"{FORMAT}\n")
-            Path(new.name).chmod(0o644)
-            Path(new.name).replace(version)  # seen whole, or not at all
+            files.write(version, f"{FORMAT}\n")
         found = version.read_text(errors="replace").strip()[:40]
     except OSError as error:
         raise Misconfigured(

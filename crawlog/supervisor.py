@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TextIO
 import xxhash
 
 from .picture import Picture
-from .streams import engine
+from .streams import engine, files
 from .streams.errors import EngineError, Misconfigured
 from .workers import AT_A_TIME, Name, Workers
 
@@ -83,9 +83,8 @@ class Hold:
 
     def note(self, workers: dict[str, int]) -> None:
         """Puts on record who holds the folder."""
-        temporary = self._folder / f".holder.{os.getpid()}"
-        temporary.write_text(json.dumps({"pid": os.getpid(), "what": self._what, "workers": workers}))
-        temporary.replace(self._folder / "holder.json")
+        held = {"pid": os.getpid(), "what": self._what, "workers": workers}
+        files.write(self._folder / "holder.json", json.dumps(held))
 
     def release(self) -> None:
         """Lets go."""

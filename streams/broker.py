@@ -21,6 +21,7 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from . import files
 from .errors import EngineError
 from .java import environ
 
@@ -148,16 +149,9 @@ def configure(settings: "Settings", folder: Path, identity: Identity) -> Path:
         fetch_bytes=max(55 << 20, max_bytes),  # 55 MiB is Kafka's default
         session_ms=SESSION_AFTER_DEATH_MS if (folder / "broker.json").exists() else SESSION_MS,
     )
-    write(folder / "server.properties", text)
-    write(folder / "log4j2.properties", LOGGING)
+    files.write(folder / "server.properties", text)
+    files.write(folder / "log4j2.properties", LOGGING)
     return folder / "server.properties"
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a small file that is only ever seen whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 def free_ports() -> tuple[int, int]:
@@ -203,7 +197,7 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str,
     if features.exists():
         log.mkdir(exist_ok=True)
         shutil.copyfile(features, chosen)
-        write(meta, f"version=1\ncluster.id={cluster_id}\nnode.id=1\ndirectory.id={new_id()}\n")  # KIP-858
+        files.write(meta, f"version=1\ncluster.id={cluster_id}\nnode.id=1\ndirectory.id={new_id()}\n")  # KIP-858
         return
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
     command = [*java, *tool, f"--cluster-id={cluster_id}"]
@@ -239,7 +233,7 @@ def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    write(folder / "broker.json", json.dumps({"pid": child.pid, "started": _started(child), "boot": boot_id()}))
+    files.write(folder / "broker.json", json.dumps({"pid": child.pid, "started": _started(child), "boot": boot_id()}))
     return child
 
 

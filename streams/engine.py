@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from . import broker
+from . import broker, files
 from .broker import Identity
 from .errors import EngineError
 from .jars import Report, cache_folder, fetch_jars, kafka_version
@@ -206,7 +206,7 @@ def _identity(data: Path, folder: Path) -> Identity:
     if broker.noted(folder) is None and not (broker.is_free(kept.port) and broker.is_free(kept.controller_port)):
         kept = Identity(kept.cluster_id, *broker.free_ports())
         try:
-            broker.write(path, json.dumps(kept._asdict()))
+            files.write(path, json.dumps(kept._asdict()))
         except OSError as error:
             raise EngineError(_unwritable(data, error)) from None
     return kept
