@@ -5,7 +5,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import lru_cache
-from http.cookies import SimpleCookie
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -14,6 +13,7 @@ import structlog
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
+from crawlog.streams.cookies import Jar
 from crawlog.streams.domain import registrable_domain
 from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (
@@ -34,9 +34,6 @@ log = structlog.get_logger()
 MOST_JARS = 10_000
 """Domains whose cookies are kept, those that answered last."""
 
-MOST_COOKIES = 100
-"""Cookies of one domain; RFC 6265 6.1 asks for 50."""
-
 PROXY_AUTHENTICATION = 407
 
 MOST_PROXIES = 3
@@ -55,6 +52,7 @@ class Worn:
         options: For aiohttp.
         paced: The buckets of its body.
         proxy: By which it goes, if by any.
+        has_new_cookies: Whether the answer set some that the request did not have.
     """
 
     def __init__(self, url: str = "", paced: tuple[Bandwidth, ...] = ()) -> None:
@@ -65,7 +63,8 @@ class Worn:
         self.proxy: Proxy | None = None
         self._proxies: Proxies | None = None
         self._failed: set[Proxy] = set()
-        self._jar: aiohttp.CookieJar | None = None
+        self._jar: Jar | None = None
+        self.has_new_cookies = False
 
     def send(self, headers: Mapping[str, str]) -> None:
         """Send further headers."""
@@ -77,13 +76,12 @@ class Worn:
         self.options["data"] = form.encode()
         self.send({"Content-Type": "application/x-www-form-urlencoded"})
 
-    def take_jar(self, jar: aiohttp.CookieJar) -> None:
+    def take_jar(self, jar: Jar) -> None:
         """Send its cookies, and keep those that come."""
         self._jar = jar
-        cookies = jar.filter_cookies(URL(self._url, encoded=True))
+        cookies = jar.header(self._url, time.time())
         if cookies:
-            sent = "; ".join(f"{name}={one.coded_value}" for name, one in cookies.items())
-            self.send({"Cookie": sent})
+            self.send({"Cookie": cookies})
 
     def go_through(self, proxies: Proxies) -> bool:
         """Go by the host's proxy, or by its next one where that did not serve; whether there is one."""
@@ -110,23 +108,8 @@ class Worn:
             if response.status == PROXY_AUTHENTICATION:
                 raise ProxyFailed("proxy_login")
             self._proxies.worked(self.proxy)
-        if self._jar is not None and response.cookies:
-            self._keep(response)
-
-    def _keep(self, response: aiohttp.ClientResponse) -> None:
-        assert self._jar is not None
-        host = urlsplit(self._url).hostname or ""
-        known = {one.key for one in self._jar}
-        room = MOST_COOKIES - len(self._jar)
-        mine = SimpleCookie()
-        for name, one in response.cookies.items():
-            if name not in known and room <= 0:
-                continue  # what is there is renewed or deleted all the same: one of them is the session
-            room -= name not in known
-            domain = one["domain"].lstrip(".").lower()
-            if not domain or domain == host or registrable_domain(domain) == registrable_domain(host):
-                mine[name] = one
-        self._jar.update_cookies(mine, URL(self._url, encoded=True))
+        if self._jar is not None and "Set-Cookie" in response.headers:
+            self.has_new_cookies = self._jar.keep(self._url, response.headers.getall("Set-Cookie"), time.time())
 
     def blame(self, error: BaseException) -> "Blame":
         """Whose fault an error is; a proxy's is noted."""
@@ -204,7 +187,7 @@ class Outfit:
         self.tells_names = any(proxy.resolves for proxy in pool)
         self._keeps_all = settings.cookies
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
-        self._jars: OrderedDict[tuple[str, str], aiohttp.CookieJar] = OrderedDict()
+        self._jars: OrderedDict[tuple[str, str], Jar] = OrderedDict()
         self._all = Bandwidth(settings.max_bytes_per_s) if settings.max_bytes_per_s else None
         self._each = Bandwidths(settings.max_host_bytes_per_s) if settings.max_host_bytes_per_s else None
         is_paced = settings.max_bytes_per_s or settings.max_host_bytes_per_s
@@ -227,10 +210,10 @@ class Outfit:
             worn.go_through(self._proxies)
         return worn
 
-    def _jar(self, job: str, domain: str) -> aiohttp.CookieJar:
+    def _jar(self, job: str, domain: str) -> Jar:
         jar = self._jars.get((job, domain))
         if jar is None:
-            jar = self._jars[job, domain] = aiohttp.CookieJar(unsafe=True)  # of addresses too: it knows one domain only
+            jar = self._jars[job, domain] = Jar()
             if len(self._jars) > MOST_JARS:
                 self._jars.popitem(last=False)
         else:

@@ -19,7 +19,7 @@ from sites import Site, sites
 
 from crawlog.agents.connections import Connector, LeaseLost
 from crawlog.agents.http import Asker
-from crawlog.agents.outfit import MOST_COOKIES
+from crawlog.streams.cookies import MOST_COOKIES
 from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (
     FAILURES,
@@ -118,7 +118,7 @@ async def test_a_cookie_goes_back_to_its_domain_within_its_job_only() -> None:
 
 
 async def test_a_host_that_sets_cookies_without_end_keeps_its_session() -> None:
-    """The first hundred are kept, and what they become; aiohttp takes 50 of one response."""
+    """The first hundred are kept, and what they become."""
     site = Site()
 
     def sets(*cookies: str) -> bytes:

@@ -1,0 +1,295 @@
+"""What a site remembers of a visitor: the cookies of one job at one registrable domain, as RFC 6265bis has them.
+
+aiohttp's jar is not used: it keeps one cookie of a name for all paths of a response, sends one of a name, knows no
+prefixes, lets http:// set what is only for https://, and compares paths decoded. What travels is bytes that nobody
+decodes: a value goes back as it came. `SameSite` is not looked at, for a crawler has no other site that it comes from,
+and `HttpOnly` is always kept. Pure: time is `now`, UTC epoch seconds.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from .domain import registrable_domain
+
+MOST_COOKIES = 100
+"""Cookies of one jar; RFC 6265bis 6.1 asks for 50. Further ones are not taken, so that a session lasts."""
+
+MOST_BYTES = 16 * 1024
+"""Of a jar's cookies together; servers take 8 to 16 KiB of headers, and a host may set as many cookies as it likes."""
+
+MAX_PAIR = 4096
+MAX_ATTRIBUTE = 1024
+"""Name and value of a cookie, and an attribute's value, bytes (RFC 6265bis 5.6): a longer one does not count."""
+
+NEVER = float("inf")
+
+_control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_age = re.compile(r"-?[0-9]+", re.ASCII)
+_between = re.compile(r"[\t\x20-\x2f\x3b-\x40\x5b-\x60\x7b-\x7e]+")
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
+_DATE = {
+    "clock": re.compile(r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?![0-9])"),
+    "day": re.compile(r"[0-9]{1,2}(?![0-9])"),
+    "month": re.compile(_MONTHS.replace(" ", "|"), re.IGNORECASE | re.ASCII),
+    "year": re.compile(r"[0-9]{2,4}(?![0-9])"),
+}
+"""What a date's tokens begin with: each is the first of these that is not found yet."""
+
+_FIRST_YEAR = 1601
+_WSP = " \t"
+
+
+class Said(NamedTuple):
+    """A Set-Cookie header, read (RFC 6265bis 5.6).
+
+    Attributes:
+        expires: By its date; None without one.
+        max_age: Seconds; None without one.
+        domain, path: As written, or empty.
+    """
+
+    name: str
+    value: str
+    expires: float | None = None
+    max_age: float | None = None
+    domain: str = ""
+    path: str = ""
+    is_secure: bool = False
+
+
+class _Cookie(NamedTuple):
+    value: str
+    is_secure: bool
+    expires: float
+
+    def is_over(self, now: float) -> bool:
+        return self.expires <= now
+
+
+class _Key(NamedTuple):
+    """What tells a cookie from another one."""
+
+    name: str
+    domain: str
+    is_host_only: bool
+    path: str
+
+
+def read(header: str) -> Said | None:
+    """A Set-Cookie header's value; None where there is no cookie in it, or none that could be sent back."""
+    if _control.search(header) or not _is_text(header):
+        return None
+    pair, *attributes = header.split(";")
+    name, equals, value = pair.partition("=")
+    if not equals:
+        name, value = "", pair
+    name, value = name.strip(_WSP), value.strip(_WSP)
+    if not (name or value) or _size(name) + _size(value) > MAX_PAIR:
+        return None
+    said = Said(name, value)
+    for attribute in attributes:
+        kind, _, text = attribute.partition("=")
+        said = _with(said, kind.strip(_WSP).lower(), text.strip(_WSP))
+    return said
+
+
+def _with(said: Said, kind: str, text: str) -> Said:
+    """With one attribute more; of several of a kind the last one counts."""
+    if _size(text) > MAX_ATTRIBUTE:
+        return said
+    match kind:
+        case "secure":
+            said = said._replace(is_secure=True)
+        case "domain":
+            said = said._replace(domain=text.removeprefix(".").lower())
+        case "path":
+            said = said._replace(path=text if text.startswith("/") else "")
+        case "max-age" if _age.fullmatch(text):
+            said = said._replace(max_age=float(text[:20]))
+        case "expires" if (at := date(text)) is not None:
+            said = said._replace(expires=at)
+    return said
+
+
+def date(text: str) -> float | None:
+    """A cookie's date, however it is written (RFC 6265bis 5.1.1); None where it is none."""
+    found: dict[str, re.Match[str]] = {}
+    for token in _between.split(text):
+        for part, shape in _DATE.items():
+            if part not in found and (match := shape.match(token)):
+                found[part] = match
+                break
+    if len(found) < len(_DATE):
+        return None
+    year = int(found["year"][0])
+    if year < 100:
+        year += 1900 if year >= 70 else 2000
+    month = _MONTHS.index(found["month"][0].lower()) // 4 + 1
+    hour, minute, second = (int(digits) for digits in found["clock"].groups())
+    try:
+        at = datetime(year, month, int(found["day"][0]), hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None
+    return at.timestamp() if year >= _FIRST_YEAR else None
+
+
+class Jar:
+    """The cookies of one job at one registrable domain."""
+
+    __slots__ = ("_cookies", "_size_bytes")
+
+    def __init__(self) -> None:
+        self._cookies: dict[_Key, _Cookie] = {}
+        self._size_bytes = 0
+
+    def keep(self, url: str, headers: Iterable[str], now: float) -> bool:
+        """Take what a response set; whether anything that would be sent is another than before.
+
+        Args:
+            url: Of the request, canonical.
+            headers: The values of Set-Cookie, in order.
+        """
+        has_changed = False
+        for header in headers:
+            said = read(header)
+            if said is not None and self._take(url, said, now):
+                has_changed = True
+        return has_changed
+
+    def header(self, url: str, now: float) -> str:
+        """The value of Cookie for a request; empty where none is sent. Longer paths come first, then the older ones."""
+        if not self._cookies:
+            return ""
+        host, path, is_secure = _parts(url)
+        sent = [
+            (key, cookie)
+            for key, cookie in self._cookies.items()
+            if (key.domain == host or (not key.is_host_only and is_within(host, key.domain)))
+            and path_matches(path, key.path)
+            and (is_secure or not cookie.is_secure)
+            and not cookie.is_over(now)
+        ]
+        sent.sort(key=lambda each: -len(each[0].path))
+        return "; ".join(f"{key.name}={cookie.value}" if key.name else cookie.value for key, cookie in sent)
+
+    def _take(self, url: str, said: Said, now: float) -> bool:
+        key = self._key(url, said)
+        if key is None:
+            return False
+        expires = NEVER if said.expires is None else said.expires
+        if said.max_age is not None:
+            expires = now + said.max_age if said.max_age > 0 else -NEVER
+        cookie = _Cookie(said.value, said.is_secure, expires)
+        known = self._cookies.get(key)
+        if known is not None and known.is_over(now):
+            self._drop(key)
+            known = None
+        if cookie.is_over(now):
+            if known is not None:
+                self._drop(key)
+            return known is not None
+        if known is None and not self._has_room(key, cookie, now):
+            return False
+        self._size_bytes += _bytes(key, cookie) - (_bytes(key, known) if known is not None else 0)
+        self._cookies[key] = cookie  # in its old place: what is sent first was set first
+        return known is None or known.value != cookie.value
+
+    def _key(self, url: str, said: Said) -> _Key | None:
+        """Whose cookie it is; None if it may not be set from there (RFC 6265bis 5.7)."""
+        host, path, is_secure = _parts(url)
+        if not _may_set(host, said.domain) or not _keeps_promise(said) or (said.is_secure and not is_secure):
+            return None
+        key = _Key(said.name, said.domain or host, not said.domain, said.path or default_path(path))
+        return key if is_secure or not self._hides_secure(key) else None
+
+    def _hides_secure(self, key: _Key) -> bool:
+        """Whether one set over http would be sent beside, or before, one of its name that is only for https."""
+        return any(
+            cookie.is_secure
+            and key.name == other.name
+            and (is_within(other.domain, key.domain) or is_within(key.domain, other.domain))
+            and path_matches(key.path, other.path)
+            for other, cookie in self._cookies.items()
+        )
+
+    def _has_room(self, key: _Key, cookie: _Cookie, now: float) -> bool:
+        size_bytes = _bytes(key, cookie)
+        if self._fits(size_bytes):
+            return True
+        for old in [old for old, each in self._cookies.items() if each.is_over(now)]:
+            self._drop(old)
+        return self._fits(size_bytes)
+
+    def _fits(self, size_bytes: int) -> bool:
+        return len(self._cookies) < MOST_COOKIES and self._size_bytes + size_bytes <= MOST_BYTES
+
+    def _drop(self, key: _Key) -> None:
+        self._size_bytes -= _bytes(key, self._cookies.pop(key))
+
+
+def _may_set(host: str, domain: str) -> bool:
+    """Whether a host may set cookies of a domain: its own or one above it, but no public suffix."""
+    if not domain:
+        return True
+    is_above = domain.isascii() and is_within(host, domain)
+    return is_above and registrable_domain(domain) == registrable_domain(host)
+
+
+def _keeps_promise(said: Said) -> bool:
+    """Whether a cookie is what its name's prefix says; one without a name is not to look as if it had one."""
+    prefix = (said.name or said.value).lower()
+    if not prefix.startswith(("__secure-", "__host-")):
+        return True
+    if not said.name or not said.is_secure:
+        return False
+    return prefix.startswith("__secure-") or (not said.domain and said.path == "/")
+
+
+def is_within(host: str, domain: str) -> bool:
+    """Whether a host is a domain or, if it is a name, lies within it (domain-match, RFC 6265bis 5.1.3)."""
+    return host == domain or (host.endswith(f".{domain}") and not _is_address(host))
+
+
+def path_matches(path: str, cookie_path: str) -> bool:
+    """Whether a cookie of a path is for a request's path (RFC 6265bis 5.1.4)."""
+    if not path.startswith(cookie_path):
+        return False
+    return len(path) == len(cookie_path) or cookie_path.endswith("/") or path[len(cookie_path)] == "/"
+
+
+def default_path(path: str) -> str:
+    """The path of a cookie that has none: the request's up to its last slash."""
+    return path[: path.rfind("/")] or "/"
+
+
+def _parts(url: str) -> tuple[str, str, bool]:
+    """Host, path as it is sent, and whether nobody reads along: over TLS, or on this machine, as browsers have it."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return host, parts.path or "/", parts.scheme == "https" or _is_here(host)
+
+
+def _is_here(host: str) -> bool:
+    return (
+        host in ("localhost", "::1") or host.endswith(".localhost") or (host.startswith("127.") and _is_address(host))
+    )
+
+
+def _is_address(host: str) -> bool:
+    return ":" in host or host.rpartition(".")[2].isdigit()  # WHATWG: what ends in a number is an IPv4 address
+
+
+def _is_text(header: str) -> bool:
+    """Whether it can be sent back: bytes that are no UTF-8 come as lone surrogates, which aiohttp would leave out."""
+    return header.isascii() or not any("\ud800" <= char <= "\udfff" for char in header)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _bytes(key: _Key, cookie: _Cookie) -> int:
+    return _size(key.name) + _size(cookie.value) + len(key.domain) + len(key.path)
