@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ import aiohttp
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
-from crawlog.streams.codings import BadCoding, TooLarge, layers, undone
+from crawlog.streams.codings import BadCoding, TooLarge, decoder
 from crawlog.streams.egress import literal_refusal
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.forms import Form
@@ -52,9 +52,6 @@ KEEPALIVE_S = 30.0
 
 FREE_BYTES = 256 * 1024
 """Of each body so much is read without room in memory: nearly every page is smaller."""
-
-_DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
-"""Codings that aiohttp undoes, where one stands alone."""
 
 HEADER_CHARS = 2000
 """Of Link and of X-Robots-Tag, so much is kept with a page."""
@@ -221,6 +218,7 @@ class Client:
                 sock_read=fetch.first_byte_timeout_s,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,  # see `streams/codings.py`
             headers={
                 "User-Agent": user_agent,
                 "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
@@ -372,7 +370,7 @@ class Client:
     async def _body(self, response: aiohttp.ClientResponse, answer: Answer, reading: _Reading) -> None:
         if reading.any_type or self._accepts(answer.content_type):
             if _is_small(response, reading):
-                self._keep(answer, await response.read(), [], is_known=reading.any_type)
+                self._keep(answer, await response.read(), is_known=reading.any_type)
             else:
                 await self._read(response, answer, reading)
         elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
@@ -393,32 +391,34 @@ class Client:
         return kind in self._accepted or not answer.sniffed
 
     async def _read(self, response: aiohttp.ClientResponse, answer: Answer, reading: _Reading) -> None:
-        coding = response.headers.get("Content-Encoding")
-        length = response.content_length if coding is None else None
-        outfit = reading.outfit
-        codings = layers(coding or "", _DECODED)
+        try:
+            await self._read_pieces(_Pieces(response, reading), answer, reading)
+        except (TooLarge, BadCoding) as error:
+            response.close()
+            answer.error = "too_large" if isinstance(error, TooLarge) else "bad_encoding"
+
+    async def _read_pieces(self, pieces: "_Pieces", answer: Answer, reading: _Reading) -> None:
+        response = pieces.response
+        length = response.content_length if not pieces.is_coded else None
         chunks: list[bytes] = []
         size = 0
         is_known = reading.any_type
-        while chunk := await response.content.readany():
-            chunks.append(chunk)
-            size += len(chunk)
-            if outfit.paced:
-                await outfit.pace(len(chunk))
-            if not is_known and not codings and size >= SNIFFED_BYTES:
+        while (piece := await pieces.next()) is not None:
+            chunks.append(piece)
+            size += len(piece)
+            if not is_known and size >= SNIFFED_BYTES:
                 is_known = True
                 if not self._is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES]):
                     response.close()
                     return
             if size > reading.limit or (is_known and not reading.cuts and (length or 0) > reading.limit):
-                response.close()
                 if not reading.cuts:
-                    answer.error = "too_large"
-                    return
+                    raise TooLarge
+                response.close()
                 break
             if max(size, length or 0) > FREE_BYTES and not answer.held.size_bytes:
                 await self._take_room(response, answer, reading, length)
-        self._keep(answer, b"".join(chunks)[: reading.limit], codings, is_known=is_known)
+        self._keep(answer, b"".join(chunks)[: reading.limit], is_known=is_known)
 
     async def _take_room(
         self, response: aiohttp.ClientResponse, answer: Answer, reading: _Reading, length: int | None
@@ -438,16 +438,52 @@ class Client:
             if protocol is not None:
                 protocol.resume_reading()
 
-    def _keep(self, answer: Answer, body: bytes, codings: list[str], *, is_known: bool) -> None:
-        """Keep a body, without the codings that are left on it, if it is of a type that is wanted."""
-        if codings:
-            try:
-                body = undone(body, codings, self._max_body_bytes)
-            except (TooLarge, BadCoding) as error:
-                answer.error = "too_large" if isinstance(error, TooLarge) else "bad_encoding"
-                return
+    def _keep(self, answer: Answer, body: bytes, *, is_known: bool) -> None:
+        """Keep a body if it is of a type that is wanted."""
         answer.kept = is_known or self._is_wanted(answer, body[:SNIFFED_BYTES])
         answer.body = body if answer.kept else b""
+
+
+class _Pieces:
+    """A body as it comes, without its codings, none of its pieces so large that it would hold up the loop.
+
+    Attributes:
+        is_coded: Whether what is sent is not what comes.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, reading: _Reading) -> None:
+        self.response = response
+        self._outfit = reading.outfit
+        self._limit = reading.limit
+        self._decoder = decoder(", ".join(response.headers.getall("Content-Encoding", ())), reading.limit)
+        self._decoded: Iterator[bytes] = iter(())
+        self._sent_bytes = 0
+        self.is_coded = self._decoder is not None
+
+    async def next(self) -> bytes | None:
+        """The next piece, None at the end. Raises: TooLarge, BadCoding."""
+        if self._decoder is None:
+            return await self._chunk() or None
+        piece = next(self._decoded, None)
+        if piece is not None:
+            await asyncio.sleep(0)  # others may come first: it is a bomb, perhaps
+            return piece
+        while chunk := await self._chunk():
+            self._sent_bytes += len(chunk)
+            if self._sent_bytes > self._limit:
+                raise TooLarge  # a coded body may be endless, and nothing come of it
+            self._decoded = self._decoder.pieces(chunk)
+            piece = next(self._decoded, None)
+            if piece is not None:
+                return piece
+        self._decoder.end()
+        return None
+
+    async def _chunk(self) -> bytes:
+        chunk = await self.response.content.readany()
+        if self._outfit.paced and chunk:
+            await self._outfit.pace(len(chunk))
+        return chunk
 
 
 def sent_as(url: str) -> URL:

@@ -1,16 +1,33 @@
-"""Content codings that the HTTP client leaves as they are: several on top of each other, and old names.
+"""Content codings (RFC 9110 8.4), undone as a body comes: gzip, deflate, br and zstd, also on top of each other.
 
-Servers behind servers compress twice. Each layer is undone within the limit of the body, so a bomb is noticed before it
-is memory.
+aiohttp's own decoding is not used: it takes a page for broken that has something behind its last byte, an empty page
+for whole where nothing could be decoded, and each coding for another case of that. Here all of them are read as
+browsers read them: what ends too early counts as far as it goes, what follows the end is nobody's, and only what gives
+nothing at all, or stops making sense, is an error. Servers behind servers compress twice, so a body has layers. It is
+undone in small pieces, so a bomb is noticed before it is memory or time.
 """
 
 import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Protocol
+
+import brotli  # with backports.zstd: what aiohttp's extra `speedups` brings
+from backports import zstd
 
 MAX_LAYERS = 5
 """Codings on one body; more is no mistake but an attack."""
 
-_GZIP = frozenset({"gzip", "x-gzip"})
-_AUTOMATIC = 32 + zlib.MAX_WBITS
+MAX_MEMBERS = 1000
+"""Members of a gzip, or frames of a zstd, that a body may have: each costs time, even where nothing is in it."""
+
+PIECE_BYTES = 64 * 1024
+"""Bytes that come out at once, of br up to half as many more: about 0.1 ms."""
+
+_WINDOW_LOG = 23
+"""Of zstd: 8 MiB, the most that a body may ask for (RFC 9659)."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes((0x50 + n, 0x2A, 0x4D, 0x18)) for n in range(16)))
 
 
 class TooLarge(ValueError):
@@ -21,43 +38,180 @@ class BadCoding(ValueError):
     """It is not coded as it says, or by what nobody here knows."""
 
 
-def layers(content_encoding: str, by_client: frozenset[str]) -> list[str]:
-    """The codings to undo, the last one applied first; none where the client did it.
+class _Layer(Protocol):
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """What comes of some bytes. Raises: BadCoding."""
+
+    def end(self) -> None:
+        """No more bytes come. Raises: BadCoding: none made sense."""
+
+
+class Decoder:
+    """Undoes the codings of one body.
 
     Args:
-        content_encoding: The header's value.
-        by_client: Codings that the client undoes by itself where they stand alone.
+        codings: In the order in which they are undone.
+        most: Bytes that may come out of any layer but the last, whose bytes whoever reads them counts.
+    """
+
+    def __init__(self, codings: Iterable[str], most: int) -> None:
+        self._layers = [_LAYERS[coding]() for coding in codings]
+        self._most = most
+        self._came = [0] * len(self._layers)
+
+    def pieces(self, chunk: bytes, depth: int = 0) -> Iterator[bytes]:
+        """What comes of some bytes, in pieces of some `PIECE_BYTES`. Raises: TooLarge, BadCoding."""
+        if depth == len(self._layers):
+            yield chunk
+            return
+        for piece in self._layers[depth].pieces(chunk):
+            self._came[depth] += len(piece)
+            if self._came[depth] > self._most and depth < len(self._layers) - 1:
+                raise TooLarge(f"over {self._most} bytes")
+            yield from self.pieces(piece, depth + 1)
+
+    def end(self) -> None:
+        """The body has ended. Raises: BadCoding: there were bytes, and nothing came of them."""
+        for layer in self._layers:
+            layer.end()
+
+
+def decoder(content_encoding: str, most: int) -> Decoder | None:
+    """The decoder of a body; None where its bytes are to be taken as they are.
+
+    Args:
+        content_encoding: The header's value; of several headers all, with commas.
+        most: Bytes that may come out of any layer.
+    Raises: BadCoding
     """
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
     codings = [coding for coding in codings if coding not in ("", "identity")]
-    if not codings or (len(codings) == 1 and (codings[0] in by_client or codings[0] not in _GZIP)):
-        return []  # alone and unknown: the body is taken as it is, as browsers do
-    return codings[::-1]
-
-
-def undone(body: bytes, codings: list[str], most: int) -> bytes:
-    """A body without its codings.
-
-    Args:
-        most: Bytes that may come out of any layer.
-    Raises: TooLarge, BadCoding
-    """
+    if not codings or (len(codings) == 1 and codings[0] not in _LAYERS):
+        return None  # alone and unknown: as it is, as browsers do
     if len(codings) > MAX_LAYERS:
         raise BadCoding(f"{len(codings)} codings, {MAX_LAYERS} are the most")
-    for coding in codings:
-        if coding not in _GZIP and coding != "deflate":
-            raise BadCoding(f"{coding[:40]!r} among several codings")
-        body = _inflated(body, most)
-    return body
+    unknown = next((coding for coding in codings if coding not in _LAYERS), None)
+    if unknown is not None:
+        raise BadCoding(f"{unknown[:40]!r} among several codings")
+    return Decoder(codings[::-1], most)
 
 
-def _inflated(body: bytes, most: int) -> bytes:
-    raw = body[:1] and (body[0] & 0x0F != 8 or int.from_bytes(body[:2], "big") % 31) and body[:2] != b"\x1f\x8b"
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS if raw else _AUTOMATIC)
-    try:
-        out = inflater.decompress(body, most + 1)
-    except zlib.error as error:
-        raise BadCoding(str(error)) from None
-    if len(out) > most:
-        raise TooLarge(f"over {most} bytes")
-    return out  # what ends too early is kept as far as it goes, as browsers do
+class _Members:
+    """A coding whose streams may stand one behind the other.
+
+    Args:
+        head_bytes: By so much of a stream it is known what it is.
+        begin: Its decompressor, by its first bytes and how many there were before; None for what is no further one.
+    """
+
+    def __init__(self, head_bytes: int, begin: Callable[[bytes, int], Any]) -> None:
+        self._head_bytes = head_bytes
+        self._begin = begin
+        self._head = b""
+        self._stream: Any = None
+        self._members = 0
+        self._has_come = False
+        self._is_over = False
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        while data and not self._is_over:
+            if self._stream is None:
+                data = self._head + data
+                self._head = data if len(data) < self._head_bytes else b""
+                if self._head:
+                    return
+                self._stream = self._begin(data[: self._head_bytes], self._members)
+                self._is_over = self._stream is None
+            else:
+                data = yield from self._of_member(data)
+
+    def _of_member(self, data: bytes) -> Generator[bytes, None, bytes]:
+        """Its pieces; returns what stands behind it."""
+        stream = self._stream
+        while True:
+            try:
+                piece = stream.decompress(data, PIECE_BYTES)
+            except (zlib.error, zstd.ZstdError) as error:
+                if not self._members:
+                    raise BadCoding(str(error)) from None
+                self._is_over = True  # it looked like a further one
+                return b""
+            if piece:
+                self._has_come = True
+                yield piece
+            if stream.eof:
+                self._stream = None
+                self._members += 1
+                if self._members > MAX_MEMBERS:
+                    raise BadCoding(f"over {MAX_MEMBERS} members")
+                return bytes(stream.unused_data)
+            data = getattr(stream, "unconsumed_tail", b"")  # zstd keeps it
+            if not data and len(piece) < PIECE_BYTES:
+                return b""
+
+    def end(self) -> None:
+        is_begun = self._head or self._stream is not None
+        if is_begun and not self._members and not self._has_come:
+            raise BadCoding("it ends before its first byte")
+
+
+def _gzip(head: bytes, members: int) -> Any:
+    if head == _GZIP_MAGIC:
+        return zlib.decompressobj(16 + zlib.MAX_WBITS)
+    if members:
+        return None
+    if _is_zlib(head):
+        return zlib.decompressobj()
+    raise BadCoding("no gzip")
+
+
+def _deflate(head: bytes, members: int) -> Any:
+    """Both of what servers send for it (RFC 9110 8.4.1.2), and gzip, which some do."""
+    if head == _GZIP_MAGIC or _is_zlib(head):
+        return _gzip(head, members) if not members or head == _GZIP_MAGIC else None
+    return None if members else zlib.decompressobj(-zlib.MAX_WBITS)
+
+
+def _is_zlib(head: bytes) -> bool:
+    return head[0] & 0x0F == 8 and int.from_bytes(head, "big") % 31 == 0
+
+
+def _zstd(head: bytes, members: int) -> Any:
+    if members and head not in _ZSTD_MAGICS:
+        return None
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
+
+
+class _Brotli:
+    """Bytes behind its end are ignored if they come later; in one chunk with it the library calls all of it broken."""
+
+    def __init__(self) -> None:
+        self._stream = brotli.Decompressor()
+        self._has_come = self._is_fed = False
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        stream = self._stream
+        self._is_fed = self._is_fed or bool(data)
+        while not stream.is_finished():
+            try:
+                piece = stream.process(data, output_buffer_limit=PIECE_BYTES)
+            except brotli.error as error:
+                raise BadCoding(str(error)) from None
+            if not piece:  # nothing else says that it has no more of it
+                return
+            self._has_come = True
+            yield piece
+            data = b""
+
+    def end(self) -> None:
+        if self._is_fed and not self._has_come and not self._stream.is_finished():
+            raise BadCoding("it ends before its first byte")
+
+
+_LAYERS: dict[str, Callable[[], _Layer]] = {
+    "gzip": lambda: _Members(2, _gzip),
+    "x-gzip": lambda: _Members(2, _gzip),
+    "deflate": lambda: _Members(2, _deflate),
+    "br": _Brotli,
+    "zstd": lambda: _Members(4, _zstd),
+}

@@ -195,10 +195,10 @@ async def test_a_packed_body_is_unpacked() -> None:
     assert (await got(says(packed))).body == b"x" * LIMIT
 
 
-async def test_what_is_no_gzip_is_a_bad_body() -> None:
+async def test_what_is_no_gzip_is_a_bad_encoding() -> None:
     """A result with a reason, and no half of a body."""
     answer = await got(says(response(b"no gzip at all", f"{HTML}Content-Encoding: gzip\r\n")))
-    assert (answer.http, answer.error, answer.body, answer.kept) == (200, "bad_body", b"", False)
+    assert (answer.http, answer.error, answer.body, answer.kept) == (200, "bad_encoding", b"", False)
 
 
 async def test_a_url_is_sent_as_it_was_queued() -> None:
@@ -236,7 +236,7 @@ async def test_other_projects_responses_each_have_a_word_or_a_body(testdata: Pat
     """Llhttp's cases, most of them broken: nothing raises, nothing is waited for beyond the limit."""
     cases = json.loads((testdata / "http-llhttp" / "response_cases.json").read_text())
     answers = [await got(says(case["input_latin1"].encode("latin-1")), timeout_s=0.1) for case in cases]
-    words = {"", "bad_http", "timeout", "disconnected", "bad_body"}
+    words = {"", "bad_http", "timeout", "disconnected", "bad_body", "bad_encoding"}
     assert len(answers) > 40
     assert {answer.error for answer in answers} <= words
 
@@ -262,7 +262,20 @@ async def test_scrapys_compressed_bodies(testdata: Path, name: str, coding: str,
         assert (answer.error, answer.kept, len(answer.body)) == ("", True, size)
 
 
-@pytest.mark.parametrize(("coding", "error"), [("gzip, gzip", "too_large"), ("gzip, br", "bad_encoding")])
+async def test_a_packed_body_of_which_nothing_comes_ends_at_the_limit() -> None:
+    """What is sent counts too: this one would go on until the time is over."""
+    padding = b"\x53\x2a\x4d\x18" + (1 << 20).to_bytes(4, "little")  # a frame of zstd that is to be skipped
+
+    async def without_end(out: asyncio.StreamWriter) -> None:
+        out.write(chunked(headers=f"{HTML}Content-Encoding: zstd\r\n")[0] + b"400000\r\n" + padding)
+        while True:
+            out.write(bytes(1000))
+            await out.drain()
+
+    assert (await got(without_end)).error == "too_large"
+
+
+@pytest.mark.parametrize(("coding", "error"), [("gzip, gzip", "too_large"), ("gzip, compress", "bad_encoding")])
 async def test_a_bomb_under_several_codings_is_noticed(coding: str, error: str) -> None:
     """At the limit of the body; what nobody can undo has its word."""
     body = gzip.compress(gzip.compress(b"x" * 1_000_000))
