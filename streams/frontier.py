@@ -14,6 +14,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nlargest
+from itertools import cycle
 from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,6 +33,9 @@ WINDOW_BUDGET = 100_000
 """URLs of all host queues in memory, about, 250 bytes each: with more hosts each window is smaller."""
 
 WINDOW_LEAST = 4
+
+LENGTHS = 3
+"""Of queues that come first where places run out: more than a window, 16 URLs to a window, 8 to 15."""
 
 HOSTS_AWAKE = 20_000
 """Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch."""
@@ -91,9 +95,10 @@ class _Queue:
 
     Attributes:
         turn: Of its host's, the one for which the host is in the job's line.
+        ring: The one of the longest queues there in which it stands; `LENGTHS` for none.
     """
 
-    __slots__ = ("job", "more", "overdue", "turn", "upto", "window")
+    __slots__ = ("job", "more", "overdue", "ring", "turn", "upto", "window")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -102,9 +107,15 @@ class _Queue:
         self.more = False
         self.upto = b""
         self.turn = -1
+        self.ring = LENGTHS
 
     def __bool__(self) -> bool:
         return bool(self.window or self.overdue or self.more)
+
+    @property
+    def length(self) -> int:
+        """How long it is, by powers of two: 0 where it is longer than a window, then by how much it is shorter."""
+        return 0 if self.more else WINDOW.bit_length() + 1 - len(self.window).bit_length()
 
     @property
     def is_spent(self) -> bool:
@@ -544,42 +555,53 @@ class _Ring:
             self.domains.append(domain)
         domain.hosts.append((host.turn, host))
 
-    def pop(self) -> tuple[int, Host] | None:
-        """The next host: domains in turn, hosts of a domain in turn."""
+    def pop(self) -> Host | None:
+        """The next host that is still in the turn it was added for: domains in turn, hosts of a domain in turn."""
         while self.domains:
             domain = self.domains.popleft()
             if not domain.hosts:
                 del self._by_name[domain.name]
                 continue
-            entry = domain.hosts.popleft()
+            turn, host = domain.hosts.popleft()
             self.domains.append(domain)
-            return entry
+            if turn == host.turn and host.where == _READY:
+                return host
         return None
 
 
 class _Line:
-    """Hosts of one job that may be asked now. Every second place is for one that has more than a window holds.
+    """Hosts of one job that may be asked now. Every second place is for those that have more to fetch than others.
 
     A crawl lasts as long as its longest queue, whose host is asked once a delay at most. In plain turns it would wait
-    for a place, whenever they run out, beside hosts that have time; so its wait would be the crawl's.
+    for a place, whenever they run out, beside hosts that have time; so its wait would be the crawl's. Lengths are told
+    apart by powers of two, and each has half of the places that longer ones leave, or all where those have no host.
     """
 
     def __init__(self) -> None:
         self._all = _Ring()
-        self._long = _Ring()
-        self._is_longs_turn = False
+        self._longer = [_Ring() for _ in range(LENGTHS)]
+        first, second, third = self._longer
+        self._turns = cycle((self._all, first, self._all, second, self._all, first, self._all, third))
 
-    def add(self, host: Host, *, is_long: bool) -> None:
-        """Take a host; one that stands in both rings leaves an entry of an old turn in the other one."""
-        self._all.add(host)
-        if is_long:
-            self._long.add(host)
+    def add(self, host: Host, queue: _Queue) -> None:
+        """Take a host, or see how its queue has grown; each ring but the one it is taken from keeps an old entry."""
+        if queue.turn != host.turn:
+            queue.turn, queue.ring = host.turn, LENGTHS
+            self._all.add(host)
+        length = queue.length
+        if length < queue.ring:
+            queue.ring = length
+            self._longer[length].add(host)
 
-    def pop(self) -> tuple[int, Host] | None:
-        """The next host, and the turn that it was added for."""
-        self._is_longs_turn = not self._is_longs_turn
-        first, second = (self._long, self._all) if self._is_longs_turn else (self._all, self._long)
-        return first.pop() or second.pop()
+    def pop(self) -> Host | None:
+        """The next host."""
+        host = next(self._turns).pop()
+        if host is not None:
+            return host
+        for ring in self._longer:
+            if ring.domains and (host := ring.pop()) is not None:
+                return host
+        return self._all.pop()
 
 
 class Frontier:
@@ -739,10 +761,7 @@ class Frontier:
 
     def _next_of(self, name: str, now: float) -> Task | RobotsTask | None:
         line = self._lines[name]
-        while (entry := line.pop()) is not None:
-            turn, host = entry
-            if turn != host.turn or host.where != _READY:
-                continue
+        while (host := line.pop()) is not None:
             host.where = _IDLE
             host.turn += 1
             orders = host.orders
@@ -865,16 +884,15 @@ class Frontier:
         return True
 
     def _join(self, host: Host) -> None:
-        """Have a ready host in the line of every job that has something for it."""
+        """Have a ready host in the line of every job that has something for it, and where it belongs there."""
         for queue in host.queues.values():
-            if queue.turn != host.turn and queue and self.runs(queue.job):
-                queue.turn = host.turn
+            if queue and self.runs(queue.job):
                 name = queue.job.name
                 line = self._lines.get(name)
                 if line is None:
                     line = self._lines[name] = _Line()
                     self._turns.append(name)
-                line.add(host, is_long=queue.more)
+                line.add(host, queue)
 
     def _wake(self, now: float) -> None:
         for owned in self.owned.values():

@@ -797,6 +797,30 @@ def test_long_queues_leave_others_every_second_place() -> None:
     assert len([domain for domain in asked if "long" not in domain]) == 5
 
 
+def test_of_queues_within_their_windows_the_longest_is_kept_waiting_least() -> None:
+    """Hosts that are asked for the first time have little in their queues yet, and a hundred others nearly as much."""
+    world = World()
+    world.job()
+    world.find(*pages("longer.com", 29))
+    for n in range(100):
+        world.find(*pages(f"h{n}.com", 13))
+    asked = served(world, 10, 20)
+    assert asked.count("longer.com") >= 13  # until it has no more than they
+
+
+def test_the_longest_queues_leave_shorter_ones_their_share() -> None:
+    """However many there are, those that have more than others are not all that is asked."""
+    world = World()
+    world.job()
+    for n in range(50):
+        world.find(*pages(f"long{n}.com", 60))
+    world.find(*pages("longer.com", 20))
+    for n in range(50):
+        world.find(*pages(f"h{n}.com", 2))
+    asked = served(world, 4, 28)
+    assert asked.count("longer.com") >= 8
+
+
 def test_two_jobs_share_a_hosts_delay() -> None:
     """And both get their turn."""
     world = World()
