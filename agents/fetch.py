@@ -84,6 +84,10 @@ BLOCKED = "control block"
 MAY_BE_RENDERED = Asker(wants_place=True)
 """What a page in the browser may ask for depends on where the page came from."""
 
+UNFOLDED = 1024
+"""Dones that may be in the log and not folded yet, a second's worth of a busy worker's: fetching has always something
+to do, and without this limit what it finds is folded ever later, the longer the crawl."""
+
 IDLE_S = 0.5
 """Longest sleep of the dispatch loop: what wakes it otherwise is counted, this is the safety net."""
 
@@ -237,7 +241,8 @@ class Fetcher:
         allowed = self._pages.pressure.allowed(concurrency)
         if allowed < concurrency:
             self._hold(allowed)
-        room = allowed - len(self.places) - self._asking_rules
+        unfolded = self.frontier.unfolded - len(self.places)
+        room = min(allowed - len(self.places) - self._asking_rules, UNFOLDED - unfolded)
         while room > 0:
             task = self.frontier.next()
             if task is None:

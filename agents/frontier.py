@@ -347,12 +347,8 @@ class Stage:
         ]
 
     def _counts(self, number: int, partition: store.Partition) -> dict[str, JobCounts]:
-        in_flight: dict[str, int] = {}
-        for task in self.frontier.owned[number].pending.values():
-            in_flight[task.job.name] = in_flight.get(task.job.name, 0) + 1
-        return {
-            job.name: self._reported(number, job, in_flight.get(job.name, 0)) for job in partition.fold.jobs.values()
-        }
+        under_way = self.frontier.owned[number].under_way
+        return {job.name: self._reported(number, job, under_way[job.number]) for job in partition.fold.jobs.values()}
 
     def _reported(self, number: int, job: Job, in_flight: int) -> JobCounts:
         """What a job that is not to go on has queued is nobody's work; what is paused still is."""

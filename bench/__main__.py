@@ -8,7 +8,7 @@ python -m bench speed --only crawlog,bare
 import importlib
 import sys
 
-ALL = ("speed", "seen", "frontier", "seeds", "rebuild", "replay", "render", "hostile", "faults")
+ALL = ("speed", "seen", "frontier", "seeds", "rebuild", "replay", "render", "hostile", "soak", "faults")
 ANY = (*ALL, "web", "crashes", "parse", "realsite", "politeness", "site")
 
 

@@ -11,7 +11,7 @@ A URL's row stands until its done is folded, so a URL handed out is remembered i
 """
 
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nlargest
 from itertools import cycle
@@ -210,6 +210,7 @@ class Owned:
         self.remember = cache.remember
         self.hosts: dict[str, Host] = {}
         self.pending: dict[bytes, Task] = {}
+        self.under_way: Counter[int] = Counter()  # of these, by the job's number
         self.waits: list[tuple[float, bytes, int, str, str]] = []
         self.waits_from: bytes | None = None
         self.waits_upto = inf
@@ -240,7 +241,7 @@ class Owned:
 
     def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002 - a key names both
         """A URL has been done, or waits."""
-        self.pending.pop(key, None)
+        self.ended(key)
 
     def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - so here
         """A URL waits `row.wait_s` seconds, from now on, for its next attempt."""
@@ -272,7 +273,13 @@ class Owned:
             if queue is not None:
                 self.woken -= len(queue.overdue)
         for key in [key for key, task in self.pending.items() if task.job.number == job]:
-            del self.pending[key]
+            self.ended(key)
+
+    def ended(self, key: bytes) -> None:
+        """A URL is not under way any more."""
+        task = self.pending.pop(key, None)
+        if task is not None:
+            self.under_way[task.job.number] -= 1
 
     # ------------------------------------------------------------------ waits
 
@@ -517,6 +524,7 @@ class Owned:
             row = r.read_queued(stored) if stored is not None else None
             if row is not None and row.attempt == attempt and key not in self.pending:
                 task = self.pending[key] = Task(host, queue.job, key, row, self)
+                self.under_way[queue.job.number] += 1
                 return task
         return None
 
@@ -734,6 +742,11 @@ class Frontier:
 
     # ------------------------------------------------------------------ dispatch
 
+    @property
+    def unfolded(self) -> int:
+        """URLs that were dispatched and whose done is not folded: in flight, or on the way through the log."""
+        return sum(len(owned.pending) for owned in self.owned.values())
+
     def next(self) -> Task | RobotsTask | None:
         """What may be requested now, or None; the caller says `finished` when its response has ended."""
         now = self.now()
@@ -756,7 +769,7 @@ class Frontier:
             if job is None or job.spec.max_pages is None:
                 continue
             left = job.spec.max_pages if left is None else left
-            left -= job.counts.fetched + sum(task.job is job for task in owned.pending.values())
+            left -= job.counts.fetched + owned.under_way[job.number]
         return left is None or left > 0
 
     def _next_of(self, name: str, now: float) -> Task | RobotsTask | None:
@@ -814,7 +827,7 @@ class Frontier:
         owned = task.partition
         if self.owned.get(owned.fold.partition) is not owned or owned.pending.get(task.key) is not task:
             return
-        del owned.pending[task.key]
+        owned.ended(task.key)
         host = owned.host(task.host.key, task.domain)
         owned.queue(host, task.job.number).overdue.insert(0, (task.key, task.row))
         owned.woken += 1

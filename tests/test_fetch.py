@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fetching import Web, running
+from fetching import Record, Web, running
 
+from crawlog.agents import fetch
 from crawlog.agents.connections import LeaseLost
 from crawlog.agents.fetch import _whole_lines, again_is_worth
 from crawlog.agents.http import FREE_BYTES, Answer
 from crawlog.agents.room import Held, Room
-from crawlog.schemas.urls import RenderRules
+from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams.consumer import within
 from crawlog.streams.domain import Places
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
@@ -225,6 +226,29 @@ async def test_unparsed_pages_hold_fetching_back(tmp_path: Path, monkeypatch: py
         assert beats
         pressure.parsed(0, 1, 1)
         await world.all_done(*hosts(5))
+
+
+async def test_fetching_waits_for_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few dones lie in the log and are not folded: a fold that is slower than the fetching is not left behind."""
+    monkeypatch.setattr(fetch, "UNFOLDED", 3)
+    async with running(tmp_path, monkeypatch, fetch__concurrency=2) as world:
+        behind: list[tuple[int, Record]] = []
+
+        def fold(offset: int, record: Record) -> None:
+            if behind or decode(record.value).results:
+                behind.append((offset, record))
+            else:
+                world.fold(offset, record)
+
+        world.log.fold = fold
+        world.find(*hosts(12))
+        await world.until(lambda: len(world.became()) >= 3 and not world.fetcher.places)
+        await asyncio.sleep(0.2)
+        assert len(world.web.asked) < 3 + 2
+        world.log.fold = world.fold
+        for done in behind:
+            world.fold(*done)
+        await world.all_done(*hosts(12))
 
 
 async def test_half_the_limit_slows_fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

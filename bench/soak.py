@@ -1,0 +1,217 @@
+"""One long crawl: does a page cost at the end what it cost at the start, and does anything grow that should not?
+
+    python -m bench.soak            400,000 small pages on 400 hosts, killed whole at half: a quarter of an hour
+    python -m bench.soak --short    4,000 of them: a minute, nothing written
+
+The pages are the synthetic site's, which counts what it served. CPU by process comes from samples, each tenth of the
+crawl apart from the others; the kill falls into the sixth, which so shows what a restart takes as well.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import rmtree
+from typing import IO
+
+from bench import results
+from bench.meter import descendants, name_of
+from bench.site import WORK, Site
+
+FOLDER = WORK / "soak"
+STAGES = ("fetch", "parse", "sink", "broker", "run")
+PARTS = 10
+LOOK_S = 0.5
+LIMIT_S = 7200.0
+MIB = 2**20
+GOAL = 1.1
+"""Highest CPU a page of the last tenth, compared with the second: the first holds the start."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is at one moment.
+
+    Attributes:
+        pages: Pages served so far, each counted once.
+        again: Requests beyond the first of a page.
+        cpu_s: CPU by process id, of all that ever were.
+        rss: Bytes by stage, the largest process of it.
+        folders: Bytes on disk: state and log.
+    """
+
+    at: float
+    pages: int
+    again: int
+    cpu_s: dict[str, float]
+    rss: Counter[str]
+    folders: dict[str, int]
+
+
+@dataclass
+class Watch:
+    """Samples all that this process started, the site aside."""
+
+    data: Path
+    names: dict[int, str] = field(default_factory=dict)
+    spent: dict[int, float] = field(default_factory=dict)
+
+    def look(self, site: Site) -> Look:
+        """Now."""
+        rss: Counter[str] = Counter()
+        for pid, cpu_s in self.others().items():
+            name = self.names.get(pid, "run")
+            self.spent[pid] = max(self.spent.get(pid, 0.0), cpu_s)
+            rss[name] = max(rss[name], _resident(pid))
+        cpu_s_of: Counter[str] = Counter()
+        for pid, seconds in self.spent.items():
+            cpu_s_of[self.names.get(pid, "run")] += seconds  # type: ignore[assignment]  # a Counter of fractions
+        stats = site.stats()
+        folders = {name: _size(self.data / name) for name in ("state", "kafka")}
+        return Look(time.monotonic(), stats.unique, stats.duplicates, dict(cpu_s_of), rss, folders)
+
+    def others(self) -> dict[int, float]:
+        """CPU by process id of all that runs now."""
+        alive = descendants()
+        for pid in alive:
+            command = _read(f"/proc/{pid}/cmdline")
+            if command:  # a zombie has none
+                name = name_of(command.rstrip("\0").split("\0"))
+                self.names[pid] = name if name in (*STAGES, "site") else "run"
+        return {pid: cpu_s for pid, cpu_s in alive.items() if self.names.get(pid) != "site"}
+
+    def kill_all(self) -> None:
+        """Ends all that runs, without notice."""
+        for pid in self.others():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _read(path: str) -> str:
+    """What a process's file says; nothing when the process is gone."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process holds."""
+    words = _read(f"/proc/{pid}/statm").split()
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if words else 0
+
+
+def _size(folder: Path) -> int:
+    """Bytes that a folder takes on the disk: Kafka's indexes are longer than what they hold."""
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # deleted meanwhile
+                total += os.lstat(Path(at) / name).st_blocks * 512
+    return total
+
+
+def crawl(folder: Path, hosts: int, pages: int) -> tuple[list[Look], list[str]]:
+    """Crawls the site, killing all at half.
+
+    Returns:
+        A look at each tenth of the pages, from none to all; what went wrong.
+    """
+    rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    rows = folder / "rows.jsonl"
+    with Site(hosts, pages, flags={"bytes": 8000, "links": 30}) as site:
+        (folder / "seeds.txt").write_text("\n".join(site.seeds) + "\n")
+        words = ["run", "--seeds", str(folder / "seeds.txt"), "-o", str(rows), "--data", str(folder / "data")]
+        words += ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0"]
+        with (folder / "output.log").open("w") as said:
+            looks, exit_code = _follow([sys.executable, "-m", "crawlog", *words], Watch(folder / "data"), site, said)
+        stats = site.stats()
+    lines = rows.read_text().splitlines() if rows.exists() else []
+    counts = Counter(json.loads(line)["url"] for line in lines)
+    wrong = [] if exit_code == 0 else [f"exit code {exit_code}"]
+    if stats.unique != stats.expected or len(counts) != stats.expected or max(counts.values(), default=0) > 1:
+        wrong.append(f"{stats.unique:,} of {stats.expected:,} pages fetched, {len(counts):,} with a row")
+    if stats.private:
+        wrong.append(f"{stats.private} requests that robots.txt forbids")
+    return looks, wrong
+
+
+def _follow(command: list[str], watch: Watch, site: Site, said: IO[str]) -> tuple[list[Look], int | None]:
+    """Runs the crawl, and again after a kill of all at half; the looks, and the exit code, None if it took too long."""
+    run = subprocess.Popen(command, stdout=said, stderr=said)
+    looks, is_killed = [watch.look(site)], False
+    try:
+        while run.poll() is None and time.monotonic() - looks[0].at < LIMIT_S:
+            time.sleep(LOOK_S)
+            stats = site.stats()
+            if stats.unique * PARTS >= stats.expected * len(looks):
+                looks.append(watch.look(site))
+                print(_line(looks[-2], looks[-1]), file=sys.stderr, flush=True)
+            if not is_killed and stats.unique * 2 >= stats.expected:
+                is_killed = True
+                watch.kill_all()
+                run.wait()
+                run = subprocess.Popen(command, stdout=said, stderr=said)
+        return looks, run.poll()
+    finally:
+        watch.kill_all()
+        run.wait()
+
+
+def _milliseconds(before: Look, after: Look, stage: str) -> float:
+    """CPU of one stage for each page between two looks."""
+    return (after.cpu_s.get(stage, 0) - before.cpu_s.get(stage, 0)) * 1000 / max(1, after.pages - before.pages)
+
+
+def _line(before: Look, after: Look) -> str:
+    spent = ", ".join(f"{stage} {_milliseconds(before, after, stage):.2f}" for stage in STAGES)
+    held = ", ".join(f"{stage} {after.rss[stage] / MIB:.0f}" for stage in STAGES)
+    disk = ", ".join(f"{name} {size / MIB:.0f}" for name, size in after.folders.items())
+    return f"{after.pages:>9,} pages, {after.at - before.at:5.0f} s; ms {spent}; RSS MB {held}; disk MB {disk}"
+
+
+def main() -> int:
+    """0 when nothing was lost or doubled."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--hosts", type=int, default=400)
+    parser.add_argument("--pages", type=int, default=1000, help="on each host")
+    args = parser.parse_args()
+    hosts, pages = (20, 200) if args.short else (args.hosts, args.pages)
+    looks, wrong = crawl(FOLDER, hosts, pages)
+    rows = []
+    for number, (before, after) in enumerate(itertools.pairwise(looks), start=1):
+        spent = [_milliseconds(before, after, stage) for stage in STAGES]
+        speed = (after.pages - before.pages) / (after.at - before.at)
+        held = [f"{after.rss[stage] / MIB:.0f}" for stage in STAGES]
+        disk = [f"{size / MIB:.0f}" for size in after.folders.values()]
+        rows.append(
+            [str(number), f"{after.pages:,}", f"{speed:.0f}", *(f"{ms:.2f}" for ms in (*spent, sum(spent))),
+             " / ".join(held), *disk]
+        )  # fmt: skip
+    head = ["tenth", "pages", "pages/s", *(f"{stage} ms" for stage in STAGES), "CPU ms a page",
+            f"RSS MB: {' / '.join(STAGES)}", "state MB", "log MB"]  # fmt: skip
+    text = results.table(head, rows)
+    if len(rows) == PARTS:
+        ratio = float(rows[-1][8]) / float(rows[1][8])
+        verdict = "reached" if ratio <= GOAL else "MISSED"
+        text += f"\n\nCPU a page, the last tenth against the second: {ratio:.2f} (≤ {GOAL}): {verdict}."
+    text += f" {looks[-1].again} requests repeated after the kill."
+    print(text, *wrong, sep="\n")
+    if not args.short and not wrong:
+        facts = {"run": f"`python -m bench.soak --hosts {hosts} --pages {pages}`: bodies of 8 kB, 30 links"}
+        results.section("soak", "One long crawl", text, facts)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

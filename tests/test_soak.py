@@ -1,0 +1,16 @@
+"""The long crawl of `bench.soak`, short: killed whole at half, with nothing lost or doubled."""
+
+from pathlib import Path
+
+from cluster import needs_site
+
+from bench import soak
+
+
+@needs_site
+def test_a_crawl_that_is_killed_at_half_is_measured_to_its_end(tmp_path: Path) -> None:
+    """Every tenth of the pages has its line, and the rows are those of the site."""
+    looks, wrong = soak.crawl(tmp_path, hosts=10, pages=60)
+    assert not wrong, (tmp_path / "output.log").read_text()
+    assert len(looks) == soak.PARTS + 1
+    assert looks[-1].pages == 600
