@@ -111,6 +111,8 @@ _FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_man
 
 def again_is_worth(answer: Answer) -> bool:
     """Whether another attempt may end otherwise: also where a page broke off, for the next one may be whole."""
+    if answer.is_cookie_check:
+        return True
     if answer.private or answer.error in _FOR_GOOD:
         return False
     if answer.http is None or answer.http in RETRY_STATUSES:
@@ -573,8 +575,8 @@ class Fetcher:
         attempt = task.row.attempt + 1
         if again_is_worth(answer) and attempt < self.settings.fetch.attempts:
             backoff = backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, _jitter())
-            wait_s = max(backoff, rest_s, answer.again_s)
-            reason = answer.error or f"http_{answer.http}"
+            wait_s = max(0.0 if answer.is_cookie_check else backoff, rest_s, answer.again_s)
+            reason = "cookie_check" if answer.is_cookie_check else answer.error or f"http_{answer.http}"
             answer.held.give()
             result = self._result(task, "failed", reason=reason, answer=answer, host_wait_s=rest_s)
             self.dones.add(task, msgspec.structs.replace(result, next_at=now + wait_s, delay_s=wait_s))

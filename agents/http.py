@@ -17,6 +17,7 @@ import aiohttp
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
+from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.codings import BadCoding, TooLarge, decoder
 from crawlog.streams.egress import literal_refusal
 from crawlog.streams.errors import Misconfigured
@@ -71,6 +72,7 @@ class Answer:
         allow_origin: Value of the header Access-Control-Allow-Origin.
         allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
         by_proxy: A proxy did not serve, which says nothing of the host.
+        is_cookie_check: It redirects to its own URL, with a cookie that the request did not have: the page lies behind.
         validators: By which the page, if its body is here, can be asked for again.
         same_as: (partition, offset) of the page in crawl.pages that it still is.
         again_s: Seconds before which another attempt would meet the same.
@@ -88,6 +90,7 @@ class Answer:
         "error",
         "held",
         "http",
+        "is_cookie_check",
         "is_inside",
         "kept",
         "link",
@@ -120,6 +123,7 @@ class Answer:
         self.allow_origin = ""
         self.allows_credentials = False
         self.by_proxy = False
+        self.is_cookie_check = False
         self.again_s = 0.0
         self.rendered = ""
         self.render_error = ""
@@ -361,6 +365,7 @@ class Client:
             answer.allows_credentials = headers.get("Access-Control-Allow-Credentials") == "true"
             if response.status in REDIRECTS:
                 answer.location = _escaped(headers.get("Location", ""))
+                answer.is_cookie_check = outfit.has_new_cookies and _is_itself(url, answer.location)
             if response.connection is not None and response.connection.protocol is not None:
                 response.connection.protocol.read_timeout = self._chunk_timeout_s
             await self._body(response, answer, reading)
@@ -542,6 +547,13 @@ def _escaped(location: str) -> str:
     if location.isascii():
         return location
     return "".join(f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in location)
+
+
+def _is_itself(url: str, location: str) -> bool:
+    try:
+        return bool(location) and serialise(location, url) == url
+    except InvalidUrl:
+        return False
 
 
 def _origin(url: str) -> str:

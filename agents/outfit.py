@@ -52,7 +52,7 @@ class Worn:
         options: For aiohttp.
         paced: The buckets of its body.
         proxy: By which it goes, if by any.
-        has_new_cookies: Whether the answer set some that the request did not have.
+        has_new_cookies: Whether the same request would now have others.
     """
 
     def __init__(self, url: str = "", paced: tuple[Bandwidth, ...] = ()) -> None:
@@ -64,6 +64,7 @@ class Worn:
         self._proxies: Proxies | None = None
         self._failed: set[Proxy] = set()
         self._jar: Jar | None = None
+        self._cookies = ""
         self.has_new_cookies = False
 
     def send(self, headers: Mapping[str, str]) -> None:
@@ -79,9 +80,9 @@ class Worn:
     def take_jar(self, jar: Jar) -> None:
         """Send its cookies, and keep those that come."""
         self._jar = jar
-        cookies = jar.header(self._url, time.time())
-        if cookies:
-            self.send({"Cookie": cookies})
+        self._cookies = jar.header(self._url, time.time())
+        if self._cookies:
+            self.send({"Cookie": self._cookies})
 
     def go_through(self, proxies: Proxies) -> bool:
         """Go by the host's proxy, or by its next one where that did not serve; whether there is one."""
@@ -109,7 +110,9 @@ class Worn:
                 raise ProxyFailed("proxy_login")
             self._proxies.worked(self.proxy)
         if self._jar is not None and "Set-Cookie" in response.headers:
-            self.has_new_cookies = self._jar.keep(self._url, response.headers.getall("Set-Cookie"), time.time())
+            now = time.time()
+            self._jar.keep(self._url, response.headers.getall("Set-Cookie"), now)
+            self.has_new_cookies = self._jar.header(self._url, now) != self._cookies
 
     def blame(self, error: BaseException) -> "Blame":
         """Whose fault an error is; a proxy's is noted."""

@@ -145,19 +145,18 @@ class Jar:
         self._cookies: dict[_Key, _Cookie] = {}
         self._size_bytes = 0
 
-    def keep(self, url: str, headers: Iterable[str], now: float) -> bool:
-        """Take what a response set; whether anything that would be sent is another than before.
+    def keep(self, url: str, headers: Iterable[str], now: float) -> None:
+        """Take what a response set.
 
         Args:
             url: Of the request, canonical.
             headers: The values of Set-Cookie, in order.
         """
-        has_changed = False
         for header in headers:
             said = read(header)
-            if said is not None and self._take(url, said, now):
-                has_changed = True
-        return has_changed
+            key = self._key(url, said) if said is not None else None
+            if said is not None and key is not None:
+                self._take(key, said, now)
 
     def header(self, url: str, now: float) -> str:
         """The value of Cookie for a request; empty where none is sent. Longer paths come first, then the older ones."""
@@ -175,27 +174,20 @@ class Jar:
         sent.sort(key=lambda each: -len(each[0].path))
         return "; ".join(f"{key.name}={cookie.value}" if key.name else cookie.value for key, cookie in sent)
 
-    def _take(self, url: str, said: Said, now: float) -> bool:
-        key = self._key(url, said)
-        if key is None:
-            return False
+    def _take(self, key: _Key, said: Said, now: float) -> None:
         expires = NEVER if said.expires is None else said.expires
         if said.max_age is not None:
             expires = now + said.max_age if said.max_age > 0 else -NEVER
         cookie = _Cookie(said.value, said.is_secure, expires)
         known = self._cookies.get(key)
-        if known is not None and known.is_over(now):
+        if known is not None and cookie.is_over(now):
             self._drop(key)
-            known = None
-        if cookie.is_over(now):
-            if known is not None:
-                self._drop(key)
-            return known is not None
-        if known is None and not self._has_room(key, cookie, now):
-            return False
-        self._size_bytes += _bytes(key, cookie) - (_bytes(key, known) if known is not None else 0)
-        self._cookies[key] = cookie  # in its old place: what is sent first was set first
-        return known is None or known.value != cookie.value
+        elif known is not None:
+            self._size_bytes += _bytes(key, cookie) - _bytes(key, known)
+            self._cookies[key] = cookie  # in its old place: what is sent first was set first
+        elif not cookie.is_over(now) and self._has_room(key, cookie, now):
+            self._size_bytes += _bytes(key, cookie)
+            self._cookies[key] = cookie
 
     def _key(self, url: str, said: Said) -> _Key | None:
         """Whose cookie it is; None if it may not be set from there (RFC 6265bis 5.7)."""

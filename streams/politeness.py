@@ -43,8 +43,9 @@ def retry_after_s(header: str | None, now: float) -> float | None:
     if not header:
         return None
     text = header.strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:10])
+    whole, point, part = text.partition(".")  # a fraction is none of the RFC's forms, but there is sense in it
+    if text.isascii() and whole.isdigit() and (part.isdigit() or not point):
+        return float(f"{whole[:10]}.{part[:3]}")
     try:
         at = parsedate_to_datetime(text)
         if at.tzinfo is None:  # its zone is missing, or -0000: an HTTP date is in GMT (RFC 9110 5.6.7)

@@ -50,7 +50,8 @@ def of_headers(etag: str | None, modified: str | None) -> Validators | None:
     """The validators of a response, of no page yet; None when it has none that can be kept."""
     if etag is None and modified is None:
         return None
-    found = Validators(_kept(etag, MAX_ETAG), _kept(modified, MAX_DATE), UNWRITTEN, 0)
+    is_any = etag is not None and "*" in (tag.strip() for tag in etag.split(","))  # asked so, any page is the same
+    found = Validators("" if is_any else _kept(etag, MAX_ETAG), _kept(modified, MAX_DATE), UNWRITTEN, 0)
     return found if found.etag or found.modified else None
 
 

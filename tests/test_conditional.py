@@ -41,12 +41,16 @@ URL = "http://a.com/x"
         ('"' + "x" * 200 + '"', None, None),
         ('"a"\r\nEvil: 1', None, None),
         ('"\udce9"', "", None),
+        ("*", None, None),
+        (' * , "a"', "yesterday", ("", "yesterday")),
+        ('W/"*"', None, ('W/"*"', "")),
+        ('""a""', None, ('""a""', "")),
     ],
 )
 def test_validators_are_kept_as_they_came_if_they_can_be_sent_again(
     etag: str | None, modified: str | None, kept: tuple[str, str] | None
 ) -> None:
-    """Too long, or no header: the page has none."""
+    """Too long, no header, or a star, to which a server says 304 whatever it has: the page has none."""
     found = of_headers(etag, modified)
     assert (found and (found.etag, found.modified)) == kept
 

@@ -62,6 +62,28 @@ async def test_a_proxy_that_fails_is_no_failure_of_the_host(tmp_path: Path, monk
     assert [done.url for done in others] == ["http://a.com/y", "http://a.com/x"]
 
 
+async def test_a_cookie_check_is_passed_at_once_and_never_ends_in_a_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL that redirects to itself is known, so nobody else would ask for it again. No wait but the host's rest."""
+    async with running(tmp_path, monkeypatch, fetch__retry_delay_s=3600.0, fetch__attempts=3) as world:
+        get = world.web.get
+
+        async def checks(url: str, **more: Any) -> Answer:
+            answer = await get(url, **more)
+            if world.web.times(url) == 1 or url.endswith("/y"):
+                answer.http, answer.location, answer.is_cookie_check = 302, url, True
+            return answer
+
+        monkeypatch.setattr(world.web, "get", checks)
+        world.find("http://a.com/x", "http://a.com/y")
+        await world.until(lambda: [status for status, _, _ in world.became().values()] == ["fetched", "redirected"])
+        told = [(done.url[-1], done.status, done.reason, done.delay_s) for done in world.log.dones]
+    again = "failed", "cookie_check", 0.0
+    assert [done[1:] for done in told if done[0] == "x"] == [again, ("fetched", "", 0.0)]
+    assert [done[1:] for done in told if done[0] == "y"] == [again, again, ("redirected", "", 0.0)]
+
+
 async def test_an_answer_that_cannot_be_recorded_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And holds no place for ever: the crawl would never end."""
     async with running(tmp_path, monkeypatch) as world:

@@ -117,6 +117,33 @@ async def test_a_cookie_goes_back_to_its_domain_within_its_job_only() -> None:
     assert (len(other.requests), other.got("Cookie")) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("location", "cookie", "is_check"),
+    [
+        ("/x", "id=7", [True, False]),
+        ("//ORIGIN/y/../x#top", "id=7", [True, False]),
+        ("/x?", "id=7", [False, False]),
+        ("/", "id=7", [False, False]),
+        ("", "id=7", [False, False]),
+        ("http://[", "id=7", [False, False]),
+        ("/x", "id=7; Path=/other", [False, False]),
+        ("/x", "id=7; Max-Age=0", [False, False]),
+        ("/x", "id=7; Domain=b.com", [False, False]),
+    ],
+)
+async def test_a_redirect_to_itself_that_sets_a_new_cookie_is_told(
+    location: str, cookie: str, is_check: list[bool]
+) -> None:
+    """The same cookie again, or one that is not for this URL, changes nothing."""
+    site = Site()
+    async with sites(site, cookies=True) as client:
+        to = location.replace("ORIGIN", site.origin.partition("//")[2])
+        site.answer = Site(f"Location: {to}\r\nSet-Cookie: {cookie}\r\n", status="302 Found").answer
+        answers = [await client.get(site.origin + "/x", job="a") for _ in range(2)]
+        assert [answer.is_cookie_check for answer in answers] == is_check
+        assert not (await client.get(site.origin + "/x")).is_cookie_check
+
+
 async def test_a_host_that_sets_cookies_without_end_keeps_its_session() -> None:
     """The first hundred are kept, and what they become."""
     site = Site()
