@@ -40,6 +40,10 @@ machine, whatever it brings."""
 FETCH_WAIT_MS = {"fetch": 50, "parse": 50, "sink": 100}
 """Or after this: so long a URL that was just found, or a page, waits at most."""
 
+FETCH_MOST_BYTES = 1 << 20
+"""A fetch brings no more; the first batch it finds comes whole whatever its size (KIP-74). Far behind the log it would
+be full each time, in memory several times over, and what a page needs pushed out of the processor's caches."""
+
 REST_WAIT_MS = 250
 """Once that brought nothing, the next is answered with the first byte, or after this: what comes seldom comes at once,
 and an idle worker asks 4 times a second, not 20. A new position waits behind it."""
@@ -135,7 +139,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             max_poll_records=conf.broker_max_poll_records,
             max_poll_interval_ms=NEVER_MS,
             max_partition_fetch_bytes=kafka.max_record_bytes,
-            fetch_max_bytes=max(32 << 20, kafka.max_record_bytes),
+            fetch_max_bytes=FETCH_MOST_BYTES,
             fetch_min_bytes=1,
             fetch_max_wait_ms=REST_WAIT_MS,
             request_timeout_ms=int(conf.broker_request_timeout * 1000),
