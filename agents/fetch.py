@@ -100,7 +100,7 @@ class _Robots(msgspec.Struct, array_like=True):
     body: bytes
 
 
-_jitter = random.Random().random  # noqa: S311  # spreads retries; no secret
+_jitter = random.random  # spreads retries, no secret; the one generator that a fork seeds anew
 
 _robots = msgspec.msgpack.Decoder(_Robots).decode
 

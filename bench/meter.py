@@ -82,7 +82,7 @@ def name_of(command: Sequence[str]) -> str:
     line = " ".join(command)
     if "kafka.Kafka" in line or "kafka.server" in line:
         return "broker"
-    if worker := re.search(r"\bworker (\w+)|crawlog\.child (\w+)|app:(\w+) .*worker", line):
+    if worker := re.search(r"\bworker (\w+)|^crawlog: (\w+)|crawlog\.(forkserver)|app:(\w+) .*worker", line):
         return worker[worker.lastindex or 1]
     program = (
         next((word for word in command[1:] if not word.startswith("-")), "") if "python" in command[0] else command[0]

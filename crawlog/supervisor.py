@@ -26,7 +26,7 @@ import xxhash
 from .picture import Picture
 from .streams import engine, files
 from .streams.errors import EngineError, Misconfigured
-from .workers import AT_A_TIME, Name, Workers
+from .workers import Name, Workers
 
 if TYPE_CHECKING:
     from .streams.settings import Settings
@@ -149,14 +149,13 @@ class Supervisor:
         self.close()
 
     def launch(self) -> None:
-        """Starts a fetch worker, which loads while the engine starts; others would take its cores."""
-        self._workers.launch(1)
+        """Has what workers need loaded, while the engine starts."""
+        self._workers.launch()
 
     def connect(self) -> None:
         """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
-        self._workers.launch(1 + AT_A_TIME)
         from .streams import logs  # all these load while workers and engine do
         from .streams.topics import ensure
         from .watch import Watch

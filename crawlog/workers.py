@@ -1,23 +1,23 @@
-"""The worker processes of one supervisor: started, watched, started again, stopped.
+"""The worker processes of one supervisor: started, watched, started again, stopped; and the forkserver they come from.
 
 A worker that was killed is started again for ever; one that ends by itself several times without having worked is
 broken and ends the run. A name is used again only after the death of its last bearer: it is the static member of
-its group.
+its group. The forkserver (`forkserver.py`) is watched alike; its death or silence delays new workers, and no other.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
+from .forkserver import PR_SET_CHILD_SUBREAPER, READY, prctl
 from .streams.errors import EngineError, Misconfigured
 
 FIRST_BACKOFF_S = 0.5
@@ -41,11 +41,11 @@ MAX_LOG_BYTES = 32 << 20
 
 POLL_S = 0.02
 
-AT_A_TIME = max(1, len(os.sched_getaffinity(0)) // 2)
-"""Workers that load at a time, a CPU second each; the other half of the cores is for those that work."""
+FORK_S = 5.0
+"""A fork takes 5 ms; a forkserver that takes so long, stopped perhaps, is ended, and another one started."""
 
-LOADING_S = 10.0
-"""After this one that still loads keeps nobody waiting: it may have been stopped."""
+LOADED_S = 30.0
+"""How long the first workers are waited for: the forkserver loads for a CPU second."""
 
 
 class Name(NamedTuple):
@@ -55,53 +55,70 @@ class Name(NamedTuple):
     name: str
 
 
-class Worker:
-    """One name and the process that bears it now."""
+class Forked:
+    """A worker's process, which the forkserver made our child; to be used like a `subprocess.Popen`.
 
-    def __init__(self, who: Name, data: Path) -> None:
-        self.who = who
-        self.log = data.absolute() / "logs" / f"{who.name}.log"
-        self.process: subprocess.Popen[bytes] | None = None
+    Args:
+        gate: What it is told goes in here.
+    """
+
+    def __init__(self, pid: int, gate: IO[bytes] | None) -> None:
+        self.pid = pid
+        self.stdin = gate
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it lives."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        """Its exit code, once it has ended."""
+        return self._reap(0)
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def tell(self, environ: dict[str, str]) -> None:
+        """Opens its gate: it goes on with these in its environment."""
+        if self.stdin:
+            with contextlib.suppress(BrokenPipeError):  # it died meanwhile: the next look sees it
+                self.stdin.write(json.dumps(environ).encode() + b"\n")
+                self.stdin.flush()
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+class Kept:
+    """A name, the process that bears it now, and when the next one starts."""
+
+    def __init__(self, title: str, log: Path) -> None:
+        self.title = title
+        self.log = log
+        self.process: Forked | subprocess.Popen[bytes] | None = None
         self.failures = 0
         self.backoff_s = FIRST_BACKOFF_S
         self.start_at = 0.0
         self._started_at = 0.0
 
-    def start(self, now: float) -> None:
-        """Starts a process, which waits at its gate."""
+    def open_log(self) -> IO[bytes]:
+        """Its log, for one more process."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "crawlog.child", self.who.stage, str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {"CRAWLOG_WORKER": self.who.name},
-                start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone
-            )
-        self._started_at = now
-
-    def loads(self, now: float) -> bool:
-        """Whether the process has yet to read what it was told: it imports what it needs first."""
-        if not self.process or not self.process.stdin or now - self._started_at > LOADING_S:
-            return False
-        unread = bytearray(4)
-        fcntl.ioctl(self.process.stdin, termios.FIONREAD, unread)
-        return any(unread)
-
-    def open_gate(self, environ: dict[str, str]) -> None:
-        """Tells the process where the log is."""
-        if self.process and self.process.stdin:
-            with contextlib.suppress(BrokenPipeError):  # it died meanwhile: the next look sees it
-                self.process.stdin.write(json.dumps(environ).encode() + b"\n")
-                self.process.stdin.flush()
+        return self.log.open("ab")
 
     def bury(self, now: float, *, has_worked: bool) -> str:
         """Notes the death of the process and when the next one starts; says why it ended."""
         assert self.process is not None
         code = self.process.returncode
+        assert code is not None
         if now - self._started_at >= HEALTHY_S:
             self.backoff_s = FIRST_BACKOFF_S
         if code == -signal.SIGKILL:
@@ -109,13 +126,28 @@ class Worker:
         self.failures = 0 if has_worked or code < 0 or code in RESTART_WANTED else self.failures + 1
         self.start_at = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
-        if self.process.stdin:
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.close()
-        self.process = None
+        self.forget()
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         return f"ended with code {code}: {self.last_words()}"
+
+    def forget(self) -> None:
+        """Lets go of a process that has ended."""
+        if self.process and self.process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        self.process = None
+
+    def is_alive(self) -> bool:
+        """Whether a process bears the name."""
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        """Ends the process at once, and waits until it is gone."""
+        if self.process:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.forget()
 
     def last_words(self) -> str:
         """The last line of its log."""
@@ -125,8 +157,90 @@ class Worker:
         return "its log cannot be read"
 
 
+class Forkserver(Kept):
+    """The process that workers are forked from; it loads while it is not needed yet."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__("forkserver", data.absolute() / "logs" / "forkserver.log")
+        self.has_worked = False
+        self._control: socket.socket | None = None
+
+    def start(self, now: float) -> None:
+        """Starts a process, which begins to load."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, self.open_log() as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "crawlog.forkserver", str(os.getpid())],
+                stdin=theirs.fileno(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone
+            )
+        self._control = ours
+        self._started_at = now
+        self.has_worked = False
+
+    def is_ready(self, timeout_s: float = 0) -> bool:
+        """Whether it has loaded, by then at the latest."""
+        if self._control and not self.has_worked:
+            self.has_worked = self._answer(timeout_s) == READY
+        return self._control is not None and self.has_worked
+
+    def fork(self, who: Name, log: IO[bytes]) -> Forked | None:
+        """A worker's process, waiting at its gate; None if there is no answer: then another forkserver is started."""
+        assert self._control is not None
+        assert self.process is not None
+        theirs, ours = os.pipe()
+        with os.fdopen(theirs) as gate, os.fdopen(ours, "wb") as way_in:
+            prctl(PR_SET_CHILD_SUBREAPER, 1)  # for so long: other orphans go where they went
+            try:
+                socket.send_fds(self._control, [" ".join(who).encode()], [log.fileno(), gate.fileno()])
+                answer = self._answer(FORK_S)
+            except OSError:
+                answer = b""
+            finally:
+                prctl(PR_SET_CHILD_SUBREAPER, 0)
+            if not answer:
+                self.process.send_signal(signal.SIGKILL)  # the next look sees it
+                self.has_worked = False
+                return None
+            return Forked(int(answer), os.fdopen(os.dup(way_in.fileno()), "wb"))
+
+    def _answer(self, timeout_s: float) -> bytes:
+        """What it says; nothing when it says nothing in time."""
+        assert self._control is not None
+        self._control.settimeout(timeout_s)
+        try:
+            return self._control.recv(64)
+        except (TimeoutError, BlockingIOError, ConnectionError):
+            return b""
+
+    def forget(self) -> None:
+        """Lets go of a process that has ended."""
+        super().forget()
+        if self._control:
+            self._control.close()
+            self._control = None
+
+
+class Worker(Kept):
+    """One worker's name and the process that bears it now."""
+
+    def __init__(self, who: Name, data: Path) -> None:
+        super().__init__(f"worker {who.name}", data.absolute() / "logs" / f"{who.name}.log")
+        self.who = who
+
+    def start(self, now: float, forkserver: Forkserver, told: dict[str, str]) -> None:
+        """Starts a process and tells it where the log is."""
+        with self.open_log() as log:
+            self.process = forked = forkserver.fork(self.who, log)
+        self._started_at = now
+        if forked:
+            forked.tell(told | {"CRAWLOG_WORKER": self.who.name})
+
+
 class Workers:
-    """All workers of one supervisor; only its main thread may call this: they die with the thread that started them.
+    """All workers of one supervisor; only its main thread may call this: they die with the thread that adopted them.
 
     Args:
         report: Takes one line for the user.
@@ -134,99 +248,102 @@ class Workers:
     """
 
     def __init__(
-        self, names: list[Name], data: Path, report: Callable[[str], None], has_worked: Callable[[int], bool]
+        self,
+        names: list[Name],
+        data: Path,
+        report: Callable[[str], None],
+        has_worked: Callable[[int], bool],
+        forkserver: Forkserver | None = None,
     ) -> None:
         self._workers = [Worker(who, data) for who in names]
-        self._data = data
+        self._forkserver = forkserver or Forkserver(data)
         self._told: dict[str, dict[str, str]] = {}
         self._report = report
         self._has_worked = has_worked
 
-    def launch(self, most: int) -> None:
-        """Starts the processes of the first so many workers, which wait at their gates; `look` starts the others."""
-        for worker in self._workers[:most]:
-            if worker.process is None:
-                worker.start(time.monotonic())
+    def launch(self) -> None:
+        """Starts the forkserver, which loads what workers need."""
+        if self._workers:
+            self._forkserver.start(time.monotonic())
 
     def go(self, told: dict[str, dict[str, str]]) -> None:
-        """Opens the gates of some stages, with what their workers are told; who is started later passes at once."""
+        """Starts the workers of some stages with what they are told; `look` starts those that could not be yet."""
         self._told |= told
-        for worker in self._workers:
-            if worker.who.stage in told:
-                worker.open_gate(told[worker.who.stage])
+        if self._workers and self._forkserver.is_ready(LOADED_S):
+            self._start_due(time.monotonic())
 
     def pids(self) -> dict[str, int]:
         """Live processes by name."""
         return {worker.who.name: worker.process.pid for worker in self._workers if worker.process}
 
     def look(self) -> None:
-        """Buries the dead and starts who is due, a few at a time.
+        """Buries the dead and starts who is due.
 
         Raises: EngineError, Misconfigured: a worker is broken.
         """
         now = time.monotonic()
-        loading = sum(worker.loads(now) for worker in self._workers)
         for worker in self._workers:
-            if worker.process is None:
-                if now >= worker.start_at and loading < AT_A_TIME:
-                    self._start_again(worker, now)
-                    loading += 1
-            elif worker.process.poll() is not None:
-                self._bury(worker, now)
+            if worker.process and worker.process.poll() is not None:
+                self._bury(worker, now, has_worked=self._has_worked(worker.process.pid))
+        server = self._forkserver
+        if server.process and server.process.poll() is not None:
+            self._bury(server, now, has_worked=server.has_worked)
+        elif server.process is None and self._workers and now >= server.start_at:
+            server.start(now)
+        self._start_due(now)
 
-    def _start_again(self, worker: Worker, now: float) -> None:
-        worker.start(now)
-        if worker.who.stage in self._told:
-            worker.open_gate(self._told[worker.who.stage])
+    def _start_due(self, now: float) -> None:
+        for worker in self._workers:
+            told = self._told.get(worker.who.stage)
+            if worker.process is None and told is not None and now >= worker.start_at and self._forkserver.is_ready():
+                worker.start(now, self._forkserver, told)
 
-    def _bury(self, worker: Worker, now: float) -> None:
-        assert worker.process is not None
-        code = worker.process.returncode
-        why = worker.bury(now, has_worked=self._has_worked(worker.process.pid))
+    def _bury(self, one: Kept, now: float, *, has_worked: bool) -> None:
+        assert one.process is not None
+        code = one.process.returncode
+        why = one.bury(now, has_worked=has_worked)
         if code == 2:  # it does not like its settings: it will not tomorrow
-            raise Misconfigured(f"worker {worker.who.name} {why}\nIts log: {worker.log}")
-        if worker.failures >= MAX_FAILURES:
-            raise EngineError(f"worker {worker.who.name} fails again and again; it {why}\nIts log: {worker.log}")
-        self._report(f"worker {worker.who.name} {why}; started again in {worker.start_at - now:.1f} s")
+            raise Misconfigured(f"{one.title} {why}\nIts log: {one.log}")
+        if one.failures >= MAX_FAILURES:
+            raise EngineError(f"{one.title} fails again and again; it {why}\nIts log: {one.log}")
+        self._report(f"{one.title} {why}; started again in {one.start_at - now:.1f} s")
 
     def restart(self, told: dict[str, dict[str, str]]) -> None:
         """Ends all processes and starts them anew: the log is at another address."""
-        self.kill()
-        self.launch(AT_A_TIME)
+        _kill(self._workers)
         self.go(told)
 
     def retire(self, stage: str, timeout_s: float) -> None:
         """Stops the workers of a stage and forgets them."""
-        leaving = Workers([], self._data, self._report, self._has_worked)
-        leaving._workers = [worker for worker in self._workers if worker.who.stage == stage]
+        leaving = [worker for worker in self._workers if worker.who.stage == stage]
         self._workers = [worker for worker in self._workers if worker.who.stage != stage]
-        leaving.stop(timeout_s)
+        _stop(leaving, timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
-        """Stops all workers; who has not ended in time is killed. True when all ended by themselves."""
-        self._signal(signal.SIGTERM)
-        deadline = time.monotonic() + timeout_s
-        while self._any_alive() and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        clean = not self._any_alive()
-        self.kill()
-        return clean
+        """Stops everything; which worker has not ended in time is killed. True when all ended by themselves."""
+        self._forkserver.kill()
+        return _stop(self._workers, timeout_s)
 
     def kill(self) -> None:
         """Ends all processes at once, and waits until they are gone."""
-        self._signal(signal.SIGKILL)
-        for worker in self._workers:
-            if worker.process:
-                worker.process.wait()
-                if worker.process.stdin:
-                    with contextlib.suppress(BrokenPipeError):
-                        worker.process.stdin.close()
-                worker.process = None
+        _kill([*self._workers, self._forkserver])
 
-    def _signal(self, number: signal.Signals) -> None:
-        for worker in self._workers:
-            if worker.process and worker.process.poll() is None:
-                worker.process.send_signal(number)
 
-    def _any_alive(self) -> bool:
-        return any(worker.process and worker.process.poll() is None for worker in self._workers)
+def _stop(workers: Iterable[Kept], timeout_s: float) -> bool:
+    for worker in workers:
+        if worker.process:
+            worker.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while any(worker.is_alive() for worker in workers) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    clean = not any(worker.is_alive() for worker in workers)
+    _kill(workers)
+    return clean
+
+
+def _kill(all_of: Iterable[Kept]) -> None:
+    for one in all_of:  # first all, then each
+        if one.process:
+            one.process.send_signal(signal.SIGKILL)
+    for one in all_of:
+        one.kill()

@@ -56,11 +56,8 @@ class Worker(faust.Worker):
     def change_workdir(self, path: Any) -> None:
         """Stay: relative paths in the settings are the user's."""
 
-    def _setproctitle(self, info: str, *, ident: str = "crawlog") -> None:
-        super()._setproctitle(info, ident=ident)
-
-    def _proc_ident(self) -> str:
-        return f"{self.app.stage} {self.app.worker_name}"
+    def _setproctitle(self, info: str, *, ident: str = "") -> None:
+        """Keep the command line: it says more."""
 
     def _on_sigint(self) -> None:
         self._schedule_shutdown(signal.SIGINT)

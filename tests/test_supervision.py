@@ -1,23 +1,20 @@
 """How the supervisor treats the deaths of its workers: when the next process starts, what it says, when it gives up."""
 
-import json
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
 
-from crawlog import workers as module
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.workers import (
     HEALTHY_S,
     KILLED_BACKOFF_S,
-    LOADING_S,
     MAX_BACKOFF_S,
     MAX_FAILURES,
     RESTART_WANTED,
+    Forked,
+    Forkserver,
     Name,
     Workers,
 )
@@ -26,14 +23,12 @@ KILLED = -9
 CRASHED = -11
 
 
-class Process:
+class Process(Forked):
     """Stands in for a child; it lives until the test says how it ended."""
 
-    def __init__(self, _command: list[str], *, stdout: Any, **_: Any) -> None:
-        self.returncode: int | None = None
-        self.pid = id(self)
-        self.log = stdout.name
-        self.stdin: IO[bytes] | None = None
+    def __init__(self, log: str = "") -> None:
+        super().__init__(id(self), None)
+        self.log = log
 
     def poll(self) -> int | None:
         """How it ended."""
@@ -48,22 +43,35 @@ class Process:
         return self.returncode
 
 
-class Loading(Process):
-    """One that reads what it is told when the test says so."""
+class Server(Forkserver):
+    """Forks nothing; it is ready, and answers, when the test says so."""
 
-    def __init__(self, command: list[str], **options: Any) -> None:
-        super().__init__(command, **options)
-        self._gate, write = os.pipe()
-        self.stdin = os.fdopen(write, "wb")
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.starts = 0
+        self.bearer: Process
+        self.loads = False
+        self.is_silent = False
+        self.started: list[Process] = []
 
-    def is_loaded(self) -> None:
-        """It has read what it was told, and works."""
-        os.read(self._gate, 65_536)
+    def start(self, now: float) -> None:
+        """One more process."""
+        self.process = self.bearer = Process()
+        self._started_at, self.has_worked = now, not self.loads
+        self.starts += 1
 
-    def wait(self) -> int | None:
-        """It has ended."""
-        os.close(self._gate)
-        return super().wait()
+    def is_ready(self, timeout_s: float = 0) -> bool:  # noqa: ARG002  # nothing is waited for
+        """Once it has loaded."""
+        return self.process is not None and self.has_worked
+
+    def fork(self, who: Name, log: IO[bytes]) -> Forked | None:  # noqa: ARG002  # all are alike
+        """A process that lives."""
+        if self.is_silent:
+            self.bearer.send_signal(9)
+            self.has_worked = False
+            return None
+        self.started.append(Process(log.name))
+        return self.started[-1]
 
 
 class House:
@@ -72,16 +80,14 @@ class House:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.said: list[str] = []
-        self.started: list[Process] = []
         self.worked: set[int] = set()
-        monkeypatch.setattr("subprocess.Popen", self._start)
+        self.server = Server(folder)
+        self.started = self.server.started
         monkeypatch.setattr("time.monotonic", lambda: self.now)
-        self.workers = Workers([Name("fetch", "fetch-0")], folder, self.said.append, self.worked.__contains__)
-        self.workers.launch(1)
-
-    def _start(self, command: list[str], **options: Any) -> Process:
-        self.started.append(Process(command, **options))
-        return self.started[-1]
+        names = [Name("fetch", "fetch-0")]
+        self.workers = Workers(names, folder, self.said.append, self.worked.__contains__, self.server)
+        self.workers.launch()
+        self.workers.go({"fetch": {}})
 
     def dies(self, code: int, lived_s: float = 1.0, words: str = "") -> float:
         """The process ends; returns the seconds until the next one was started."""
@@ -188,39 +194,58 @@ def test_the_reason_is_one_line(house: House, code: int, words: str, line: str) 
 
 
 def test_the_next_one_is_told_what_the_first_was(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the log is, once the gates are open."""
-    told: list[str] = []
-    monkeypatch.setattr(module.Worker, "open_gate", lambda _self, environ: told.append(json.dumps(environ)))
-    house.workers.go({"fetch": {"A": "b"}})
+    """Where the log is; and its name."""
+    told: list[dict[str, str]] = []
+    monkeypatch.setattr(Process, "tell", lambda _self, environ: told.append(environ))
+    house.workers.restart({"fetch": {"A": "b"}})
     house.dies(KILLED)
-    assert told == ['{"A": "b"}'] * 2
+    assert told == [{"A": "b", "CRAWLOG_WORKER": "fetch-0"}] * 2
 
 
-def test_a_few_workers_load_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that work keep their cores; one that loads for too long holds nobody up."""
-    started: list[Loading] = []
+def test_a_forkserver_that_died_is_started_again_and_no_worker_is_touched(house: House) -> None:
+    """A worker that dies meanwhile waits for it."""
+    house.server.loads = True
+    house.server.bearer.send_signal(9)
+    house.workers.look()
+    assert house.said == ["forkserver killed by SIGKILL; started again in 0.5 s"]
+    assert house.workers.pids() == {"fetch-0": house.started[0].pid}
+    house.now += 1
+    house.workers.look()
+    house.started[0].returncode = KILLED
+    house.workers.look()
+    house.now += 10
+    house.workers.look()
+    assert (house.server.starts, len(house.started)) == (2, 1), "it loads"
+    house.server.has_worked = True
+    house.workers.look()
+    assert len(house.started) == 2
 
-    def start(command: list[str], **options: Any) -> Loading:
-        started.append(Loading(command, **options))
-        return started[-1]
 
-    monkeypatch.setattr("subprocess.Popen", start)
-    monkeypatch.setattr(module, "AT_A_TIME", 2)
-    workers = Workers([Name("fetch", f"fetch-{at}") for at in range(6)], tmp_path, lambda _: None, lambda _: False)
-    workers.launch(3)
-    workers.go({"fetch": {}})
-    now = [time.monotonic()]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    counts = []
-    for process in range(4):
-        workers.look()
-        counts.append(len(started))
-        started[process].is_loaded()
-    assert counts == [3, 3, 4, 5]
-    started[0].returncode = KILLED
-    workers.look()
-    assert len(started) == 6, "the one that died waits for its time"
-    now[0] += 2 * LOADING_S
-    workers.look()
-    assert len(started) == 7, "two load, and have done so for too long"
-    workers.kill()
+def test_a_forkserver_that_does_not_answer_is_replaced(house: House) -> None:
+    """The worker that was to be forked comes from the next one."""
+    house.server.is_silent = True
+    house.started[0].returncode = KILLED
+    for _ in range(3):
+        house.workers.look()
+        house.now += 1
+    house.server.is_silent = False
+    house.workers.look()
+    assert (house.server.starts, len(house.started)) == (2, 2)
+
+
+def test_a_forkserver_that_can_never_load_ends_the_run(house: House) -> None:
+    """Its last words and its log are named."""
+    house.server.loads = True
+    house.server.log.write_text("no module")
+
+    def dies() -> None:
+        house.server.has_worked = False
+        house.server.bearer.returncode = 1
+        house.workers.look()
+        house.now += MAX_BACKOFF_S
+        house.workers.look()
+
+    for _ in range(MAX_FAILURES - 1):
+        dies()
+    with pytest.raises(EngineError, match=r"forkserver fails again and again; it ended with code 1: no module\n.*log"):
+        dies()
