@@ -22,7 +22,7 @@ import webencodings
 
 from ..schemas.decoding import decoded
 from ..schemas.urls import MAX_URL_BYTES
-from .canonical import InvalidUrl, serialise
+from .canonical import InvalidUrl, joined_base, serialise
 
 MAX_URLS = 50_000
 """Entries of one file (sitemaps.org: "no more than 50,000 URLs")."""
@@ -51,7 +51,7 @@ _CHARSET = re.compile(r"""charset\s*=\s*["']?([^\s;"']{1,40})""", re.IGNORECASE)
 _MARKUP = re.compile(r"<(?:\w{1,20}:)?(?:urlset|sitemapindex|rss|feed|rdf)\b", re.IGNORECASE)
 _NAME = re.compile(r"/?\s*([^\s/>=\"']+)")
 _ATTRIBUTE = re.compile(
-    r"(?<![\w:.-])(href|rel|type|ispermalink)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE
+    r"(?<![\w:.-])(href|rel|type|ispermalink|xml:base)\s*+=\s*+(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE
 )
 _QUOTED_TAG = re.compile(r"<[^<>\"']*+(?:(?:\"[^\"<]*+\"|'[^'<]*+')[^<>\"']*+)*+>")
 """A tag whose attributes' values may hold what else would end it."""
@@ -70,7 +70,8 @@ _DATES = ("lastmod", "updated", "modified", "pubdate", "date", "published", "iss
 _EXTENSIONS = frozenset({"image", "video", "news", "xhtml", "mobile", "media", "atom", "pagemap", "geo"})
 """Prefixes whose `loc` is that of another thing."""
 
-_LEAVES = frozenset({"loc", "link", "guid", "priority", *_DATES})
+_LEAVES = frozenset({"loc", "link", "guid", "id", "priority", *_DATES})
+_LINKS = frozenset({"link", "guid", "id"})
 _PARENTS = {"urlset": "url", "sitemapindex": "sitemap"}
 """Where a `loc` stands without an element of its own around it."""
 
@@ -243,7 +244,7 @@ class _Found:
     """Entries as they are found, each URL once."""
 
     def __init__(self, base: str, most: int) -> None:
-        self._base = base
+        self.base = base
         self._most = most
         self.urls: dict[str, Entry] = {}
         self.sitemaps: dict[str, Entry] = {}
@@ -255,7 +256,7 @@ class _Found:
         if not href or len(href) > MAX_URL_BYTES:
             return
         try:
-            loc = serialise(href, None if href.startswith(("http://", "https://")) else self._base)
+            loc = serialise(href, None if href.startswith(("http://", "https://")) else self.base)
         except InvalidUrl:
             return
         taken = self.sitemaps if is_sitemap else self.urls
@@ -303,6 +304,7 @@ def _add_line(line: str, found: _Found) -> None:
 
 
 class _FeedItem(msgspec.Struct):
+    id: object = None
     url: str | None = None
     external_url: str | None = None
     date_modified: str | None = None
@@ -328,7 +330,8 @@ def _read_json(text: str, found: _Found) -> None:
             item = decoded(_item, raw)
         except ValueError:  # the others are read
             continue
-        found.add(item.url or item.external_url or "", lastmod=item.date_modified or item.date_published or "")
+        url = item.url or item.external_url or _permalink(item.id if isinstance(item.id, str) else "")
+        found.add(url, lastmod=item.date_modified or item.date_published or "")
 
 
 class _Tag(NamedTuple):
@@ -376,6 +379,7 @@ class _Markup:
         self._size = 0
         self._raw: list[str] = []
         self._fields: dict[str, str] = {}
+        self._bases: list[tuple[int, str]] = []
         self._until = ""
         self._cut = ""
         self._tags = 0
@@ -495,6 +499,23 @@ class _Markup:
             if tag.prefix == stack[-1].prefix or local == "date" or is_other:
                 self._start_leaf(local, text)
         stack.append(tag)
+        if "base" in text and (base := _attributes(text).get("xml:base")):
+            self._bases.append((len(stack), joined_base(_unescaped(base).strip(), self._base())))
+        if self._leaf == "link":
+            self._link(_attributes(text))  # of which its own base counts
+
+    def _base(self) -> str:
+        """What is relative is joined with this here (XML Base 4)."""
+        return self._bases[-1][1] if self._bases else self._found.base
+
+    def _absolute(self, href: str) -> str:
+        """A link where an element's `xml:base` counts, as long as that is known; one that is no URL as it is."""
+        if not self._bases:
+            return href
+        try:
+            return serialise(href, self._base())
+        except InvalidUrl:
+            return href
 
     def _opened(self) -> _Tag | None:
         """The entry that is open."""
@@ -502,9 +523,7 @@ class _Markup:
 
     def _start_leaf(self, local: str, tag: str) -> None:
         self._leaf = local
-        if local == "link":
-            self._link(_attributes(tag))
-        elif local == "guid" and _attributes(tag).get("ispermalink", "").lower() == "false":
+        if local == "guid" and _attributes(tag).get("ispermalink", "").strip().lower() == "false":
             self._leaf = ""
 
     def _link(self, attributes: dict[str, str]) -> None:
@@ -512,7 +531,7 @@ class _Markup:
         rel, href = attributes.get("rel", "").lower().strip(), attributes.get("href", "")
         if not href or rel not in ("", "alternate") or attributes.get("type", "").endswith(("atom+xml", "rss+xml")):
             return
-        self._fields.setdefault("href", _unescaped(href))
+        self._fields.setdefault("href", self._absolute(_unescaped(href)))
 
     def _end(self, name: str) -> None:
         stack = self._stack
@@ -526,6 +545,8 @@ class _Markup:
                 self._end_leaf()
             elif tag.local in _ENTRIES:
                 self._finish(tag.local)
+            while self._bases and self._bases[-1][0] > len(stack):
+                self._bases.pop()
 
     def _end_leaf(self) -> None:
         self._flush()
@@ -536,7 +557,7 @@ class _Markup:
         if name == "loc" and parent in _PARENTS:
             self._found.add(text, is_sitemap=_PARENTS[parent] == "sitemap")
         elif text and parent in _ENTRIES:
-            self._fields.setdefault(name, text)
+            self._fields.setdefault(name, self._absolute(text) if name in _LINKS else text)
 
     def _finish(self, kind: str) -> None:
         """An entry ends: by its end tag, by the next one's start, or with the file."""
@@ -568,9 +589,18 @@ class _Markup:
 
 
 def _feed_link(fields: dict[str, str]) -> str:
-    """A feed's entry: Atom's href, RSS's link, else its guid, which is a URL unless it says otherwise."""
-    guid = fields.get("guid", "")
-    return fields.get("href") or fields.get("link") or (guid if guid.lower().startswith("http") else "")
+    """A feed's entry: Atom's href, RSS's link, else its guid or id, where that is a URL."""
+    return (
+        fields.get("href")
+        or fields.get("link")
+        or _permalink(fields.get("guid", ""))
+        or _permalink(fields.get("id", ""))
+    )
+
+
+def _permalink(name: str) -> str:
+    """What an entry without a link is known by, if it can be asked for: it may be a `tag:`, a `urn:` or a number."""
+    return name if name.lower().startswith(("http://", "https://")) else ""
 
 
 def _same_kind(kind: str, other: str) -> bool:
