@@ -128,7 +128,7 @@ def crawl(folder: Path, hosts: int, pages: int) -> tuple[list[Look], list[str]]:
     rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     rows = folder / "rows.jsonl"
-    with Site(hosts, pages, flags={"bytes": 8000, "links": 30}) as site:
+    with Site(hosts, pages, flags={"bytes": 8000, "links": 30, "prerender-mb": 500}) as site:
         (folder / "seeds.txt").write_text("\n".join(site.seeds) + "\n")
         words = ["run", "--seeds", str(folder / "seeds.txt"), "-o", str(rows), "--data", str(folder / "data")]
         words += ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0"]
