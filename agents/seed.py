@@ -5,7 +5,9 @@ then to be sent, in batches per partition. A line that is no URL is told with it
 """
 
 import gzip
+import os
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
@@ -92,8 +94,9 @@ class Source:
     """Seeds that can be read more than once: files, `-` for standard input, URLs. Use it in a `with`.
 
     Args:
-        arguments: As on the command line.
-        stdin: What `-` stands for; copied aside at once, as it can be read only once.
+        arguments: As on the command line. A pipe (`<(zcat x.gz)`, `/dev/stdin`) is copied aside at once, as it can be
+            read only once.
+        stdin: What `-` stands for; copied aside too.
         collect: Gives the URLs that `sitemap:URL` stands for, as lines; without it that is no seed.
 
     Raises: Misconfigured: a file that cannot be read, or what is neither a file nor a URL.
@@ -106,21 +109,22 @@ class Source:
         collect: Callable[[str], BinaryIO] | None = None,
     ) -> None:
         self._arguments = arguments
-        self._stdin = _spooled(stdin or sys.stdin.buffer) if "-" in arguments else None
+        self._spools: dict[str, BinaryIO] = {}
         self._collected: dict[str, BinaryIO] = {}
         for argument in arguments:
             if collect is not None and argument.startswith(SITEMAP):
                 self._collected[argument] = collect(argument.removeprefix(SITEMAP))
-            elif argument != "-" and "://" not in argument:
-                _readable(Path(argument))
+            elif argument == "-":
+                self._spools[argument] = _spooled(stdin or sys.stdin.buffer)
+            elif "://" not in argument and (spool := _readable(Path(argument))) is not None:
+                self._spools[argument] = spool
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for spool in (self._stdin, *self._collected.values()):
-            if spool is not None:
-                spool.close()
+        for spool in (*self._spools.values(), *self._collected.values()):
+            spool.close()
 
     def __str__(self) -> str:
         return ", ".join(self._arguments[:3]) + (", …" if len(self._arguments) > 3 else "")
@@ -133,9 +137,10 @@ class Source:
         if given:
             yield "argument", given
         for argument in self._arguments:
-            if argument == "-" and self._stdin is not None:
-                self._stdin.seek(0)
-                yield "standard input", _whole("standard input", _lines(_unpacked(self._stdin)))
+            if argument in self._spools:
+                self._spools[argument].seek(0)
+                name = "standard input" if argument == "-" else argument
+                yield name, _whole(name, _lines(_unpacked(self._spools[argument])))
             elif argument in self._collected:
                 self._collected[argument].seek(0)
                 yield argument, _lines(self._collected[argument])
@@ -151,6 +156,9 @@ class Sower:
         count: Partitions of crawl.urls.
         copy: The job as it stands in crawl.control.
         report: Tells the user what is wrong with a line.
+
+    Attributes:
+        count: URLs so far.
     """
 
     def __init__(self, producer: "Producer", topics: "Topics", count: int, copy: JobCopy, report: Report) -> None:
@@ -162,7 +170,7 @@ class Sower:
         self._place = Places(count).of
         self._batches = SeedBatches()
         self._names: dict[str, str] = {}
-        self._sent = self._count = self._bad = 0
+        self._sent = self.count = self._bad = 0
 
     def sow(self, part: str, lines: Iterable[bytes]) -> None:
         """Send the URLs of some lines; full batches leave at once."""
@@ -180,7 +188,7 @@ class Sower:
             if at.host not in names:
                 self._name(at.host, scope_name(self._copy.spec.scope.kind, at))
             batch = add(found, at)
-            self._count += 1
+            self.count += 1
             if batch is not None:
                 self._send(batch)
 
@@ -193,7 +201,7 @@ class Sower:
         crash.point("seeds.acknowledged")
         if self._bad > TOLD:
             self._report(f"{self._bad - TOLD} more lines are no URLs")
-        return Seeded(self._count, self._bad, frozenset(self._names.values()))
+        return Seeded(self.count, self._bad, frozenset(self._names.values()))
 
     def _send(self, batch: SeedBatch) -> None:
         crash.point("seeds.sending")
@@ -251,9 +259,15 @@ def plant(  # all that a crawl begins with
         joined = {entry.name for entry in said.values() if isinstance(entry, Join) and entry.job == job}
         write_joins(producer, topics, job, names - joined - set(copy.spec.scope.names))
     sower = Sower(producer, topics, partitions(settings), copy, report)
-    for part, lines in source.parts():
-        sower.sow(part, lines)
-    return sower.finish()
+    try:
+        for part, lines in source.parts():
+            sower.sow(part, lines)
+        return sower.finish()
+    except KeyboardInterrupt:
+        report(
+            f"interrupted: {sower.count:,} URLs are read, some not sent; the same command again adds what is missing"
+        )
+        raise
 
 
 @contextmanager
@@ -327,7 +341,7 @@ def _found(text: bytes, canonical: Callable[[str], str]) -> FoundUrl:
         return FoundUrl(canonical(seed.url), seed.depth, seed.priority)
     if len(text) > MAX_URL_BYTES:
         raise ValueError("too long")
-    if b" " in text or b"\t" in text:
+    if b" " in text or b"\t" in text or b"\r" in text:
         raise ValueError("more than a URL on the line; depth and priority need JSON lines")
     return FoundUrl(canonical(text.decode()))
 
@@ -354,11 +368,11 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _whole(part: str, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines, or a clear word where a gzipped file is damaged: what was read of it was sent."""
+    """The lines, or a clear word where a gzipped file is damaged: its first reading, before anything is sent, tells."""
     try:
         yield from lines
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise Misconfigured(f"{part} is damaged: {error}; what was read before that counts") from None
+        raise Misconfigured(f"{part} is damaged: {error}; nothing was sent") from None
 
 
 def _unpacked(file: BinaryIO) -> BinaryIO:
@@ -374,10 +388,14 @@ def _spooled(stdin: BinaryIO) -> BinaryIO:
     return spool  # type: ignore[return-value]  # a binary file in all but name
 
 
-def _readable(path: Path) -> None:
+def _readable(path: Path) -> BinaryIO | None:
+    """A copy of what can be read only once; of what can be read again none is needed."""
     try:
         with path.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return _spooled(file)
             file.read(1)
+            return None
     except OSError as error:
         hint = "" if path.exists() else "; a URL starts with http:// or https://"
         raise Misconfigured(f"cannot read seeds from {path}: {error.strerror}{hint}") from None

@@ -1,7 +1,11 @@
 """Seeds: which lines are URLs, how they are batched, what is in the log before the first one."""
 
+import gzip
 import io
+import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,6 +93,9 @@ def test_seeds_are_canonical_by_the_rules_of_the_job() -> None:
         (b"http://a.example/\xff", "not UTF-8"),
         (b"http://a.example/ 5", "JSON lines"),
         (b"http://a.example/\t5", "JSON lines"),
+        (b"http://a.example/1\rhttp://a.example/2\r", "JSON lines"),
+        (b"\0\0", "not a URL"),
+        (b'["http://a.example/"]', "not a URL"),
         (b'{"url": "http://a.example/", "priority": 300}', "<= 127"),
         (b'{"url": "http://a.example/", "depth": -1}', ">= 0"),
         (b'{"href": "http://a.example/"}', "missing required field `url`"),
@@ -165,6 +172,35 @@ def test_a_source_is_read_twice(tmp_path: Path) -> None:
         for _ in range(2):
             lines = [line.strip() for _, part in source.parts() for line in part]
             assert lines == [b"http://u.example/", b"http://f.example/", b"http://s.example/"]
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress])
+def test_a_pipe_is_read_twice_too(tmp_path: Path, packed: Callable[[bytes], bytes]) -> None:
+    """As shells make them for `<(…)`; /dev/stdin may be one."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(packed(b"\xef\xbb\xbfhttp://f.example/\r\n"),))
+    writer.start()
+    with Source([str(pipe)]) as source:
+        writer.join()
+        for _ in range(2):
+            told = [(name, line.strip()) for name, part in source.parts() for line in part]
+            assert told == [(str(pipe), b"http://f.example/")]
+
+
+@pytest.mark.broker
+def test_who_is_interrupted_is_told_what_to_do(cluster: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """URLs that are known already change nothing."""
+    topics, told = Topics(cluster.kafka.prefix), list[str]()
+    ensure(cluster)
+
+    def interrupted(*_: object) -> Seeded:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Sower, "finish", interrupted)
+    with Source(["http://a.example/", "http://b.example/"]) as source, pytest.raises(KeyboardInterrupt):
+        plant(cluster, Producer(cluster, "test"), topics, "interrupted", source, report=told.append)
+    assert told == ["interrupted: 2 URLs are read, some not sent; the same command again adds what is missing"]
 
 
 @pytest.mark.parametrize("kind", ["domain", "host", "any"])
