@@ -140,12 +140,13 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
     from .streams import engine
 
     prepare(settings.run.data)
-    local = engine.start(settings, settings.run.data, _report)
-    try:
-        yield local.point(settings)
-    finally:
-        if not local.adopted:
-            local.stop()
+    with outcome.stopped_by_signals():
+        local = engine.start(settings, settings.run.data, _report)
+        try:
+            yield local.point(settings)
+        finally:
+            if not local.adopted:
+                local.stop()
 
 
 # The commands, in the order of a user's way.

@@ -7,9 +7,11 @@ import contextlib
 import errno
 import os
 import select
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 from .streams.errors import CrawlError, EngineError, Misconfigured
 
@@ -26,6 +28,8 @@ INTERRUPTED = 130
 """128 + SIGINT; a SIGTERM gives 143."""
 READER_GONE = 141
 """128 + SIGPIPE: `crawlog topics | head -1`, as any Unix filter."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 OF_THE_USER = frozenset(
     {
@@ -46,6 +50,28 @@ def complain(message: str) -> None:
     """Writes a message for the user to standard error; a closed one is no reason to fail."""
     with contextlib.suppress(OSError, ValueError):
         print(f"crawlog: {message}", file=sys.stderr, flush=True)  # noqa: T201  # this is the command line
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind what runs inside, as Ctrl-C does; while that is on its way, further ones do nothing.
+
+    Else what a command has started would be left behind, by one `kill` or by an impatient second Ctrl-C. A signal that
+    is ignored stays so (`nohup`).
+    """
+    numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+    def stop(number: int, _: FrameType | None) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def exit_code(command: Callable[[], int], *, verbose: Callable[[], bool]) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,39 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     """One command, as a user types it."""
     return subprocess.run([*CRAWLOG, *args], input=stdin, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, outcome.INTERRUPTED), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_what_a_command_has_started(number: int, code: int) -> None:
+    """Once: a second one, sent while that is stopped, leaves nothing behind. Afterwards signals are as they were."""
+    ended: list[str] = []
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+    def command() -> int:
+        with outcome.stopped_by_signals():
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+                ended.append("engine")
+        return outcome.FINISHED
+
+    assert outcome.exit_code(command, verbose=lambda: False) == code
+    assert ended == ["engine"]
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As `nohup` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with outcome.stopped_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(
