@@ -620,6 +620,7 @@ class Fetcher:
             sniffed=answer.sniffed,
             link=answer.link,
             x_robots=answer.x_robots,
+            refresh=answer.refresh,
             kind="sitemap" if row.sitemap else "page",
             rendered=answer.rendered,
             render_error=answer.render_error,

@@ -66,7 +66,7 @@ class Answer:
         error: One word for why there was none, or why its body was not kept; empty otherwise.
         kept: Whether the body is here: of an accepted type and within the limits.
         sniffed: The type that the body shows, where it is not the header's.
-        link, x_robots: Values of the headers Link and X-Robots-Tag.
+        link, x_robots, refresh: Values of the headers Link, X-Robots-Tag and Refresh.
         private: The guard refused the address: never tried again.
         is_inside: It came from a private address; told only to who `wants_place`.
         allow_origin: Value of the header Access-Control-Allow-Origin.
@@ -96,6 +96,7 @@ class Answer:
         "link",
         "location",
         "private",
+        "refresh",
         "render_error",
         "rendered",
         "retry_after",
@@ -115,6 +116,7 @@ class Answer:
         self.sniffed = ""
         self.link: tuple[str, ...] = ()
         self.x_robots: tuple[str, ...] = ()
+        self.refresh = ""
         self.location = ""
         self.retry_after: str | None = None
         self.took_s = 0.0
@@ -361,6 +363,7 @@ class Client:
             answer.retry_after = headers.get("Retry-After")
             answer.link = _cut(headers.getall("Link", ()))
             answer.x_robots = _cut(headers.getall("X-Robots-Tag", ()))
+            answer.refresh = ", ".join(_cut(headers.getall("Refresh", ())))
             answer.allow_origin = ", ".join(headers.getall("Access-Control-Allow-Origin", ()))
             answer.allows_credentials = headers.get("Access-Control-Allow-Credentials") == "true"
             if response.status in REDIRECTS:

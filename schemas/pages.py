@@ -31,6 +31,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         took_s: Seconds from the request to then.
         sniffed: The type that the body shows where the header has none or another one; empty otherwise.
         link, x_robots: The response's Link and X-Robots-Tag headers, one value each, cut to what is useful.
+        refresh: Its header Refresh.
         kind: A sitemap gives links and no row; `robots` holds the Sitemap lines of a robots.txt, one a line.
         rendered: Why the body is what a browser made of the page: `rule`, `always`, or what was empty; else empty.
         render_error: Why a browser's work on the page ended early, or came to nothing; `rendered` tells which.
@@ -55,6 +56,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     sniffed: str = ""
     link: tuple[str, ...] = ()
     x_robots: tuple[str, ...] = ()
+    refresh: str = ""
     kind: Literal["page", "sitemap", "robots"] = "page"
     rendered: str = ""
     render_error: str = ""
@@ -73,6 +75,7 @@ def with_body(meta: PageMeta, old: PageMeta) -> PageMeta:
         sniffed=old.sniffed,
         link=old.link,
         x_robots=old.x_robots,
+        refresh=old.refresh,
         kept=True,
     )
 

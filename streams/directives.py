@@ -86,7 +86,7 @@ def _rels(parameters: str) -> list[str]:
 
 
 def refresh_target(content: str) -> str | None:
-    """Where a `meta` refresh leads, as written; None where it only reloads (WHATWG HTML 4.2.5.3)."""
+    """Where a refresh leads, of a `meta` or a header, as written; None where it only reloads (WHATWG HTML 4.2.5.3)."""
     found = _REFRESH.match(content)
     return next(filter(None, found.groups()), None) if found else None
 

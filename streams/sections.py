@@ -375,7 +375,8 @@ class Links(Section):
 
     sources: tuple[LinkSource, ...] = ("a", "area")
     """Where links are taken from: elements by name (`frame` with `iframe`, all `link`, `img`, `srcset` of images and
-    sources), `canonical` and `hreflang` (`link` elements of that kind), `refresh` (`meta`), `header` (Link)."""
+    sources), `canonical` and `hreflang` (`link` elements of that kind), `refresh` (`meta` and header), `header`
+    (Link)."""
     nofollow: Literal["follow", "skip"] = "follow"
     """What becomes of links with rel=nofollow: they are links, or they are counted in the row only."""
     max_per_page: Count = 50_000

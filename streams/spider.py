@@ -15,7 +15,7 @@ import msgspec
 from ..schemas.pages import PageMeta
 from ..schemas.urls import JobSpec
 from . import sitemap
-from .directives import NOTHING_SAID, directives, header_links
+from .directives import NOTHING_SAID, directives, header_links, refresh_target
 from .links import Links, Outlink, extract
 from .response import Request, Response
 from .sniff import essence
@@ -156,8 +156,9 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
             obeyed = directives(meta.x_robots, page.metas, spec.token)
     elif spec.meta_robots:
         obeyed = directives(meta.x_robots, (), spec.token)
-    if meta.link and "header" in spec.links:
-        named = links.resolve(meta.url, header_links(meta.link))
+    headed = _headed(meta, spec)
+    if headed:
+        named = links.resolve(meta.url, headed)
         followed, outlinks = _together(followed, named), _together(outlinks, named)
     row = Row(
         url=meta.url,
@@ -176,6 +177,13 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
         followed if takes_links else [],
         reached="links.max_per_page" if len(hrefs) >= spec.max_links else "",
     )
+
+
+def _headed(meta: PageMeta, spec: JobSpec) -> list[str]:
+    """What the response's headers link to, as written."""
+    hrefs = header_links(meta.link) if meta.link and "header" in spec.links else []
+    target = refresh_target(meta.refresh) if meta.refresh and "refresh" in spec.links else None
+    return [*hrefs, target] if target else hrefs
 
 
 def _together(some: list[Outlink], others: list[Outlink]) -> list[Outlink]:

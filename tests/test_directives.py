@@ -133,15 +133,18 @@ PAGE = b"<meta name=robots content=noindex><a href=/a><a href=/b rel=nofollow>"
         (JobSpec(meta_robots=True), ("crawlog: nofollow",), False, []),
         (JobSpec(meta_robots=True, token="other"), ("crawlog: nofollow",), False, ["/a", "/b"]),
         (JobSpec(links=("a", "header")), (), True, ["/a", "/b", "/c"]),
+        (JobSpec(links=("a", "refresh")), (), True, ["/a", "/b", "/e"]),
+        (JobSpec(links=("a", "refresh"), meta_robots=True), ("nofollow",), False, []),
     ],
 )
 def test_a_job_says_which_wishes_are_obeyed(
     spec: JobSpec, x_robots: tuple[str, ...], has_row: bool, paths: list[str]
 ) -> None:
     """By default none is: a row for every page, and every link; the row counts links that are not sent."""
-    meta = PageMeta("http://h.test/", "j", http=200, x_robots=x_robots, link=("</c>; rel=next, </d>; rel=preload",))
+    link = ("</c>; rel=next, </d>; rel=preload",)
+    meta = PageMeta("http://h.test/", "j", http=200, x_robots=x_robots, link=link, refresh="5; URL='/e'")
     parsed = parse_page(meta, PAGE, Links(Canonicaliser(spec.canonical), Places(1)), spec)
     assert [link.url.removeprefix("http://h.test") for link in parsed.outlinks] == paths
     assert len(parsed.items) == has_row
     if parsed.items:
-        assert json.loads(bytes(parsed.items[0]))["links"] == 2 + ("header" in spec.links)
+        assert json.loads(bytes(parsed.items[0]))["links"] == 2 + ("header" in spec.links) + ("refresh" in spec.links)

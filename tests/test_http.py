@@ -284,10 +284,12 @@ async def test_a_bomb_under_several_codings_is_noticed(coding: str, error: str) 
 
 
 async def test_headers_that_matter_later_are_kept_up_to_a_size() -> None:
-    """Link and X-Robots-Tag, one value each."""
-    headers = HTML + "Link: </a>; rel=next\r\nLink: <" + "x" * 3000 + ">\r\nX-Robots-Tag: none\r\n"
+    """Link and X-Robots-Tag, one value each, and Refresh."""
+    headers = (
+        HTML + "Link: </a>; rel=next\r\nLink: <" + "x" * 3000 + ">\r\nX-Robots-Tag: none\r\nRefresh: 0; url=/b\r\n"
+    )
     answer = await got(says(response(b"x", headers)))
-    assert (answer.link, answer.x_robots) == (("</a>; rel=next",), ("none",))
+    assert (answer.link, answer.x_robots, answer.refresh) == (("</a>; rel=next",), ("none",), "0; url=/b")
 
 
 @pytest.mark.parametrize(
