@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from .streams.canonical import InvalidUrl, serialise
 from .streams.errors import Misconfigured
-from .streams.offsets import Kind
 
 if TYPE_CHECKING:
     from .streams.loading import Loaded
+    from .streams.offsets import Kind
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
@@ -139,7 +139,7 @@ def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:
     return path
 
 
-def reset_target(given: Mapping[str, Any]) -> tuple[Kind, str | int]:
+def reset_target(given: Mapping[str, Any]) -> "tuple[Kind, str | int]":
     """The one option of `crawlog replay` that names a target, and its value.
 
     Args:
@@ -147,6 +147,8 @@ def reset_target(given: Mapping[str, Any]) -> tuple[Kind, str | int]:
 
     Raises: Misconfigured: none, or several.
     """
+    from .streams.offsets import Kind
+
     named = [(kind, given[kind.replace("-", "_")]) for kind in get_args(Kind)]
     chosen = [(kind, value) for kind, value in named if value is not None and value is not False]
     if len(chosen) != 1:

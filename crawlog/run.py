@@ -7,13 +7,14 @@ while the job and its seeds are written. Whatever is killed, the same command go
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import xxhash
 
 from . import outcome
 from .background import down, status, up
@@ -39,6 +40,12 @@ LOOK_S = 0.1
 """Between two looks at workers and engine."""
 
 
+def job_name(seeds: Iterable[str], spider: str = "") -> str:
+    """The name of a job that was given none: the same seeds, in any order, and the same spider are the same job."""
+    parts = [*sorted({seed.strip() for seed in seeds}), spider]
+    return "job-" + xxhash.xxh3_64_hexdigest("\n".join(parts).encode())[:10]
+
+
 @dataclass
 class Order:
     """What the user asked for.
@@ -59,8 +66,6 @@ class Order:
 
     def name(self) -> str:
         """The job's name."""
-        from .streams.jobs import job_name
-
         if self.job:
             return self.job
         lines = self.seeds_file.read_text(errors="replace").splitlines() if self.seeds_file else []

@@ -17,6 +17,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TextIO
@@ -156,7 +157,7 @@ class Supervisor:
         """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
-        from .streams import logs  # all these load while workers and engine do
+        from .streams import logs
         from .streams.topics import ensure
         from .watch import Watch
 
@@ -212,7 +213,7 @@ class Supervisor:
         return to_environ(self.settings)
 
     def _start_engine(self) -> None:
-        self.engine = engine.start(self.settings, self._data, self.report)
+        self.engine = engine.start(self.settings, self._data, self.report, _load)
         self.settings = self.engine.point(self.settings)
 
     def _left_behind(self) -> engine.Engine | None:
@@ -274,6 +275,12 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.engine.pid, signal.SIGKILL)
         os._exit(128 + number)
+
+
+def _load() -> None:
+    """What is needed once the broker is there: a quarter of a second, which a broker's start leaves."""
+    for module in ("watch", "streams.results", "streams.rewind", "agents.seed"):
+        import_module(f"crawlog.{module}")
 
 
 def _is_full(path: Path) -> bool:

@@ -18,7 +18,7 @@ import contextlib
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,10 @@ POWER_CUT = "power-cut"
 
 ADOPT_TIMEOUT_S = 10.0
 """How long a broker that runs may take to answer a command that only looks for it."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class Engine:
@@ -104,17 +108,20 @@ class Engine:
         return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap": self.bootstrap})})
 
 
-def start(settings: "Settings", data: Path, report: Report) -> Engine:
+def start(settings: "Settings", data: Path, report: Report, meanwhile: Callable[[], object] = _nothing) -> Engine:
     """The folder's broker, ready: the one that runs, else a new one, on the ports of the last.
 
     Args:
         settings: Sections `engine` and `kafka`.
         data: The data folder (`run.data`).
         report: Takes one line for the user at a time.
+        meanwhile: Called once the broker's process runs, before it is waited for.
     Raises: EngineError: what, where, the likely cause and the next command.
     """
     with _locked(data) as folder:
-        return _adopt(data, folder, settings.engine.start_timeout_s) or _start(settings, data, folder, report)
+        return _adopt(data, folder, settings.engine.start_timeout_s) or _start(
+            settings, data, folder, report, meanwhile
+        )
 
 
 def running(data: Path) -> Engine | None:
@@ -143,7 +150,7 @@ def _adopt(data: Path, folder: Path, timeout_s: float) -> Engine | None:
     return Engine(data, identity, process)
 
 
-def _start(settings: "Settings", data: Path, folder: Path, report: Report) -> Engine:
+def _start(settings: "Settings", data: Path, folder: Path, report: Report, meanwhile: Callable[[], object]) -> Engine:
     java = find_java(settings)
     jars = fetch_jars(settings, None, report)
     cache = cache_folder(settings)
@@ -166,6 +173,7 @@ def _start(settings: "Settings", data: Path, folder: Path, report: Report) -> En
     except OSError as error:
         raise EngineError(_unwritable(data, error)) from None
     try:
+        meanwhile()
         broker.Readiness(folder, identity, process, settings.engine.start_timeout_s).wait()
     except BaseException:
         broker.end(process, STOP_TIMEOUT_S)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
-import xxhash
 
 from ..schemas import control, urls
 from ..schemas.control import Command, Control, Finished, JobCopy, Join
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
 
 ACKNOWLEDGED_S = 60.0
 """How long the few records of a job may take to be acknowledged, seconds."""
-
-
-def job_name(seeds: Iterable[str], spider: str = "") -> str:
-    """The name of a job that was given none: the same seeds, in any order, and the same spider are the same job."""
-    parts = [*sorted({seed.strip() for seed in seeds}), spider]
-    return "job-" + xxhash.xxh3_64_hexdigest("\n".join(parts).encode())[:10]
 
 
 def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = ()) -> JobSpec:

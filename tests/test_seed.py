@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from crawlog.agents import seed
 from crawlog.agents.seed import Seeded, Source, Sower, plant, scope_names, seed_file, seed_urls
+from crawlog.run import job_name
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl, JobSpec, ScopeSpec, UrlsRecord, decode
 from crawlog.streams import jobs
@@ -250,8 +251,8 @@ def test_a_million_lines_take_seconds() -> None:
 
 def test_the_name_of_a_job_is_that_of_its_seeds() -> None:
     """In any order; another spider is another job."""
-    assert jobs.job_name(["http://b/", "http://a/"]) == jobs.job_name(["http://a/", "http://b/", "http://a/"])
-    assert jobs.job_name(["http://a/"]) != jobs.job_name(["http://a/"], "x.py:X")
+    assert job_name(["http://b/", "http://a/"]) == job_name(["http://a/", "http://b/", "http://a/"])
+    assert job_name(["http://a/"]) != job_name(["http://a/"], "x.py:X")
 
 
 def test_a_spec_is_resolved_from_the_settings() -> None:
