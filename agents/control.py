@@ -156,6 +156,9 @@ class Obedience:
 
     Args:
         obey: Called with the commands in force: when those of the past are known, and with each new one.
+
+    Attributes:
+        is_rebalancing: Nobody is to wait; what was not taken is read again.
     """
 
     def __init__(self, stage: str, obey: Callable[[Commands], None] = lambda _: None) -> None:
@@ -163,7 +166,7 @@ class Obedience:
         self._obey = obey
         self._commands = Commands()
         self._known = False
-        self._is_rebalancing = False
+        self.is_rebalancing = False
         self._changed = asyncio.Event()
 
     @property
@@ -198,12 +201,12 @@ class Obedience:
 
     def rebalance_started(self) -> None:
         """Let nobody wait for the end of a pause."""
-        self._is_rebalancing = True
+        self.is_rebalancing = True
         self._changed.set()
 
     def owned(self) -> None:
         """A rebalance has ended."""
-        self._is_rebalancing = False
+        self.is_rebalancing = False
 
     async def admitted(self, beat: Callable[[], None]) -> bool:
         """Whether the record in hand may be worked on: waits while the stage is paused, and says that it does.
@@ -211,7 +214,7 @@ class Obedience:
         False when a rebalance begins meanwhile: the record was not taken, so it is read again.
         """
         while not self.works:
-            if self._is_rebalancing:
+            if self.is_rebalancing:
                 return False
             beat()
             self._changed.clear()

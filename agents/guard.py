@@ -11,6 +11,7 @@ A page that takes less than a tick costs nothing but its note: no timer is set f
 
 import atexit
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -18,15 +19,22 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import structlog
 
+from ..streams.settings import RECORD_HEADROOM, Settings
 from ..streams.spider import Bounds
-from ..streams.suspects import Verdict
+from ..streams.suspects import Suspects, Verdict
 from ..streams.watchdog import EX_TEMPFAIL
-from .trial import Trial
+from .trial import Outcomes, Trial
 
 log = structlog.get_logger()
 
 TICK_S = 0.25
 """Between two looks at the page that is being parsed."""
+
+KILLS_LIMIT = 4
+"""Deaths that look as if they came from outside, after which the page that was being parsed each time is given up.
+
+A page is parsed within a millisecond, so a storm of kills does not meet the same one so often. Fewer than a supervisor
+takes for a broken worker."""
 
 INSISTENT = 3
 """Times its limits that a page may take before the process ends: it holds on to whatever is raised in it."""
@@ -158,3 +166,23 @@ class Guard(NamedTuple):
     clock: Clock = Clock(10.0, lambda _: None)
     notes: Notes = NoNotes()
     trial: Trial | None = None
+
+
+def guard_of(settings: Settings, worker: str) -> Guard:
+    """A worker's guard, on the watch; to be called in the main thread, where its pages are parsed."""
+    _limit_memory(settings.parse.max_memory_mb << 20)
+    notes = Suspects(settings.run.data / "suspects" / worker, KILLS_LIMIT, shared=True)
+    clock = Clock(settings.parse.timeout_s, notes.blame)
+    notes.catch(signal.SIGVTALRM)
+    clock.start()
+    bounds = Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM)
+    trial = Trial(settings.parse, Outcomes(settings.run.data / "trials" / f"{worker}.jsonl"))
+    return Guard(bounds, clock, notes, trial)
+
+
+def _limit_memory(size_bytes: int) -> None:
+    """Let this process have so much of its own; beyond it an allocation fails, in Python with a MemoryError."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most != resource.RLIM_INFINITY:
+        size_bytes = min(size_bytes, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (size_bytes, most))

@@ -1,6 +1,14 @@
-"""Acknowledging in offset order: what was taken and is not done yet holds back all that comes after it."""
+"""Acknowledging in offset order: what was taken and is not done yet holds back all that comes after it.
+
+A page is done when all its outputs are in the log (`Page`), in whatever order they come to be; its partition has done
+what comes before the first one that is not (`InOrder`). `Taken` counts both over all partitions that a worker owns.
+"""
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from . import crash
 
 
 class InOrder:
@@ -28,3 +36,71 @@ class InOrder:
             moved = self._taken.popleft()
             self._done.discard(moved)
         return None if moved is None else moved + 1
+
+
+class Page:
+    """A page that was taken; `finish` is called once, when all its outputs are in the log."""
+
+    __slots__ = ("_finish", "_waits")
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self._finish = finish
+        self._waits = 1
+
+    def wait(self) -> None:
+        """One output more."""
+        self._waits += 1
+
+    def one_done(self, *_delivered: int) -> None:
+        """One output is in the log; the call after the last one is handed over counts too."""
+        self._waits -= 1
+        if self._waits == 0:
+            self._finish()
+
+
+class Taken:
+    """The pages that were taken of each partition, and how far they are done.
+
+    Args:
+        done: Tells that everything before an offset of a partition is done.
+
+    Attributes:
+        ends: By partition, the offset behind the last page taken.
+        undone: Pages that are not done.
+        beyond: Pages beyond the commits: those, and all behind the first of them in their partition.
+    """
+
+    def __init__(self, done: Callable[[int, int], None]) -> None:
+        self._done = done
+        self._orders: dict[int, InOrder] = {}
+        self.ends: dict[int, int] = {}
+        self.undone = 0
+        self.beyond = 0
+
+    def take(self, partition: int, offset: int) -> Page:
+        """The page at this place; offsets of a partition rise."""
+        order = self._orders.get(partition)
+        if order is None:
+            order = self._orders[partition] = InOrder()
+        order.take(offset)
+        self.ends[partition] = offset + 1
+        self.undone += 1
+        self.beyond += 1
+        return Page(partial(self._finish, order, partition, offset))
+
+    def give_up(self) -> None:
+        """The partitions are no longer ours: what comes of their pages says nothing any more."""
+        self._orders.clear()
+        self.ends.clear()
+        self.undone = self.beyond = 0
+
+    def _finish(self, order: InOrder, partition: int, offset: int) -> None:
+        if self._orders.get(partition) is not order:
+            return  # the partition was given up since: whoever has it now reads the page again
+        crash.point("parse.page.done")
+        self.undone -= 1
+        before = len(order)
+        following = order.finish(offset)
+        self.beyond -= before - len(order)
+        if following is not None:
+            self._done(partition, following)

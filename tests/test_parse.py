@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from crawlog.agents import parse as agent
+from crawlog.agents import parse_stage
+from crawlog.agents.control import Obedience
 from crawlog.agents.guard import Clock, Guard, NoNotes
-from crawlog.agents.parse import ASIDE_BYTES, HELD_LOOKS, MAX_ASIDE, MAX_UNDONE, MAX_UNTRIED, ParseStage
 from crawlog.agents.parse import Worker as ParseWorker
+from crawlog.agents.parse_stage import MAX_ASIDE, MAX_UNDONE, MAX_UNTRIED, ParseStage
 from crawlog.agents.trial import Trial
+from crawlog.agents.waits import Waits
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.pages import PageMeta
@@ -26,11 +28,11 @@ from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.consumer import LARGE_BYTES
 from crawlog.streams.domain import Places, partition_of
 from crawlog.streams.errors import GiveUp
-from crawlog.streams.inorder import InOrder
 from crawlog.streams.sections import Parse
 from crawlog.streams.spider import Bounds, Parsed
 from crawlog.streams.suspects import Verdict
 from crawlog.streams.topics import Topics
+from crawlog.streams.waiting import HELD_LOOKS, WAITING_BYTES
 
 NAMES = Topics("crawl.")
 PAGE = "http://a.test/p"
@@ -371,7 +373,7 @@ def test_a_page_that_fails_each_time_goes_to_the_dead_letters(monkeypatch: pytes
             raise MemoryError("no room")
         return Parsed([], [])
 
-    monkeypatch.setattr("crawlog.agents.parse.parse_page", fail)
+    monkeypatch.setattr("crawlog.streams.parsing.parse_page", fail)
     stage = Stage()
     stage.take(b"x")
     stage.take(b"")
@@ -422,15 +424,6 @@ def test_too_many_pages_without_an_acknowledgement_are_enough() -> None:
     assert stage.stage.is_full
     stage.log.acknowledge()
     assert not stage.stage.is_full
-
-
-def test_in_order_says_the_lowest_offset_that_is_not_done() -> None:
-    """Gaps in the offsets are none."""
-    order = InOrder()
-    for offset in (4, 5, 9):
-        order.take(offset)
-    assert [order.finish(offset) for offset in (5, 4, 9)] == [None, 6, 10]
-    assert len(order) == 0
 
 
 # Spiders of users: what they raise, and what becomes of their pages.
@@ -790,10 +783,10 @@ def test_a_page_put_aside_holds_back_the_commit_until_it_had_its_turn() -> None:
 def test_of_pages_put_aside_only_so_many_bytes_stay_in_memory() -> None:
     """The bodies of the others are given back by whoever read them again; one that is gone is fetched again."""
     stage = Stage()
-    fit = ASIDE_BYTES // len(LARGE)
+    fit = WAITING_BYTES // len(LARGE)
     for number in range(fit + 2):
         stage.take(LARGE, aside=True, url=f"http://a.test/{number}")
-    assert sum(len(aside.message.value or b"") for aside in stage.stage.aside) == ASIDE_BYTES
+    assert stage.stage.aside.size_bytes == WAITING_BYTES
     for _ in range(fit):
         stage.stage.parse_aside(b"")
     stage.stage.parse_aside(links("again"))
@@ -837,14 +830,20 @@ def worker_of(stage: Stage, records: int) -> ParseWorker:
         reader=SimpleNamespace(is_behind=lambda taken: taken[3] < records),
     )
     worker = ParseWorker(app)
-    worker._stage = stage.stage
+    worker.serve(stage.stage)
     worker._orders.caught_up()
     return worker
 
 
+def waits_of(stage: Stage) -> Waits:
+    """What gives pages their turn, without a worker."""
+    app: Any = SimpleNamespace(watchdog=SimpleNamespace(beat=lambda: None))
+    return Waits(app, stage.stage, Obedience("parse"), lambda: None)
+
+
 def test_so_many_pages_beyond_one_that_waits_are_enough(trying: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are parsed again after a kill, and fetch goes by what was taken: this bounds how far it runs ahead."""
-    monkeypatch.setattr(agent, "MAX_BEYOND", 50)
+    monkeypatch.setattr(parse_stage, "MAX_BEYOND", 50)
     trying.take(LONG, url="http://a.test/long")
     while not trying.stage.is_full:
         trying.take(b"")
@@ -855,13 +854,13 @@ def test_so_many_pages_beyond_one_that_waits_are_enough(trying: Stage, monkeypat
     trying.take(LONG)
     trying.stage.give_up()
     assert trying.stage.taken == {}, "what was given up is in nobody's hands"
-    assert trying.stage._beyond == 0
+    assert not trying.stage.is_far
 
 
 async def test_a_page_put_aside_has_its_turn_when_so_many_others_had_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though more wait in the log and it is not due: else nothing would ever move again."""
     stage = Stage()
-    monkeypatch.setattr(agent, "MAX_BEYOND", 5)
+    monkeypatch.setattr(parse_stage, "MAX_BEYOND", 5)
     monkeypatch.setattr(time, "thread_time", lambda: 100.0 * len({"first", "second"} & {*told(stage)}))
     names = ["first", "second", *"abcdefgh"]
 
@@ -872,7 +871,7 @@ async def test_a_page_put_aside_has_its_turn_when_so_many_others_had_theirs(monk
             yield Message(3, offset, b"a.test", body, [header])
             stage.log.acknowledge()
 
-    monkeypatch.setattr(ParseWorker, "_flush_soon", lambda _, stage: stage.flush())
+    monkeypatch.setattr(ParseWorker, "_flush_soon", lambda _: stage.stage.flush())
     async with asyncio.timeout(30):
         await worker_of(stage, len(names)).events(SimpleNamespace(records=records))
     assert sorted(told(stage)) == sorted(names)
@@ -903,7 +902,7 @@ def test_a_page_that_waited_while_its_partition_was_given_up_is_not_taken() -> N
         reader=SimpleNamespace(is_ours=lambda _: owner["ours"]),
     )
     worker = ParseWorker(app)
-    worker._stage = stage.stage
+    worker.serve(stage.stage)
     worker._orders.caught_up()
     stage.stage.is_suspect = lambda message: message.offset == 7  # type: ignore[method-assign]  # as if workers died of it
     stage.log.acknowledge()
@@ -917,9 +916,9 @@ def test_a_page_that_waited_while_its_partition_was_given_up_is_not_taken() -> N
 async def test_a_page_put_aside_is_dropped_when_its_partition_goes_while_its_body_is_read() -> None:
     """Its body was let go; whoever has the partition then takes the page anew."""
     stage = Stage()
-    for number in range(ASIDE_BYTES // len(LARGE) + 1):
+    for number in range(WAITING_BYTES // len(LARGE) + 1):
         stage.take(LARGE, aside=True, url=f"http://a.test/{number}")
-    while stage.stage.aside[0].message.value is not None:
+    while stage.stage.aside.first is not None and stage.stage.aside.first.body is not None:
         stage.stage.parse_aside(b"")
     stage.stage.flush()
     parsed = told(stage)
@@ -928,9 +927,9 @@ async def test_a_page_put_aside_is_dropped_when_its_partition_goes_while_its_bod
         stage.stage.give_up()
         return {at: (meta, LARGE) for at, meta in wanted.items()}
 
-    worker = ParseWorker(SimpleNamespace())  # type: ignore[arg-type]  # nothing of it is asked
-    worker._bodies = SimpleNamespace(read=read)  # type: ignore[assignment]  # what reads crawl.pages
-    assert not await worker._parse_aside(stage.stage)
+    waits = waits_of(stage)
+    waits._bodies = SimpleNamespace(read=read)  # type: ignore[assignment]  # what reads crawl.pages
+    assert not await waits.parse_aside()
     stage.stage.flush()
     assert told(stage) == parsed
 
@@ -951,8 +950,7 @@ def try_page(stage: Stage) -> None:
     """The page that waited longest has its trial, as the worker does it."""
     trial = stage.stage.guard.trial
     assert trial is not None
-    worker = ParseWorker(SimpleNamespace(watchdog=SimpleNamespace(beat=lambda: None)))  # type: ignore[arg-type]  # all of it
-    asyncio.run(worker._try_page(stage.stage, trial))
+    asyncio.run(waits_of(stage).try_page(trial))
     stage.stage.flush()
     stage.log.acknowledge()
 
@@ -1022,7 +1020,7 @@ def test_the_body_of_a_page_that_was_not_modified_is_tried_too(trying: Stage) ->
 
 def test_of_pages_that_wait_for_a_trial_only_so_many_bytes_stay_in_memory(trying: Stage) -> None:
     """The bodies of others are read again; one that is gone is fetched once more."""
-    body = b"<p>" * 4_001 + b" " * (ASIDE_BYTES // 2)
+    body = b"<p>" * 4_001 + b" " * (WAITING_BYTES // 2)
     for number in range(3):
         trying.take(body, url=f"http://a.test/{number}")
     assert [one.body is None for one in trying.stage.untried] == [False, True, True]
@@ -1032,7 +1030,7 @@ def test_of_pages_that_wait_for_a_trial_only_so_many_bytes_stay_in_memory(trying
     assert [(found.url, found.again) for found in trying.founds()] == [("http://a.test/1", "not_modified")]
     trying.stage.tried(body, "")
     assert told(trying) == ["0", "2"]
-    assert trying.stage.untried_bytes == 0
+    assert trying.stage.untried.size_bytes == 0
 
 
 def test_no_more_than_so_many_pages_wait_for_a_trial(trying: Stage) -> None:
@@ -1043,4 +1041,4 @@ def test_no_more_than_so_many_pages_wait_for_a_trial(trying: Stage) -> None:
     assert trying.stage.is_full
     trying.stage.give_up()
     assert not trying.stage.is_full
-    assert trying.stage.untried_bytes == 0
+    assert trying.stage.untried.size_bytes == 0

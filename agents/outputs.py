@@ -1,0 +1,184 @@
+"""What a page gives, on its way to the log: items, founds, what crawl.control shall know; or itself as a dead letter.
+
+A page gives all or nothing: it comes here once all is there, and is done when the last of its outputs is acknowledged.
+Founds wait for others of their partition until `flush`, for each record costs the broker a request.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from ..schemas import control, dead, items, urls
+from ..schemas.pages import PageMeta
+from ..schemas.urls import UrlsRecord
+from ..streams import crash
+from ..streams.errors import GiveUp
+from ..streams.founds import Batch, Founds
+from ..streams.inorder import Page
+from ..streams.parsing import Job
+from ..streams.softerrors import SoftErrors
+from ..streams.spider import Parsed, is_redirect
+from ..streams.topics import Topics
+from ..streams.waiting import Message
+
+log = structlog.get_logger()
+
+PROBE_PRIORITY = 20
+"""A probe goes before the pages that it may judge."""
+
+Headers = list[tuple[str, bytes]]
+
+
+class Sender(Protocol):
+    """What parse needs of the producer."""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Put a record on its way."""
+
+
+class Outputs:
+    """Sends what pages give; each of them is told when an output of its own is in the log.
+
+    Args:
+        founds: Sends what somebody waits for: founds, joins, dead letters; see `Producer.send`.
+        items: Sends item records, for which only the page's acknowledgement waits.
+        now: UTC epoch seconds.
+    """
+
+    def __init__(self, names: Topics, founds: Sender, items: Sender, now: Callable[[], float]) -> None:
+        self._names = names
+        self._send = founds.send
+        self._send_item = items.send
+        self._now = now
+        self._founds = Founds(self._send_founds)
+
+    def give(  # a page, and what came of it
+        self, job: Job, message: Message, meta: PageMeta, body: bytes, parsed: Parsed, page: Page
+    ) -> None:
+        """Put on their way all that a page gave."""
+        record = items.ItemsRecord(
+            job=meta.job,
+            url=meta.url,
+            page=(message.partition, message.offset),
+            items=parsed.items,
+            epoch=meta.epoch,
+            spider=job.spider,
+        )
+        if meta.kind != "robots":  # nobody asked for it as a page, and its URL may be one
+            crash.point("parse.item.sending")
+            self._send_item(
+                self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done
+            )
+            page.wait()
+        name = job.joining(meta)
+        if name is not None:
+            self._join(job, name, page)
+        if is_redirect(meta) and not job.is_probe(meta):
+            self._follow(job, meta, page)
+        self._look_for_soft_errors(job, meta, body, page)
+        sent = job.sent(meta.epoch)
+        depth, priorities = meta.depth + 1, parsed.priorities
+        if parsed.reached:
+            log.warning("limit_reached", url=meta.url, limit=parsed.reached, links=len(parsed.outlinks))
+        outlinks = job.followed(meta, body, parsed.outlinks)
+        if len(outlinks) < len(parsed.outlinks):
+            log.info("links_skipped", url=meta.url, rule="duplicate", links=len(parsed.outlinks))
+        batches = self._founds.offer(meta.job, meta.epoch, sent, meta.url, depth, outlinks, job.refusal, priorities)
+        _await(batches, page)
+        for link, found in job.sitemaps(meta, parsed.sitemaps):
+            _await({self._founds.put(meta.job, meta.epoch, sent, link, found)}, page)
+        page.one_done()
+
+    def give_again(self, job: Job, meta: PageMeta, page: Page) -> None:
+        """A page whose body is gone gives one found: its own URL, to be fetched once more."""
+        log.info("body_gone", url=meta.url, was=meta.same_as, then="fetched once more")
+        link, found = job.again(meta)
+        _await({self._founds.put(meta.job, meta.epoch, job.sent(meta.epoch), link, found)}, page)
+        page.one_done()
+
+    def bury(self, message: Message, job: str, error: str, page: Page, trace: str = "") -> None:
+        """The page goes to crawl.dead as it was, with its own headers; then it is done."""
+        letter = dead.DeadLetter(
+            topic=self._names.pages,
+            partition=message.partition,
+            offset=message.offset,
+            stage="parse",
+            error=error,
+            job=job,
+            traceback=trace,
+        )
+        crash.point("parse.dead.sending")
+        headers = letter.headers() + [(name, value) for name, value in message.headers or ()]
+        try:
+            self._send(self._names.dead, message.value, key=message.key, headers=headers, on_delivery=page.one_done)
+        except GiveUp:  # as large as a record may be: its place in crawl.pages is named, its body stays there
+            self._send(self._names.dead, None, key=message.key, headers=headers, on_delivery=page.one_done)
+
+    def flush(self) -> None:
+        """Send the founds that gathered."""
+        self._founds.flush()
+
+    def _tell(self, record: control.Join | control.Missing, page: Page) -> None:
+        self._send(self._names.control, control.encode(record), key=control.key(record), on_delivery=page.one_done)
+        page.wait()
+
+    def _join(self, job: Job, name: str, page: Page) -> None:
+        job.joined.add(name)
+        self._tell(control.Join(job=job.name, name=name), page)
+
+    def _follow(self, job: Job, meta: PageMeta, page: Page) -> None:
+        redirect = job.redirect(meta)
+        if redirect is None:
+            return
+        if redirect.joins:
+            self._join(job, redirect.joins, page)
+        batch = self._founds.put(meta.job, meta.epoch, job.sent(meta.epoch), redirect.link, redirect.found)
+        _await({batch}, page)
+
+    def _look_for_soft_errors(self, job: Job, meta: PageMeta, body: bytes, page: Page) -> None:
+        """Say what a probe was answered, or have a host asked by one."""
+        if job.is_probe(meta):
+            sketch = SoftErrors.sketch(meta, body)
+            log.info("probed", url=meta.url, http=meta.http, soft_404=sketch is not None)
+            if sketch is not None:
+                self._tell(control.Missing(job.name, meta.url, sketch), page)
+            return
+        link = job.probe(meta, body)
+        if link is not None:
+            sent, priorities = job.sent(meta.epoch), {link.url: PROBE_PRIORITY}
+            batches = self._founds.offer(
+                job.name, meta.epoch, sent, meta.url, meta.depth, [link], job.refusal, priorities
+            )
+            _await(batches, page)
+
+    def _send_founds(self, batch: Batch) -> None:
+        crash.point("parse.founds.sending")
+        record = UrlsRecord(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls)
+        self._send(
+            self._names.urls,
+            urls.encode(record),
+            key=batch.domain.encode() if batch.domain else None,
+            partition=batch.partition,
+            on_delivery=lambda *_: _acknowledged(batch),
+        )
+
+
+def _await(batches: set[Batch], page: Page) -> None:
+    for batch in batches:
+        if batch.wait(page.one_done):
+            page.wait()
+
+
+def _acknowledged(batch: Batch) -> None:
+    crash.point("parse.founds.acknowledged")
+    batch.acknowledged()

@@ -1,0 +1,271 @@
+"""What parse decides of a page by its job: may it be parsed, which of its links count, what joins the scope.
+
+The parse stage alone asks, and acts. crawl.control tells of the jobs (`Jobs.learn`); of each the newest revision
+counts, and a page of a later one has to wait. One that cannot be used (a wrong expression, a spider that does not load)
+says why.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ..schemas import control
+from ..schemas.pages import PageMeta
+from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
+from .canonical import Canonicaliser, InvalidUrl, fingerprint
+from .domain import Places
+from .errors import Misconfigured
+from .founds import Sent
+from .links import Links, Outlink
+from .loading import load_spider
+from .scope import Scope, scope_name
+from .softerrors import Sketches, SoftErrors
+from .spider import (
+    NOTHING,
+    SOFT_404,
+    SPIDER,
+    Bounds,
+    Parse,
+    Parsed,
+    is_html,
+    is_redirect,
+    parse_listing,
+    parse_page,
+)
+from .twins import Twins
+
+SITEMAP_PRIORITY = 20
+"""Sitemaps are fetched before what they list, whose priorities are -10 to 10."""
+
+
+class Learned(NamedTuple):
+    """What crawl.control says of a job beside its record.
+
+    Attributes:
+        joined: Names that joined its scope.
+        missing: What hosts answered to probes.
+    """
+
+    joined: set[str]
+    missing: Sketches
+
+
+class Revised(NamedTuple):
+    """A job of which crawl.control told a revision.
+
+    Attributes:
+        error: Why it cannot be used; None where it can, or is an old one.
+    """
+
+    job: str
+    rev: int
+    error: Misconfigured | None
+
+
+class Redirect(NamedTuple):
+    """Where a redirect leads, if its job goes there.
+
+    Attributes:
+        joins: The scope name that joins with it; empty where none does.
+    """
+
+    link: Outlink
+    found: FoundUrl
+    joins: str
+
+
+class Job:
+    """The newest known revision of a job, ready to parse with.
+
+    Args:
+        spider: Its `NAME@VERSION`, and what it does.
+        learned: What crawl.control says of its scope and its hosts, kept up to date by whoever reads that.
+
+    Raises: Misconfigured: its scope holds a wrong expression.
+    """
+
+    def __init__(self, name: str, spec: JobSpec, places: Places, learned: Learned, spider: tuple[str, Parse]) -> None:
+        self.name = name
+        self.spider, self._parse = spider
+        self.spec = spec
+        self.joined = learned.joined
+        self.canonical = Canonicaliser(spec.canonical).canonical
+        self.links = Links(Canonicaliser(spec.canonical), places)
+        self._scope = Scope(spec)
+        self._names = frozenset(spec.scope.names)
+        self._place = places.of
+        self._sent: dict[int, Sent] = {}
+        duplicates = spec.traps.duplicates
+        self._twins = None if duplicates == "follow" else Twins(near=duplicates == "skip_near")
+        self._soft = SoftErrors(name, learned.missing) if spec.traps.soft_404 else None
+
+    # The page itself.
+
+    def judged(self, meta: PageMeta, body: bytes) -> PageMeta:
+        """The page, marked as a soft 404 where it is one."""
+        if self._soft is None or not self._soft.is_one(meta, self._place(meta.url).host, body):
+            return meta
+        return msgspec.structs.replace(meta, error=SOFT_404)
+
+    def may_parse(self, meta: PageMeta) -> bool:
+        """Whether a page may come to the HTML parser: HTML does, and whatever a spider of one's own is shown."""
+        if meta.kind != "page" or is_redirect(meta) or self.is_probe(meta):
+            return False
+        return self.spider != SPIDER or is_html(meta)
+
+    def is_probe(self, meta: PageMeta) -> bool:
+        """Whether nobody wants the page itself."""
+        return self._soft is not None and self._soft.is_probe(meta.url, self._place(meta.url).host)
+
+    def probe(self, meta: PageMeta, body: bytes) -> Outlink | None:
+        """A URL that cannot exist, by which the page's host is to be asked."""
+        url = self._soft.probe(meta, self._place(meta.url).host, body) if self._soft is not None else ""
+        return Outlink(url, fingerprint(url), self._place(url)) if url else None
+
+    def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
+        """What the spider makes of a page. Raises: BaseException: whatever it raises."""
+        if self.is_probe(meta):
+            return NOTHING
+        parse = self._parse if meta.kind == "page" else parse_listing
+        return parse(meta, body, self.links, self.spec)
+
+    # What it leads to.
+
+    def followed(self, meta: PageMeta, body: bytes, outlinks: list[Outlink]) -> list[Outlink]:
+        """The outlinks, none where the job skips those of pages that the host sent before."""
+        if self._twins is None or not outlinks or meta.kind != "page":
+            return outlinks
+        return [] if self._twins.is_one(self._place(meta.url).host, meta.url, body) else outlinks
+
+    def sent(self, epoch: int) -> Sent:
+        """What was sent lately in an epoch; older epochs are forgotten."""
+        sent = self._sent.get(epoch)
+        if sent is None:
+            sent = Sent()
+            self._sent = {epoch: sent}
+        return sent
+
+    def refusal(self, link: Outlink, depth: int) -> str | None:
+        """The rule that refuses a link."""
+        return self._scope.refusal(link.url, link.place, depth, 0, self.joined)
+
+    def sitemaps(self, meta: PageMeta, named: Iterable[Outlink]) -> Iterator[tuple[Outlink, FoundUrl]]:
+        """Sitemaps that robots.txt or another sitemap names, of those that are taken.
+
+        They are as deep as what names them; an index in an index is a hop further, and counts as a redirect does.
+        """
+        hops = meta.hops + (meta.kind == "sitemap")
+        for link in named:
+            if self._scope.refusal(link.url, link.place, meta.depth, meta.hops + 1, self.joined) is None:
+                yield link, FoundUrl(link.url, meta.depth, SITEMAP_PRIORITY, "sitemap", meta.url, hops)
+
+    def redirect(self, meta: PageMeta) -> Redirect | None:
+        """The target of a redirect, a link of the same depth; None when it is refused.
+
+        Where a seed leads here, its host joins the scope.
+        """
+        try:
+            url = self.canonical(meta.location, meta.url)
+        except InvalidUrl:
+            return None
+        link, name = Outlink(url, fingerprint(url), self._place(url)), ""
+        rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, self.joined)
+        if rule == "scope" and meta.seed:
+            name = scope_name(self.spec.scope.kind, link.place)
+            rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, (name,))
+        if rule is not None:
+            return None
+        source: Source = "sitemap" if meta.kind == "sitemap" else "redirect"
+        return Redirect(link, FoundUrl(url, meta.depth, 0, source, meta.url, meta.hops + 1, joins=meta.seed), name)
+
+    def again(self, meta: PageMeta) -> tuple[Outlink, FoundUrl]:
+        """What queues a URL once more whose page counts no longer."""
+        source: Source = "sitemap" if meta.kind == "sitemap" else "link"
+        if meta.seed and source == "link":
+            source = "redirect" if meta.hops else "seed"
+        joins = source == "redirect"
+        found = FoundUrl(meta.url, meta.depth, 0, source, "", meta.hops, joins=joins, again="not_modified")
+        return Outlink(meta.url, fingerprint(meta.url), self._place(meta.url)), found
+
+    # Its scope.
+
+    def joining(self, meta: PageMeta) -> str | None:
+        """The scope name that a page adds and nobody has written yet; None where there is none to write.
+
+        What was fetched for a job is in its scope: a seed that came later than the job's record widened it.
+        """
+        kind = self.spec.scope.kind
+        name = None if kind == "any" else scope_name(kind, self._place(meta.url))
+        if name is None or name in self._names or name in self.joined:
+            return None
+        if meta.seed:
+            return name
+        self.joined.add(name)  # its seed's page said so in crawl.control; this worker has not read it yet
+        return None
+
+
+class Jobs:
+    """The jobs that crawl.control told of, the newest revision of each.
+
+    Args:
+        bounds: What one page may give.
+    """
+
+    def __init__(self, places: Places, bounds: Bounds) -> None:
+        self._places = places
+        self._bounds = bounds
+        self._known: dict[str, Job] = {}
+        self._broken: dict[str, tuple[int, str]] = {}
+        self._learned: dict[str, Learned] = {}
+        self._spiders: dict[str, tuple[str, Parse]] = {"": (SPIDER, parse_page)}
+        self._learn(DEFAULT_JOB, DEFAULT_SPEC)
+
+    def __getitem__(self, name: str) -> Job:
+        """Raises: KeyError: nobody told of it."""
+        return self._known[name]
+
+    def get(self, name: str) -> Job | None:
+        """The newest revision that can be used; None where there is none."""
+        return self._known.get(name)
+
+    def fault(self, meta: PageMeta) -> str | None:
+        """Why a page's job cannot be used at the revision that it came with, or a newer one; None where it may be."""
+        rev, error = self._broken.get(meta.job, (-1, ""))
+        return error if rev >= meta.rev else None
+
+    def learn(self, record: control.Control) -> Revised | None:
+        """A record of crawl.control: a job's revision, a name that joined a scope, what a host answers to probes."""
+        if isinstance(record, control.JobCopy):
+            return Revised(record.job, record.spec.rev, self._learn(record.job, record.spec))
+        if isinstance(record, control.Join):
+            self._learned_of(record.job).joined.add(record.name)
+        elif isinstance(record, control.Missing):
+            host = self._places.of(record.url).host
+            self._learned_of(record.job).missing.setdefault(host, set()).add(record.sketch)
+        return None
+
+    def _learned_of(self, job: str) -> Learned:
+        return self._learned.setdefault(job, Learned(set(), {}))
+
+    def _learn(self, name: str, spec: JobSpec) -> Misconfigured | None:
+        known = self._known.get(name)
+        if known is not None and known.spec.rev >= spec.rev:
+            return None
+        try:
+            spider = self._spider(spec.spider)
+            self._known[name] = Job(name, spec, self._places, self._learned_of(name), spider)
+        except Misconfigured as error:
+            self._broken[name] = (spec.rev, str(error))
+            return error
+        return None
+
+    def _spider(self, path: str) -> tuple[str, Parse]:
+        """A spider's `NAME@VERSION` and what it does; loaded once in a worker's life.
+
+        Raises: Misconfigured: there is none, or it is broken.
+        """
+        if path not in self._spiders:
+            loaded = load_spider(path)
+            self._spiders[path] = loaded.label, loaded.parser(self._bounds)
+        return self._spiders[path]

@@ -1,0 +1,151 @@
+"""What parse decides of a page by its job, as tables."""
+
+import msgspec
+import pytest
+
+from crawlog.schemas.control import JobCopy as Copy
+from crawlog.schemas.control import Join, Missing
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, ScopeSpec, TrapRules
+from crawlog.streams.canonical import fingerprint
+from crawlog.streams.domain import Places
+from crawlog.streams.links import Outlink
+from crawlog.streams.parsing import SITEMAP_PRIORITY, Job, Jobs
+from crawlog.streams.spider import Bounds, Parsed
+
+PLACES = Places(8)
+SPEC = JobSpec(scope=ScopeSpec(names=("a.test",)))
+PAGE = "http://a.test/p"
+
+
+def known(spec: JobSpec = SPEC) -> tuple[Jobs, Job]:
+    """What crawl.control told, and the one job of it."""
+    jobs = Jobs(PLACES, Bounds())
+    jobs.learn(Copy("j", spec))
+    return jobs, jobs["j"]
+
+
+def outlink(url: str) -> Outlink:
+    """A link as `Links` resolves it."""
+    return Outlink(url, fingerprint(url), PLACES.of(url))
+
+
+@pytest.mark.parametrize(
+    ("location", "page", "target", "joins"),
+    [
+        ("/q", {}, "http://a.test/q", ""),
+        ("http://b.test/", {}, None, ""),
+        ("http://b.test/", {"seed": True}, "http://b.test/", "b.test"),
+        ("/q", {"seed": True}, "http://a.test/q", ""),
+        ("mailto:x@a.test", {"seed": True}, None, ""),
+        ("/q", {"hops": 10}, None, ""),
+    ],
+)
+def test_where_a_redirect_leads(location: str, page: dict[str, object], target: str | None, joins: str) -> None:
+    """Within the scope as deep as before and a hop further; out of it only where a seed leads there."""
+    meta = msgspec.convert({"url": PAGE, "job": "j", "http": 301, "depth": 2, "location": location} | page, PageMeta)
+    redirect = known()[1].redirect(meta)
+    if target is None:
+        assert redirect is None
+        return
+    assert redirect is not None
+    found = redirect.found
+    assert (redirect.link.url, found.url, redirect.joins) == (target, target, joins)
+    assert (found.depth, found.hops, found.source, found.parent) == (2, meta.hops + 1, "redirect", PAGE)
+    assert found.joins == meta.seed
+
+
+@pytest.mark.parametrize(("kind", "hops"), [("robots", 0), ("sitemap", 1)])
+def test_sitemaps_are_as_deep_as_what_names_them(kind: str, hops: int) -> None:
+    """An index in an index is a hop further; those out of scope are not taken."""
+    meta = msgspec.convert({"url": "http://a.test/robots.txt", "job": "j", "depth": 3, "kind": kind}, PageMeta)
+    named = [outlink("http://a.test/map.xml"), outlink("http://b.test/map.xml")]
+    ((link, found),) = known()[1].sitemaps(meta, named)
+    assert link == named[0]
+    assert (found.depth, found.hops, found.source, found.priority) == (3, hops, "sitemap", SITEMAP_PRIORITY)
+
+
+@pytest.mark.parametrize(
+    ("kind", "url", "seed", "name"),
+    [
+        ("domain", "http://a.test/x", True, None),
+        ("domain", "http://www.b.test/x", True, "b.test"),
+        ("domain", "http://www.b.test/x", False, None),
+        ("any", "http://b.test/x", True, None),
+    ],
+)
+def test_a_page_widens_its_scope_where_it_is_a_seed(kind: str, url: str, seed: bool, name: str | None) -> None:
+    """Any other page of a host was fetched because the host had joined: then that is known, and not said again."""
+    job = known(msgspec.structs.replace(SPEC, scope=msgspec.structs.replace(SPEC.scope, kind=kind)))[1]
+    assert job.joining(PageMeta(url, "j", seed=seed)) == name
+    if kind == "domain" and not seed:
+        assert job.refusal(outlink("http://b.test/other"), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("page", "source", "joins"),
+    [
+        ({}, "link", False),
+        ({"seed": True}, "seed", False),
+        ({"seed": True, "hops": 1}, "redirect", True),
+        ({"kind": "sitemap"}, "sitemap", False),
+    ],
+)
+def test_a_page_that_is_fetched_again_is_what_it_was(page: dict[str, object], source: str, joins: bool) -> None:
+    """A seed stays one, with the scope that it widens."""
+    meta = msgspec.convert({"url": PAGE, "job": "j", "depth": 1} | page, PageMeta)
+    link, found = known()[1].again(meta)
+    assert (link.url, found.url, found.again) == (PAGE, PAGE, "not_modified")
+    assert (found.source, found.joins, found.depth, found.hops) == (source, joins, 1, meta.hops)
+
+
+def test_links_of_a_page_that_came_before_are_left_out_where_the_job_says_so() -> None:
+    """The first of its kind is followed."""
+    job = known(msgspec.structs.replace(SPEC, traps=TrapRules(duplicates="skip_exact")))[1]
+    links = [outlink("http://a.test/x")]
+    followed = [job.followed(PageMeta(f"http://a.test/{n}", "j", http=200), b"the same words", links) for n in "ab"]
+    assert followed == [links, []]
+
+
+def test_the_newest_revision_counts_whatever_comes_first() -> None:
+    """After a compaction records come in any order."""
+    jobs, job = known(msgspec.structs.replace(SPEC, rev=2))
+    told = jobs.learn(Copy("j", SPEC))
+    assert told is not None
+    assert (told.job, told.error) == ("j", None)
+    assert jobs.get("j") is job
+    jobs.learn(Copy("j", msgspec.structs.replace(SPEC, rev=3)))
+    assert jobs["j"].spec.rev == 3
+    assert jobs.get("nobody's") is None
+    assert jobs.get(DEFAULT_JOB) is not None
+
+
+def test_a_revision_that_cannot_be_used_says_why_for_itself_and_older_ones() -> None:
+    """A later one may mend it, so its pages wait."""
+    jobs = Jobs(PLACES, Bounds())
+    told = jobs.learn(Copy("j", JobSpec(rev=2, scope=ScopeSpec(exclude=("(",)))))
+    assert told is not None
+    assert "scope.exclude" in str(told.error)
+    faults = [jobs.fault(PageMeta(PAGE, "j", rev=rev)) for rev in (1, 2, 3)]
+    assert [fault is not None for fault in faults] == [True, True, False]
+
+
+def test_what_a_scope_and_a_host_are_known_by_outlives_a_revision() -> None:
+    """Both stand in crawl.control beside the job's record, and may be read before it."""
+    jobs = Jobs(PLACES, Bounds())
+    assert jobs.learn(Join("j", "b.test")) is None
+    assert jobs.learn(Missing("j", "http://a.test/none", 7)) is None
+    for rev in (1, 2):
+        jobs.learn(Copy("j", msgspec.structs.replace(SPEC, rev=rev)))
+        assert jobs["j"].refusal(outlink("http://b.test/"), 1) is None
+        assert jobs["j"].refusal(outlink("http://c.test/"), 1) == "scope"
+
+
+def test_what_nobody_parses_gives_nothing() -> None:
+    """A sitemap is no page for the HTML parser, and an empty one lists nothing."""
+    job = known()[1]
+    meta = PageMeta("http://a.test/map.xml", "j", http=200, kind="sitemap")
+    assert not job.may_parse(meta)
+    parsed = job.parsed(meta, b"")
+    assert isinstance(parsed, Parsed)
+    assert parsed.outlinks == []
