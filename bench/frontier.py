@@ -42,8 +42,8 @@ DONES = 50
 IN_FLIGHT = 100
 """Requests at a time, each to another host."""
 
-SERVED = 300_000
-"""URLs served: 30 of each of 10,000 hosts, so that windows of ten are filled again, twice. Where fewer are queued, as
+SERVED = 600_000
+"""URLs served: 60 of each of 10,000 hosts, so that windows of 25 are filled again, twice. Where fewer are queued, as
 many are folded in each time all are served."""
 
 IDLE_S = 0.5

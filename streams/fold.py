@@ -76,8 +76,11 @@ def effective(skipped: tuple[r.Skip, ...], rewind: r.Skip) -> tuple[r.Skip, ...]
 class Listener(Protocol):
     """Who dispatches hears of each change as it is folded."""
 
-    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
-        """A URL may be fetched."""
+    def queued(self, job: int, host: str, domain: str, key: bytes, value: bytes) -> None:
+        """A URL may be fetched; `value` is its row's, a `QueueRow`."""
+
+    def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
+        """A URL that is queued or waits has been found nearer, which changed its row."""
 
     def removed(self, job: int, host: str, key: bytes) -> None:
         """A URL has been done, or waits; `key` is the one it was dispatched under."""
@@ -559,8 +562,10 @@ class Fold:
         ):
             stored = self.rows.get(key)
             if stored is not None:
-                row = msgspec.structs.replace(r.read_queued(stored), depth=found.depth)
-                self.rows.put_ordered(key, r.pack(row))
+                lowered = r.pack(msgspec.structs.replace(r.read_queued(stored), depth=found.depth))
+                self.rows.put_ordered(key, lowered)
+                if self.listener is not None:
+                    self.listener.lowered(job.number, place.host, key, lowered)
                 self._note_depth(job, place, mark, (found.depth, priority, old_sequence))
                 return True
         self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
@@ -586,10 +591,11 @@ class Fold:
         key = r.queue_key(job.number, host, priority, sequence, job.lifo)
         seed = found.source == "seed" or found.joins
         row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority, sitemap=found.source == "sitemap")
-        self.rows.put_ordered(key, r.pack(row))
+        value = r.pack(row)
+        self.rows.put_ordered(key, value)
         self._count_queued(job, host, place, 1)
         if self.listener is not None:
-            self.listener.queued(job.number, place.host, place.domain, key, row)
+            self.listener.queued(job.number, place.host, place.domain, key, value)
 
     def _count_queued(self, job: Job, host: int, place: Place, change: int) -> None:
         key = r.host_queue_key(job.number, host)
@@ -663,8 +669,8 @@ class Fold:
     def _again(self, job: Job, place: Place, row: r.QueueRow, sequence: int) -> None:
         """Keep the row of a URL that was found nearer while it was being fetched."""
         key = r.queue_key(job.number, place.host_hash, row.priority, sequence, job.lifo)
-        fresh = msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0)
-        self.rows.put_ordered(key, r.pack(fresh))
+        fresh = r.pack(msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0))
+        self.rows.put_ordered(key, fresh)
         if self.listener is not None:
             self.listener.queued(job.number, place.host, place.domain, key, fresh)
 

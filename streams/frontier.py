@@ -10,9 +10,9 @@ Time is `now`, in seconds on a monotonic clock. Nothing decided here is kept: wh
 A URL's row stands until its done is folded, so a URL handed out is remembered in `pending` until then.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nlargest
 from itertools import cycle
 from math import ceil, inf
@@ -29,10 +29,16 @@ if TYPE_CHECKING:
 WINDOW = 30
 """URLs of one host queue in memory, at most."""
 
-WINDOW_BUDGET = 100_000
-"""URLs of all host queues in memory, about, 250 bytes each: with more hosts each window is smaller."""
+WINDOW_BUDGET = 250_000
+"""URLs of all host queues in memory, about: with more hosts each window is smaller."""
 
 WINDOW_LEAST = 4
+
+ROW_BYTES = 150
+"""Memory that a URL in a window takes on the average, at most: of longer ones fewer are held."""
+
+_OBJECT_BYTES = 57
+"""What a row in a window takes beside its bytes: an object's head, and its place in the list."""
 
 LENGTHS = 3
 """Of queues that come first where places run out: more than a window, 16 URLs to a window, 8 to 15."""
@@ -41,6 +47,7 @@ HOSTS_AWAKE = 20_000
 """Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch."""
 
 _LAST = (1 << 64) - 1
+_KEY = r.QUEUE_KEY_BYTES - r.QUEUE_PREFIX_BYTES
 
 _KEPT = 1 << 127
 """Of a host that sleeps until a job or a command changes, or a job that may go on has something for it."""
@@ -90,7 +97,9 @@ class RobotsTask:
 class _Queue:
     """The queue of one (job, host): a sorted window of it, and whether the rows hold more.
 
-    The window holds keys; a URL is read from its row when its turn comes, so that a change meanwhile counts.
+    The window holds rows as they are, changed with them: they lie side by side on disk, where one look-up each, in the
+    order of dispatch, would read a block each. A row's key, without what all have in common, and its value are one
+    object, which takes half the memory of two.
     Invariant: while `more`, every row below `upto` that is not dispatched is in the window; else every row is.
 
     Attributes:
@@ -98,11 +107,13 @@ class _Queue:
         ring: The one of the longest queues there in which it stands; `LENGTHS` for none.
     """
 
-    __slots__ = ("job", "more", "overdue", "ring", "turn", "upto", "window")
+    __slots__ = ("held", "job", "more", "overdue", "prefix", "ring", "turn", "upto", "window")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, host: int) -> None:
         self.job = job
+        self.prefix = r.queue_prefix(job.number, host)
         self.window: list[bytes] = []
+        self.held = 0
         self.overdue: list[tuple[bytes, r.QueueRow]] = []  # nearly always empty, where a deque has 600 bytes
         self.more = False
         self.upto = b""
@@ -111,6 +122,47 @@ class _Queue:
 
     def __bool__(self) -> bool:
         return bool(self.window or self.overdue or self.more)
+
+    def add(self, key: bytes, value: bytes, most: int) -> bool:
+        """Take a new row, unless it lies behind the window, and let go what is beyond so many; whether it did."""
+        if self.more and key >= self.upto:
+            return False
+        insort(self.window, key[r.QUEUE_PREFIX_BYTES :] + value)
+        self.held += len(key) - r.QUEUE_PREFIX_BYTES + len(value) + _OBJECT_BYTES
+        self._cut(most)
+        return True
+
+    def fill(self, found: list[tuple[bytes, bytes]], most: int, pending: Collection[bytes]) -> None:
+        """Take the rows from `upto` on: all there are, unless these are more than `most`; those dispatched left out."""
+        self.more = len(found) > most
+        if self.more:
+            self.upto = found.pop()[0]
+        self.window = [key[r.QUEUE_PREFIX_BYTES :] + value for key, value in found if key not in pending]
+        self.held = sum(map(len, self.window)) + _OBJECT_BYTES * len(self.window)
+        self._cut(most)
+
+    def _cut(self, most: int) -> None:
+        while len(self.window) > most or (self.held > most * ROW_BYTES and len(self.window) > 1):
+            last = self.window.pop()
+            self.held -= len(last) + _OBJECT_BYTES
+            self.upto = self.prefix + last[:_KEY]
+            self.more = True
+
+    def take(self) -> tuple[bytes, bytes]:
+        """The first row of the window, which must have one: it is no longer in it."""
+        first = self.window.pop(0)
+        self.held -= len(first) + _OBJECT_BYTES
+        return self.prefix + first[:_KEY], first[_KEY:]
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """A row was changed, or removed: so it is in the window, if it is there."""
+        end = key[r.QUEUE_PREFIX_BYTES :]
+        at = bisect_left(self.window, end)
+        if at < len(self.window) and self.window[at].startswith(end):
+            self.held -= len(self.window.pop(at)) + _OBJECT_BYTES
+            if value is not None:
+                self.window.insert(at, end + value)
+                self.held += len(end) + len(value) + _OBJECT_BYTES
 
     @property
     def length(self) -> int:
@@ -222,26 +274,26 @@ class Owned:
 
     # ------------------------------------------------------------------ the fold's listener
 
-    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - kept by key
+    def queued(self, job: int, host: str, domain: str, key: bytes, value: bytes) -> None:
         """A URL may be fetched."""
         entry = self._awake(host, domain, job)
-        if entry is None:
-            return
-        queue = self.queue(entry, job)
-        if queue.more and key >= queue.upto:
-            return
-        insort(queue.window, key)
-        rows = self.fold.rows
-        rows.keep(key)
-        if len(queue.window) > self.frontier.window:
-            queue.upto = queue.window.pop()
-            queue.more = True
-            rows.let_go(queue.upto)
-        self.frontier.arrange(entry)
+        if entry is not None and self.queue(entry, job).add(key, value, self.frontier.window):
+            self.frontier.arrange(entry)
 
-    def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002 - a key names both
+    def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
+        """A URL that is queued has been found nearer."""
+        self._changed(job, host, key, value)
+
+    def removed(self, job: int, host: str, key: bytes) -> None:
         """A URL has been done, or waits."""
-        self.ended(key)
+        if not self.ended(key):
+            self._changed(job, host, key, None)
+
+    def _changed(self, job: int, host: str, key: bytes, value: bytes | None) -> None:
+        entry = self.hosts.get(host)
+        queue = entry.queues.get(job) if entry is not None else None
+        if queue is not None:
+            queue.change(key, value)
 
     def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - so here
         """A URL waits `row.wait_s` seconds, from now on, for its next attempt."""
@@ -275,11 +327,13 @@ class Owned:
         for key in [key for key, task in self.pending.items() if task.job.number == job]:
             self.ended(key)
 
-    def ended(self, key: bytes) -> None:
-        """A URL is not under way any more."""
+    def ended(self, key: bytes) -> bool:
+        """A URL is not under way any more; whether it was."""
         task = self.pending.pop(key, None)
-        if task is not None:
-            self.under_way[task.job.number] -= 1
+        if task is None:
+            return False
+        self.under_way[task.job.number] -= 1
+        return True
 
     # ------------------------------------------------------------------ waits
 
@@ -354,8 +408,6 @@ class Owned:
         del self.hosts[host.key]
         self.frontier.awake -= 1
         for queue in host.queues.values():
-            for key in queue.window:
-                self.fold.rows.let_go(key)
             self.woken -= len(queue.overdue)
             if queue.overdue:
                 self._left.add(queue.job.number)
@@ -419,7 +471,7 @@ class Owned:
         """The host's queue of a job, made when there is none."""
         queue = host.queues.get(job)
         if queue is None:
-            queue = host.queues[job] = _Queue(self.fold.numbers[job])
+            queue = host.queues[job] = _Queue(self.fold.numbers[job], host.hash)
             self.frontier.order(host)
         return queue
 
@@ -515,12 +567,13 @@ class Owned:
                 key, expected = queue.overdue.pop(0)
                 attempt = expected.attempt
                 self.woken -= 1
+                stored = self.fold.rows.get(key)
             elif queue.window:
-                key = queue.window.pop(0)
+                key, stored = queue.take()
+                self.fold.rows.keep(key, stored)
             else:
-                self._refill(host, queue)
+                self._refill(queue)
                 continue
-            stored = self.fold.rows.get(key)
             row = r.read_queued(stored) if stored is not None else None
             if row is not None and row.attempt == attempt and key not in self.pending:
                 task = self.pending[key] = Task(host, queue.job, key, row, self)
@@ -528,50 +581,46 @@ class Owned:
                 return task
         return None
 
-    def _refill(self, host: Host, queue: _Queue) -> None:
-        prefix = r.queue_key(queue.job.number, host.hash, 127, 0, lifo=False)[: r.QUEUE_PREFIX_BYTES]
-        start = queue.upto or prefix
-        limit = self.frontier.window
-        found = self.fold.rows.scan_queue(prefix, start, limit + 1)
-        queue.more = len(found) > limit
-        if queue.more:
-            queue.upto = found[limit][0]
-            del found[limit:]
-        self.fold.rows.read_ahead(found)
-        queue.window = [key for key, _ in found if key not in self.pending]
-
-
-class _Domain:
-    __slots__ = ("hosts", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.hosts: deque[tuple[int, Host]] = deque()
+    def _refill(self, queue: _Queue) -> None:
+        most = self.frontier.window
+        found = self.fold.rows.scan_queue(queue.prefix, queue.upto or queue.prefix, most + 1)
+        queue.fill(found, most, self.pending)
 
 
 class _Ring:
-    """Hosts in turns, by registrable domain."""
+    """Hosts in turns, by registrable domain: of each that has some, one stands in the ring.
+
+    Nearly every domain has one host: so those, and there may be 10,000, cost a place each and no queue of their own.
+    """
 
     def __init__(self) -> None:
-        self.domains: deque[_Domain] = deque()
-        self._by_name: dict[str, _Domain] = {}
+        self._ring: deque[tuple[int, Host]] = deque()
+        self._others: dict[str, deque[tuple[int, Host]] | None] = {}  # by domain, for each that stands in the ring
 
     def add(self, host: Host) -> None:
-        domain = self._by_name.get(host.domain)
-        if domain is None:
-            domain = self._by_name[host.domain] = _Domain(host.domain)
-            self.domains.append(domain)
-        domain.hosts.append((host.turn, host))
+        """Take a host for the turn that it is in."""
+        domain, entry = host.domain, (host.turn, host)
+        if domain not in self._others:
+            self._others[domain] = None
+            self._ring.append(entry)
+            return
+        others = self._others[domain]
+        if others is None:
+            others = self._others[domain] = deque()
+        others.append(entry)
+
+    def __bool__(self) -> bool:
+        return bool(self._ring)
 
     def pop(self) -> Host | None:
         """The next host that is still in the turn it was added for: domains in turn, hosts of a domain in turn."""
-        while self.domains:
-            domain = self.domains.popleft()
-            if not domain.hosts:
-                del self._by_name[domain.name]
-                continue
-            turn, host = domain.hosts.popleft()
-            self.domains.append(domain)
+        while self._ring:
+            turn, host = self._ring.popleft()
+            others = self._others[host.domain]
+            if others:
+                self._ring.append(others.popleft())
+            else:
+                del self._others[host.domain]
             if turn == host.turn and host.where == _READY:
                 return host
         return None
@@ -607,7 +656,7 @@ class _Line:
         if host is not None:
             return host
         for ring in self._longer:
-            if ring.domains and (host := ring.pop()) is not None:
+            if ring and (host := ring.pop()) is not None:
                 return host
         return self._all.pop()
 

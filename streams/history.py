@@ -116,9 +116,12 @@ class _Told:
         self.rows: dict[bytes, r.QueueRow] = {}
         self.forgot: list[int] = []
 
-    def queued(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002  # as `Listener` has it
+    def queued(self, job: int, host: str, domain: str, key: bytes, value: bytes) -> None:  # noqa: ARG002  # as `Listener` has it
         self.heard.add("queued")
-        self.rows[key] = row
+        self.rows[key] = r.read_queued(value)
+
+    def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
+        """The row itself tells."""
 
     def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002  # as `Listener` has it
         self.heard.add("removed")

@@ -60,7 +60,8 @@ _domain = Layout(">cHHQ")
 _seen = Layout(">cHHQQ")
 _page = Layout(">cHHQBI")
 
-QUEUE_PREFIX_BYTES = 11
+QUEUE_KEY_BYTES = _queue.size
+QUEUE_PREFIX_BYTES = _host_queue.size
 _LAST_SEQUENCE = (1 << 64) - 1
 
 
@@ -183,6 +184,11 @@ def hashed(name: str) -> int:
 def queue_key(job: int, host: int, priority: int, sequence: int, lifo: bool) -> bytes:
     """Key of a URL to fetch: the higher priority first, then the older (FIFO) or the newer (LIFO) sequence."""
     return _queue.pack(b"q", job, host, 127 - priority, _LAST_SEQUENCE - sequence if lifo else sequence)
+
+
+def queue_prefix(job: int, host: int) -> bytes:
+    """Prefix of all keys of a host queue's URLs to fetch."""
+    return _host_queue.pack(b"q", job, host)
 
 
 def wait_key(job: int, host: int, sequence: int) -> bytes:
@@ -315,7 +321,7 @@ class Rows:
     """The state as the fold sees it: the rows on disk under the changes since the last checkpoint.
 
     Invariants: `dirty` and `dropped` hold every change since the last checkpoint and nothing else; what was dropped
-    hides rows of the base, never one in `dirty`; a row in `_ahead` is as `get` gives it, so a change of it ends its
+    hides rows of the base, never one in `dirty`; a row in `_kept` is as `get` gives it, so a change of it ends its
     stay there.
     """
 
@@ -323,7 +329,7 @@ class Rows:
         self.base = base
         self.dirty: dict[bytes, bytes | None] = {}
         self.dropped: tuple[bytes, ...] = ()
-        self._ahead: dict[bytes, bytes] = {}
+        self._kept: dict[bytes, bytes] = {}
         self._fresh: dict[bytes, list[bytes]] = {}
 
     def get(self, key: bytes) -> bytes | None:
@@ -331,13 +337,13 @@ class Rows:
         dirty = self.dirty
         if key in dirty:
             return dirty[key]
-        ahead = self._ahead.get(key)
-        if ahead is not None:
-            return ahead
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept
         return None if self.dropped and key.startswith(self.dropped) else self.base.get(key)
 
     def get_many(self, keys: Collection[bytes]) -> dict[bytes, bytes | None]:
-        """Rows by key, as `get` gives them; for many at once, that are not read ahead."""
+        """Rows by key, as `get` gives them; for many at once, that are not kept at hand."""
         dirty, dropped = self.dirty, self.dropped
         stored = [key for key in keys if key not in dirty]
         if dropped:
@@ -351,8 +357,8 @@ class Rows:
     def put(self, key: bytes, value: bytes) -> None:
         """Set a row that is never scanned between checkpoints."""
         self.dirty[key] = value
-        if key in self._ahead:
-            del self._ahead[key]
+        if key in self._kept:
+            del self._kept[key]
 
     def put_ordered(self, key: bytes, value: bytes) -> None:
         """Set a row of a host queue, so that `scan` finds it before the next checkpoint."""
@@ -362,8 +368,8 @@ class Rows:
     def delete(self, key: bytes) -> None:
         """Forget a row."""
         self.dirty[key] = None
-        if key in self._ahead:
-            del self._ahead[key]
+        if key in self._kept:
+            del self._kept[key]
 
     def drop(self, prefix: bytes) -> None:
         """Forget all rows with a prefix, however many lie on disk: only those in memory are looked at.
@@ -371,7 +377,7 @@ class Rows:
         Args:
             prefix: A job's rows of one kind, so that a host queue goes whole or not at all.
         """
-        for held in (self.dirty, self._ahead):
+        for held in (self.dirty, self._kept):
             for key in [key for key in held if key.startswith(prefix)]:
                 del held[key]
         for queue in [queue for queue in self._fresh if queue.startswith(prefix)]:
@@ -379,20 +385,15 @@ class Rows:
         if prefix not in self.dropped:
             self.dropped = (*self.dropped, prefix)
 
-    def keep(self, key: bytes) -> None:
-        """Keep a row that was just set at hand beyond the next checkpoint."""
-        value = self.dirty[key]
-        assert value is not None
-        self._ahead[key] = value
-
-    def let_go(self, key: bytes) -> None:
-        """A row read ahead will not be asked for soon."""
-        self._ahead.pop(key, None)
+    def keep(self, key: bytes, value: bytes) -> None:
+        """Keep a row, as it is now, at hand until it changes: it is soon asked for, and may lie on disk."""
+        self._kept[key] = value
 
     def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Up to `limit` rows of one host queue from `start` on, in key order, changes included."""
         dirty = self.dirty
-        fresh = ((key, dirty[key]) for key in set(self._fresh.get(prefix, ())) if key >= start)
+        changed = self._fresh.get(prefix)
+        fresh = ((key, dirty[key]) for key in set(changed) if key >= start) if changed else ()
         found = [(key, value) for key, value in fresh if value is not None]
         at, end, kept = start, after(prefix), 0
         while kept < limit and not prefix.startswith(self.dropped):
@@ -403,7 +404,8 @@ class Rows:
             if len(stored) < limit:
                 break
             at = stored[-1][0] + b"\0"
-        found.sort()
+        if changed:
+            found.sort()
         return found[:limit]
 
     def _stored(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes | None]]:
@@ -419,13 +421,6 @@ class Rows:
                     yield key, value
             else:
                 return
-
-    def read_ahead(self, found: Iterable[tuple[bytes, bytes]]) -> None:
-        """Keep rows, as they are now, at hand until they change or are let go.
-
-        A queue's rows lie side by side on disk; one look-up each, in the order of dispatch, would read a block each.
-        """
-        self._ahead.update(found)
 
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All rows with a prefix, from `start` on, in key order, changes included.

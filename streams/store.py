@@ -198,7 +198,7 @@ class Database:
         reader = self._reader
         found: list[tuple[bytes, bytes]] = []
         reader.seek(start)
-        while len(found) < limit and reader.valid() and (key := reader.key()) < end:
+        while len(found) < limit and (key := reader.key()) is not None and key < end:
             found.append((key, reader.value()))
             reader.next()
         if not reader.valid():

@@ -876,13 +876,21 @@ def test_a_forgotten_host_still_rests() -> None:
 
 
 def test_memory_holds_a_window_of_each_queue() -> None:
-    """Thousands of URLs of one host, 30 in memory."""
-    world = World()
+    """Thousands of URLs of one host, 30 in memory: of long ones fewer, be they found or read."""
+    world = World(Rests(0.0))
     world.job()
-    for first in range(0, 5000, 500):
+    for first in range(0, 2000, 500):
         world.find(*pages("a.com", 500, first))
-    [queue] = world.frontier.owned[0].hosts["http://a.com:80"].queues.values()
-    assert len(queue.window) == 30
+        world.find(*(f"http://b.com/{'long' * 300}/{n}" for n in range(first, first + 100)))
+    world.checkpoint()
+    for _ in range(100):
+        task = world.next()
+        assert isinstance(task, Task)
+        world.fetched(task)
+        short, long = (world.frontier.owned[0].hosts[f"http://{host}.com:80"] for host in "ab")
+        [one], [other] = short.queues.values(), long.queues.values()
+        assert len(one.window) <= front.WINDOW
+        assert sum(map(len, other.window)) <= front.WINDOW * front.ROW_BYTES
 
 
 def test_many_hosts_make_windows_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -893,6 +901,33 @@ def test_many_hosts_make_windows_smaller(monkeypatch: pytest.MonkeyPatch) -> Non
     world.find(*(f"http://h{n}.com/" for n in range(10)))
     world.frontier.size_windows()
     assert world.frontier.window == 10
+
+
+def test_a_url_found_nearer_is_fetched_from_there_though_it_was_read_before() -> None:
+    """Its row lies in the window, and the change is in a checkpoint already."""
+    world = World(Rests(0.0))
+    world.job(max_depth=9)
+    world.find(*pages("a.com", 3), depth=5)
+    world.checkpoint()
+    world.find(pages("a.com", 3)[1], depth=2)
+    world.checkpoint()
+    depths = []
+    while isinstance(task := world.next(), Task):
+        depths.append(task.row.depth)
+        world.fetched(task)
+    assert depths == [5, 2, 5]
+
+
+def test_a_url_that_another_worker_has_done_is_not_fetched_again() -> None:
+    """Its done is folded, and in a checkpoint, while its row lies in the window."""
+    world = World()
+    world.job()
+    urls = pages("a.com", 3)
+    sequence = (world.offset << r.SEQUENCE_INDEX_BITS) + 1
+    world.find(*urls)
+    world.take(u.encode(u.UrlsRecord(job="j", results=[u.Result(urls[1], sequence, "fetched", at=world.wall)])))
+    world.checkpoint()
+    assert world.drain() == [urls[0], urls[2]]
 
 
 @pytest.fixture
@@ -1059,7 +1094,7 @@ def test_a_slowed_host_does_not_sleep_for_ever() -> None:
 
 @pytest.mark.usefixtures("two_awake")
 def test_a_host_that_sleeps_keeps_no_rows_in_memory() -> None:
-    """Not those of its window either, which it had when it began to rest."""
+    """Only those of URLs whose dones have not been folded are kept at hand."""
     world = World()
     world.job()
     for n in range(50):
@@ -1069,10 +1104,8 @@ def test_a_host_that_sleeps_keeps_no_rows_in_memory() -> None:
         world.ended(task, wait_s=500.0)
         world.write(task, "fetched")
         world.fold_dones()
-    owned = world.frontier.owned[0]
-    awake = sum(len(queue.window) for host in owned.hosts.values() for queue in host.queues.values())
-    assert len(owned.asleep) >= 48
-    assert len(world.rows._ahead) == awake
+    assert len(world.frontier.owned[0].asleep) >= 48
+    assert world.rows._kept == {}
 
 
 def steps_of_a_request(hosts: int) -> float:

@@ -297,7 +297,7 @@ def test_dropped_rows_are_gone(data: st.DataObject) -> None:
     base, model = r.Memory(), dict[bytes, bytes]()
     rows = r.Rows(base)
     for step in range(data.draw(st.integers(1, 25))):
-        action = data.draw(st.sampled_from(["put", "put", "put", "delete", "drop", "checkpoint", "ahead"]))
+        action = data.draw(st.sampled_from(["put", "put", "put", "delete", "drop", "checkpoint", "keep"]))
         key = data.draw(keys)
         if action == "put":
             rows.put_ordered(key, bytes([step]))
@@ -308,8 +308,8 @@ def test_dropped_rows_are_gone(data: st.DataObject) -> None:
         elif action == "drop":
             rows.drop(key[:3])
             model = {other: value for other, value in model.items() if not other.startswith(key[:3])}
-        elif action == "ahead":
-            rows.read_ahead(rows.scan_queue(key[:11], key[:11], 5))
+        elif action == "keep":
+            rows.keep(key, model[key]) if key in model else None
         else:
             base.write(rows.taken())
         assert dict(rows.scan(b"q")) == model

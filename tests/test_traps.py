@@ -29,12 +29,12 @@ class Heard:
 
     def queued(self, *told: Any) -> None:
         """Its row comes last."""
-        self._queue.append(told[-1].url)
+        self._queue.append(r.read_queued(told[-1]).url)
 
     def _ignored(self, *_told: Any) -> None:
         """Nothing is ever done, and no job changes."""
 
-    removed = waiting = outdated = job_changed = forgotten = _ignored
+    lowered = removed = waiting = outdated = job_changed = forgotten = _ignored
 
 
 def crawl(host: str, site: Site, **traps: object) -> tuple[set[str], dict[str, int]]:
