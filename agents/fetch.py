@@ -25,8 +25,8 @@ from crawlog.streams.domain import Place
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.formpage import PAGE_BYTES
 from crawlog.streams.forms import Session
-from crawlog.streams.frontier import Host, RobotsTask, Task
 from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
+from crawlog.streams.queues import Host, RobotsTask, Task
 from crawlog.streams.rendering import Rendering, Verdict, emptiness
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.robots import MAX_TTL_S, RobotsRules, Shared

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from crawlog.streams.domain import Place
-from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.frontier import Frontier
+from crawlog.streams.queues import Host
 
 from .http import Answer
 

@@ -13,7 +13,7 @@ from crawlog.streams.sections import Fetch
 from .http import REDIRECTS, Answer
 
 if TYPE_CHECKING:
-    from crawlog.streams.frontier import Task
+    from crawlog.streams.queues import Task
 
 log = structlog.get_logger()
 

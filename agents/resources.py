@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from crawlog.streams.canonical import InvalidUrl, serialise
-from crawlog.streams.frontier import Host
 from crawlog.streams.outbound import origin_of
+from crawlog.streams.queues import Host
 from crawlog.streams.rendering import CACHED, Cors, Wish, forwarded, refusal
 
 from .hosts import Hosts

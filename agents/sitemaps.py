@@ -23,9 +23,9 @@ from .http import REDIRECTS, Answer, Client
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crawlog.streams.frontier import Task
     from crawlog.streams.pressure import Pressure
     from crawlog.streams.producer import Producer
+    from crawlog.streams.queues import Task
     from crawlog.streams.settings import Settings
 
 TOLD_HOSTS = 100_000

@@ -27,8 +27,9 @@ from bench.results import section, table, versions
 from bench.site import REPO, WORK, Site
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.domain import Places
-from crawlog.streams.frontier import Frontier, RobotsTask, Task
+from crawlog.streams.frontier import Frontier
 from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.queues import RobotsTask, Task
 from crawlog.streams.sections import Politeness, State
 from crawlog.streams.store import Memory, Partition
 from crawlog.streams.worker import spare_the_collector

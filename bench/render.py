@@ -26,7 +26,8 @@ from crawlog.agents.render import Chromium, Renderer
 from crawlog.agents.resources import Resources
 from crawlog.streams.browsers import browser_version, find_browser
 from crawlog.streams.domain import Places
-from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.frontier import Frontier
+from crawlog.streams.queues import Host
 from crawlog.streams.settings import Settings, load
 
 PAGES = 200

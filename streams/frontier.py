@@ -10,45 +10,30 @@ Time is `now`, in seconds on a monotonic clock. Nothing decided here is kept: wh
 A URL's row stands until its done is folded, so a URL handed out is remembered in `pending` until then.
 """
 
-from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge, nlargest
-from itertools import cycle
 from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
 
 from . import rows as r
-from .commands import FREE, Commands, Orders
+from .commands import Commands, Orders
 from .fold import Fold, Job
+from .lines import Line
+from .queues import IDLE, LATER, READY, WINDOW, Host, HostQueue, RobotsTask, Task
 
 if TYPE_CHECKING:
     from .domain import Place
-    from .robots import RobotsRules
-
-WINDOW = 30
-"""URLs of one host queue in memory, at most."""
 
 WINDOW_BUDGET = 250_000
 """URLs of all host queues in memory, about: with more hosts each window is smaller."""
 
 WINDOW_LEAST = 4
 
-ROW_BYTES = 150
-"""Memory that a URL in a window takes on the average, at most: of longer ones fewer are held."""
-
-_OBJECT_BYTES = 57
-"""What a row in a window takes beside its bytes: an object's head, and its place in the list."""
-
-LENGTHS = 3
-"""Of queues that come first where places run out: more than a window, 16 URLs to a window, 8 to 15."""
-
 HOSTS_AWAKE = 20_000
 """Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch."""
 
 _LAST = (1 << 64) - 1
-_KEY = r.QUEUE_KEY_BYTES - r.QUEUE_PREFIX_BYTES
-
 _KEPT = 1 << 127
 """Of a host that sleeps until a job or a command changes, or a job that may go on has something for it."""
 
@@ -57,178 +42,6 @@ LONG_REST_S = 60.0
 
 WAITING_IN_MEMORY = 20_000
 """Waiting URLs of one partition in memory, about; later ones are read when these are done."""
-
-
-class Task:
-    """A URL to fetch, from its dispatch until its done is folded.
-
-    Attributes:
-        key: The row's key: a queue row's, or a waiting row's.
-        epoch: The job's, when it was dispatched.
-    """
-
-    __slots__ = ("domain", "epoch", "host", "job", "key", "partition", "row")
-
-    def __init__(self, host: "Host", job: Job, key: bytes, row: r.QueueRow, partition: "Owned") -> None:
-        self.host = host
-        self.job = job
-        self.key = key
-        self.row = row
-        self.partition = partition
-        self.domain = host.domain
-        self.epoch = job.epoch
-
-    @property
-    def sequence(self) -> int:
-        """The row's sequence, as a done names it."""
-        sequence = int.from_bytes(self.key[-8:], "big")
-        return _LAST - sequence if self.key[:1] == b"q" and self.job.lifo else sequence
-
-
-class RobotsTask:
-    """A host whose robots.txt must be fetched before its pages."""
-
-    __slots__ = ("host",)
-
-    def __init__(self, host: "Host") -> None:
-        self.host = host
-
-
-class _Queue:
-    """The queue of one (job, host): a sorted window of it, and whether the rows hold more.
-
-    The window holds rows as they are, changed with them: they lie side by side on disk, where one look-up each, in the
-    order of dispatch, would read a block each. A row's key, without what all have in common, and its value are one
-    object, which takes half the memory of two.
-    Invariant: while `more`, every row below `upto` that is not dispatched is in the window; else every row is.
-
-    Attributes:
-        turn: Of its host's, the one for which the host is in the job's line.
-        ring: The one of the longest queues there in which it stands; `LENGTHS` for none.
-    """
-
-    __slots__ = ("held", "job", "more", "overdue", "prefix", "ring", "turn", "upto", "window")
-
-    def __init__(self, job: Job, host: int) -> None:
-        self.job = job
-        self.prefix = r.queue_prefix(job.number, host)
-        self.window: list[bytes] = []
-        self.held = 0
-        self.overdue: list[tuple[bytes, r.QueueRow]] = []  # nearly always empty, where a deque has 600 bytes
-        self.more = False
-        self.upto = b""
-        self.turn = -1
-        self.ring = LENGTHS
-
-    def __bool__(self) -> bool:
-        return bool(self.window or self.overdue or self.more)
-
-    def add(self, key: bytes, value: bytes, most: int) -> bool:
-        """Take a new row, unless it lies behind the window, and let go what is beyond so many; whether it did."""
-        if self.more and key >= self.upto:
-            return False
-        insort(self.window, key[r.QUEUE_PREFIX_BYTES :] + value)
-        self.held += len(key) - r.QUEUE_PREFIX_BYTES + len(value) + _OBJECT_BYTES
-        self._cut(most)
-        return True
-
-    def fill(self, found: list[tuple[bytes, bytes]], most: int, pending: Collection[bytes]) -> None:
-        """Take the rows from `upto` on: all there are, unless these are more than `most`; those dispatched left out."""
-        self.more = len(found) > most
-        if self.more:
-            self.upto = found.pop()[0]
-        self.window = [key[r.QUEUE_PREFIX_BYTES :] + value for key, value in found if key not in pending]
-        self.held = sum(map(len, self.window)) + _OBJECT_BYTES * len(self.window)
-        self._cut(most)
-
-    def _cut(self, most: int) -> None:
-        while len(self.window) > most or (self.held > most * ROW_BYTES and len(self.window) > 1):
-            last = self.window.pop()
-            self.held -= len(last) + _OBJECT_BYTES
-            self.upto = self.prefix + last[:_KEY]
-            self.more = True
-
-    def take(self) -> tuple[bytes, bytes]:
-        """The first row of the window, which must have one: it is no longer in it."""
-        first = self.window.pop(0)
-        self.held -= len(first) + _OBJECT_BYTES
-        return self.prefix + first[:_KEY], first[_KEY:]
-
-    def change(self, key: bytes, value: bytes | None) -> None:
-        """A row was changed, or removed: so it is in the window, if it is there."""
-        end = key[r.QUEUE_PREFIX_BYTES :]
-        at = bisect_left(self.window, end)
-        if at < len(self.window) and self.window[at].startswith(end):
-            self.held -= len(self.window.pop(at)) + _OBJECT_BYTES
-            if value is not None:
-                self.window.insert(at, end + value)
-                self.held += len(end) + len(value) + _OBJECT_BYTES
-
-    @property
-    def length(self) -> int:
-        """How long it is, by powers of two: 0 where it is longer than a window, then by how much it is shorter."""
-        return 0 if self.more else WINDOW.bit_length() + 1 - len(self.window).bit_length()
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the next URL, if there is one, must be read from the rows, and another one was read before."""
-        return not (self.window or self.overdue or (self.more and not self.upto))
-
-
-class Host:
-    """A host with something to fetch.
-
-    Attributes:
-        key: `scheme://name:port`.
-        ready_at: It is not asked before this time.
-        rests_until: What is sure of that: rests after responses. The rest of it is taken back if no request is sent.
-        orders: What commands want of it.
-        slowed_until: It is not asked before this time either, while a command slows it.
-        delay_s: Rest between two requests, robots.txt's wish included.
-        failures: Requests in a row that were turned away.
-        rules: Its robots.txt; None until fetched, and again when `rules_until` has passed.
-        unreachable: Why its robots.txt could not be read; its URLs then fail.
-    """
-
-    __slots__ = (
-        "delay_s", "domain", "failures", "hash", "in_flight", "key", "orders", "partition", "queues", "ready_at",
-        "rests_until", "robots_attempts", "robots_since", "rules", "rules_until", "slowed_until", "turn", "unreachable",
-        "where",
-    )  # fmt: skip
-
-    def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
-        self.key = key
-        self.domain = domain
-        self.hash = r.hashed(key)
-        self.partition = partition
-        self.queues: dict[int, _Queue] = {}
-        self.delay_s = delay_s
-        self.ready_at = 0.0
-        self.rests_until = 0.0
-        self.orders = FREE
-        self.slowed_until = 0.0
-        self.in_flight = 0
-        self.failures = 0
-        self.rules: RobotsRules | None = None
-        self.rules_until = 0.0
-        self.robots_attempts = 0
-        self.robots_since = 0.0
-        self.turn = 0
-        self.unreachable = ""
-        self.where = _IDLE
-
-    def rest(self, until: float) -> None:
-        """Ask nothing before `until`."""
-        self.rests_until = max(self.rests_until, until)
-        self.ready_at = max(self.ready_at, until)
-
-    @property
-    def next_at(self) -> float:
-        """When it may be asked; what is refused without a request need not wait."""
-        return 0.0 if self.orders.blocked else max(self.ready_at, self.slowed_until)
-
-
-_IDLE, _LATER, _READY = range(3)
 
 
 class Cache(Protocol):
@@ -412,7 +225,7 @@ class Owned:
             if queue.overdue:
                 self._left.add(queue.job.number)
         host.queues.clear()
-        host.where = _IDLE
+        host.where = IDLE
         host.turn += 1
         if until is not None:
             self._sleep(host.hash, until)
@@ -445,7 +258,7 @@ class Owned:
         else:
             self._sleep(hashed, inf)
 
-    def _overdue(self) -> Iterator[tuple[Host, _Queue]]:
+    def _overdue(self) -> Iterator[tuple[Host, HostQueue]]:
         """The queues that have something overdue."""
         return ((host, queue) for host in self.hosts.values() for queue in host.queues.values() if queue.overdue)
 
@@ -467,11 +280,11 @@ class Owned:
 
     # ------------------------------------------------------------------ queues
 
-    def queue(self, host: Host, job: int) -> _Queue:
+    def queue(self, host: Host, job: int) -> HostQueue:
         """The host's queue of a job, made when there is none."""
         queue = host.queues.get(job)
         if queue is None:
-            queue = host.queues[job] = _Queue(self.fold.numbers[job], host.hash)
+            queue = host.queues[job] = HostQueue(self.fold.numbers[job], host.hash)
             self.frontier.order(host)
         return queue
 
@@ -559,7 +372,7 @@ class Owned:
         if self.wakes_at() <= now:
             self._load_waits()
 
-    def pop(self, host: Host, queue: _Queue) -> Task | None:
+    def pop(self, host: Host, queue: HostQueue) -> Task | None:
         """The next URL of a host queue that still has its row."""
         while queue:
             attempt = 0
@@ -581,84 +394,10 @@ class Owned:
                 return task
         return None
 
-    def _refill(self, queue: _Queue) -> None:
+    def _refill(self, queue: HostQueue) -> None:
         most = self.frontier.window
         found = self.fold.rows.scan_queue(queue.prefix, queue.upto or queue.prefix, most + 1)
         queue.fill(found, most, self.pending)
-
-
-class _Ring:
-    """Hosts in turns, by registrable domain: of each that has some, one stands in the ring.
-
-    Nearly every domain has one host: so those, and there may be 10,000, cost a place each and no queue of their own.
-    """
-
-    def __init__(self) -> None:
-        self._ring: deque[tuple[int, Host]] = deque()
-        self._others: dict[str, deque[tuple[int, Host]] | None] = {}  # by domain, for each that stands in the ring
-
-    def add(self, host: Host) -> None:
-        """Take a host for the turn that it is in."""
-        domain, entry = host.domain, (host.turn, host)
-        if domain not in self._others:
-            self._others[domain] = None
-            self._ring.append(entry)
-            return
-        others = self._others[domain]
-        if others is None:
-            others = self._others[domain] = deque()
-        others.append(entry)
-
-    def __bool__(self) -> bool:
-        return bool(self._ring)
-
-    def pop(self) -> Host | None:
-        """The next host that is still in the turn it was added for: domains in turn, hosts of a domain in turn."""
-        while self._ring:
-            turn, host = self._ring.popleft()
-            others = self._others[host.domain]
-            if others:
-                self._ring.append(others.popleft())
-            else:
-                del self._others[host.domain]
-            if turn == host.turn and host.where == _READY:
-                return host
-        return None
-
-
-class _Line:
-    """Hosts of one job that may be asked now. Every second place is for those that have more to fetch than others.
-
-    A crawl lasts as long as its longest queue, whose host is asked once a delay at most. In plain turns it would wait
-    for a place, whenever they run out, beside hosts that have time; so its wait would be the crawl's. Lengths are told
-    apart by powers of two, and each has half of the places that longer ones leave, or all where those have no host.
-    """
-
-    def __init__(self) -> None:
-        self._all = _Ring()
-        self._longer = [_Ring() for _ in range(LENGTHS)]
-        first, second, third = self._longer
-        self._turns = cycle((self._all, first, self._all, second, self._all, first, self._all, third))
-
-    def add(self, host: Host, queue: _Queue) -> None:
-        """Take a host, or see how its queue has grown; each ring but the one it is taken from keeps an old entry."""
-        if queue.turn != host.turn:
-            queue.turn, queue.ring = host.turn, LENGTHS
-            self._all.add(host)
-        length = queue.length
-        if length < queue.ring:
-            queue.ring = length
-            self._longer[length].add(host)
-
-    def pop(self) -> Host | None:
-        """The next host."""
-        host = next(self._turns).pop()
-        if host is not None:
-            return host
-        for ring in self._longer:
-            if ring and (host := ring.pop()) is not None:
-                return host
-        return self._all.pop()
 
 
 class Frontier:
@@ -680,7 +419,7 @@ class Frontier:
         self.only = only
         self.owned: dict[int, Owned] = {}
         self._later: list[tuple[float, int, Host]] = []
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, Line] = {}
         self._turns: deque[str] = deque()
         self._count = 0
         self.awake = 0
@@ -723,7 +462,7 @@ class Frontier:
         now = self.now()
         is_crowded = self._is_crowded(now)
         for owned in self.owned.values():
-            for host in [host for host in owned.hosts.values() if host.where == _IDLE and not host.in_flight]:
+            for host in [host for host in owned.hosts.values() if host.where == IDLE and not host.in_flight]:
                 if not any(host.queues.values()) and host.next_at <= now:
                     owned.forget(host)
                 elif is_crowded:
@@ -745,8 +484,8 @@ class Frontier:
                 owned.hurry()
             for host in list(owned.hosts.values()):
                 self.order(host)
-                if host.where == _LATER:
-                    host.where = _IDLE
+                if host.where == LATER:
+                    host.where = IDLE
                 self.arrange(host)
             owned.stir()
 
@@ -824,7 +563,7 @@ class Frontier:
     def _next_of(self, name: str, now: float) -> Task | RobotsTask | None:
         line = self._lines[name]
         while (host := line.pop()) is not None:
-            host.where = _IDLE
+            host.where = IDLE
             host.turn += 1
             orders = host.orders
             if host.next_at > now or (orders.paused and not orders.blocked):
@@ -889,14 +628,14 @@ class Frontier:
             now: The caller's, where it goes on by what it read: a host ready by a later clock would come back to it
                 for ever.
         """
-        if host.where == _LATER or (host.where == _IDLE and host.in_flight >= self.rests.per_host):
+        if host.where == LATER or (host.where == IDLE and host.in_flight >= self.rests.per_host):
             return
         is_wanted = self._is_wanted(host)
-        if host.where == _READY:
+        if host.where == READY:
             if is_wanted:
                 self._join(host)  # 1 ready for one job, which may not go on → 2 another job finds something on it
                 return
-            host.where = _IDLE
+            host.where = IDLE
             host.turn += 1
         if host.in_flight >= self.rests.per_host:
             return
@@ -916,11 +655,11 @@ class Frontier:
 
     def _line_up(self, host: Host, next_at: float, now: float) -> None:
         if next_at > now:
-            host.where = _LATER
+            host.where = LATER
             self._count += 1
             heappush(self._later, (next_at, self._count, host))
         else:
-            host.where = _READY
+            host.where = READY
             host.turn += 1
             self._join(host)
 
@@ -952,7 +691,7 @@ class Frontier:
                 name = queue.job.name
                 line = self._lines.get(name)
                 if line is None:
-                    line = self._lines[name] = _Line()
+                    line = self._lines[name] = Line()
                     self._turns.append(name)
                 line.add(host, queue)
 
@@ -962,9 +701,9 @@ class Frontier:
                 owned.wake(now)
         while self._later and self._later[0][0] <= now:
             _, _, host = heappop(self._later)
-            if host.where != _LATER:
+            if host.where != LATER:
                 continue
-            host.where = _IDLE
+            host.where = IDLE
             self.arrange(host, now)
         while self._rouses_at() <= now:
             min(self.owned.values(), key=Owned.rouses_at).rouse()
@@ -987,7 +726,7 @@ class Frontier:
     def slowest(self, most: int) -> list[tuple[str, int, float]]:
         """Hosts that wait longest: (host, URLs queued, seconds until it may be asked)."""
         now = self.now()
-        waits = nlargest(most, ((at, n, host) for at, n, host in self._later if host.where == _LATER))
+        waits = nlargest(most, ((at, n, host) for at, n, host in self._later if host.where == LATER))
         return [(host.key, self._queued(host), max(at - now, 0.0)) for at, _, host in waits]
 
     @staticmethod

@@ -16,7 +16,8 @@ from crawlog.streams import rows as r
 from crawlog.streams.commands import Commands
 from crawlog.streams.domain import Places
 from crawlog.streams.fold import Fold
-from crawlog.streams.frontier import Frontier, RobotsTask, Task
+from crawlog.streams.frontier import Frontier
+from crawlog.streams.queues import ROW_BYTES, WINDOW, RobotsTask, Task
 from crawlog.streams.robots import RobotsRules
 
 PLACES = Places(1)
@@ -889,8 +890,8 @@ def test_memory_holds_a_window_of_each_queue() -> None:
         world.fetched(task)
         short, long = (world.frontier.owned[0].hosts[f"http://{host}.com:80"] for host in "ab")
         [one], [other] = short.queues.values(), long.queues.values()
-        assert len(one.window) <= front.WINDOW
-        assert sum(map(len, other.window)) <= front.WINDOW * front.ROW_BYTES
+        assert len(one.window) <= WINDOW
+        assert sum(map(len, other.window)) <= WINDOW * ROW_BYTES
 
 
 def test_many_hosts_make_windows_smaller(monkeypatch: pytest.MonkeyPatch) -> None:

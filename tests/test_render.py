@@ -29,7 +29,8 @@ from crawlog.schemas.urls import RenderRules
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.frontier import Frontier
+from crawlog.streams.queues import Host
 from crawlog.streams.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -19,7 +19,8 @@ from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
 from crawlog.streams.domain import Place, Places
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.frontier import HOSTS_AWAKE, Frontier, Host
+from crawlog.streams.frontier import HOSTS_AWAKE, Frontier
+from crawlog.streams.queues import Host
 from crawlog.streams.rendering import Wish
 from crawlog.streams.robots import RobotsRules
 from crawlog.streams.settings import Settings

@@ -1,0 +1,80 @@
+"""In which order hosts that may be asked are asked, where more of them are ready than can be fetched."""
+
+from collections import deque
+from itertools import cycle
+
+from .queues import LENGTHS, READY, Host, HostQueue
+
+
+class Ring:
+    """Hosts in turns, by registrable domain: of each that has some, one stands in the ring.
+
+    Nearly every domain has one host: so those, and there may be 10,000, cost a place each and no queue of their own.
+    """
+
+    def __init__(self) -> None:
+        self._ring: deque[tuple[int, Host]] = deque()
+        self._others: dict[str, deque[tuple[int, Host]] | None] = {}  # by domain, for each that stands in the ring
+
+    def add(self, host: Host) -> None:
+        """Take a host for the turn that it is in."""
+        domain, entry = host.domain, (host.turn, host)
+        if domain not in self._others:
+            self._others[domain] = None
+            self._ring.append(entry)
+            return
+        others = self._others[domain]
+        if others is None:
+            others = self._others[domain] = deque()
+        others.append(entry)
+
+    def __bool__(self) -> bool:
+        return bool(self._ring)
+
+    def pop(self) -> Host | None:
+        """The next host that is still in the turn it was added for: domains in turn, hosts of a domain in turn."""
+        while self._ring:
+            turn, host = self._ring.popleft()
+            others = self._others[host.domain]
+            if others:
+                self._ring.append(others.popleft())
+            else:
+                del self._others[host.domain]
+            if turn == host.turn and host.where == READY:
+                return host
+        return None
+
+
+class Line:
+    """Hosts of one job that may be asked now. Every second place is for those that have more to fetch than others.
+
+    A crawl lasts as long as its longest queue, whose host is asked once a delay at most. In plain turns it would wait
+    for a place, whenever they run out, beside hosts that have time; so its wait would be the crawl's. Lengths are told
+    apart by powers of two, and each has half of the places that longer ones leave, or all where those have no host.
+    """
+
+    def __init__(self) -> None:
+        self._all = Ring()
+        self._longer = [Ring() for _ in range(LENGTHS)]
+        first, second, third = self._longer
+        self._turns = cycle((self._all, first, self._all, second, self._all, first, self._all, third))
+
+    def add(self, host: Host, queue: HostQueue) -> None:
+        """Take a host, or see how its queue has grown; each ring but the one it is taken from keeps an old entry."""
+        if queue.turn != host.turn:
+            queue.turn, queue.ring = host.turn, LENGTHS
+            self._all.add(host)
+        length = queue.length
+        if length < queue.ring:
+            queue.ring = length
+            self._longer[length].add(host)
+
+    def pop(self) -> Host | None:
+        """The next host."""
+        host = next(self._turns).pop()
+        if host is not None:
+            return host
+        for ring in self._longer:
+            if ring and (host := ring.pop()) is not None:
+                return host
+        return self._all.pop()

@@ -1,0 +1,203 @@
+"""A host's queues as the dispatcher has them in memory, and what it hands out of them.
+
+A queue may hold a million URLs; memory holds its window, the next ones, as they stand in the state's rows.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from . import rows as r
+from .commands import FREE
+from .fold import Job
+
+if TYPE_CHECKING:
+    from .frontier import Owned
+    from .robots import RobotsRules
+
+WINDOW = 30
+"""URLs of one host queue in memory, at most."""
+
+ROW_BYTES = 150
+"""Memory that a URL in a window takes on the average, at most: of longer ones fewer are held."""
+
+_OBJECT_BYTES = 57
+"""What a row in a window takes beside its bytes: an object's head, and its place in the list."""
+
+LENGTHS = 3
+"""Of queues that come first where places run out: more than a window, 16 URLs to a window, 8 to 15."""
+
+_LAST = (1 << 64) - 1
+_KEY = r.QUEUE_KEY_BYTES - r.QUEUE_PREFIX_BYTES
+
+IDLE, LATER, READY = range(3)
+"""Where a host is: nowhere, among those that rest, in line."""
+
+
+class Task:
+    """A URL to fetch, from its dispatch until its done is folded.
+
+    Attributes:
+        key: The row's key: a queue row's, or a waiting row's.
+        epoch: The job's, when it was dispatched.
+    """
+
+    __slots__ = ("domain", "epoch", "host", "job", "key", "partition", "row")
+
+    def __init__(self, host: "Host", job: Job, key: bytes, row: r.QueueRow, partition: "Owned") -> None:
+        self.host = host
+        self.job = job
+        self.key = key
+        self.row = row
+        self.partition = partition
+        self.domain = host.domain
+        self.epoch = job.epoch
+
+    @property
+    def sequence(self) -> int:
+        """The row's sequence, as a done names it."""
+        sequence = int.from_bytes(self.key[-8:], "big")
+        return _LAST - sequence if self.key[:1] == b"q" and self.job.lifo else sequence
+
+
+class RobotsTask:
+    """A host whose robots.txt must be fetched before its pages."""
+
+    __slots__ = ("host",)
+
+    def __init__(self, host: "Host") -> None:
+        self.host = host
+
+
+class HostQueue:
+    """The queue of one (job, host): a sorted window of it, and whether the rows hold more.
+
+    The window holds rows as they are, changed with them: they lie side by side on disk, where one look-up each, in the
+    order of dispatch, would read a block each. A row's key, without what all have in common, and its value are one
+    object, which takes half the memory of two.
+    Invariant: while `more`, every row below `upto` that is not dispatched is in the window; else every row is.
+
+    Attributes:
+        turn: Of its host's, the one for which the host is in the job's line.
+        ring: The one of the longest queues there in which it stands; `LENGTHS` for none.
+    """
+
+    __slots__ = ("held", "job", "more", "overdue", "prefix", "ring", "turn", "upto", "window")
+
+    def __init__(self, job: Job, host: int) -> None:
+        self.job = job
+        self.prefix = r.queue_prefix(job.number, host)
+        self.window: list[bytes] = []
+        self.held = 0
+        self.overdue: list[tuple[bytes, r.QueueRow]] = []  # nearly always empty, where a deque has 600 bytes
+        self.more = False
+        self.upto = b""
+        self.turn = -1
+        self.ring = LENGTHS
+
+    def __bool__(self) -> bool:
+        return bool(self.window or self.overdue or self.more)
+
+    def add(self, key: bytes, value: bytes, most: int) -> bool:
+        """Take a new row, unless it lies behind the window, and let go what is beyond so many; whether it did."""
+        if self.more and key >= self.upto:
+            return False
+        insort(self.window, key[r.QUEUE_PREFIX_BYTES :] + value)
+        self.held += len(key) - r.QUEUE_PREFIX_BYTES + len(value) + _OBJECT_BYTES
+        self._cut(most)
+        return True
+
+    def fill(self, found: list[tuple[bytes, bytes]], most: int, pending: Collection[bytes]) -> None:
+        """Take the rows from `upto` on: all there are, unless these are more than `most`; those dispatched left out."""
+        self.more = len(found) > most
+        if self.more:
+            self.upto = found.pop()[0]
+        self.window = [key[r.QUEUE_PREFIX_BYTES :] + value for key, value in found if key not in pending]
+        self.held = sum(map(len, self.window)) + _OBJECT_BYTES * len(self.window)
+        self._cut(most)
+
+    def _cut(self, most: int) -> None:
+        while len(self.window) > most or (self.held > most * ROW_BYTES and len(self.window) > 1):
+            last = self.window.pop()
+            self.held -= len(last) + _OBJECT_BYTES
+            self.upto = self.prefix + last[:_KEY]
+            self.more = True
+
+    def take(self) -> tuple[bytes, bytes]:
+        """The first row of the window, which must have one: it is no longer in it."""
+        first = self.window.pop(0)
+        self.held -= len(first) + _OBJECT_BYTES
+        return self.prefix + first[:_KEY], first[_KEY:]
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """A row was changed, or removed: so it is in the window, if it is there."""
+        end = key[r.QUEUE_PREFIX_BYTES :]
+        at = bisect_left(self.window, end)
+        if at < len(self.window) and self.window[at].startswith(end):
+            self.held -= len(self.window.pop(at)) + _OBJECT_BYTES
+            if value is not None:
+                self.window.insert(at, end + value)
+                self.held += len(end) + len(value) + _OBJECT_BYTES
+
+    @property
+    def length(self) -> int:
+        """How long it is, by powers of two: 0 where it is longer than a window, then by how much it is shorter."""
+        return 0 if self.more else WINDOW.bit_length() + 1 - len(self.window).bit_length()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the next URL, if there is one, must be read from the rows, and another one was read before."""
+        return not (self.window or self.overdue or (self.more and not self.upto))
+
+
+class Host:
+    """A host with something to fetch.
+
+    Attributes:
+        key: `scheme://name:port`.
+        ready_at: It is not asked before this time.
+        rests_until: What is sure of that: rests after responses. The rest of it is taken back if no request is sent.
+        orders: What commands want of it.
+        slowed_until: It is not asked before this time either, while a command slows it.
+        delay_s: Rest between two requests, robots.txt's wish included.
+        failures: Requests in a row that were turned away.
+        rules: Its robots.txt; None until fetched, and again when `rules_until` has passed.
+        unreachable: Why its robots.txt could not be read; its URLs then fail.
+    """
+
+    __slots__ = (
+        "delay_s", "domain", "failures", "hash", "in_flight", "key", "orders", "partition", "queues", "ready_at",
+        "rests_until", "robots_attempts", "robots_since", "rules", "rules_until", "slowed_until", "turn", "unreachable",
+        "where",
+    )  # fmt: skip
+
+    def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
+        self.key = key
+        self.domain = domain
+        self.hash = r.hashed(key)
+        self.partition = partition
+        self.queues: dict[int, HostQueue] = {}
+        self.delay_s = delay_s
+        self.ready_at = 0.0
+        self.rests_until = 0.0
+        self.orders = FREE
+        self.slowed_until = 0.0
+        self.in_flight = 0
+        self.failures = 0
+        self.rules: RobotsRules | None = None
+        self.rules_until = 0.0
+        self.robots_attempts = 0
+        self.robots_since = 0.0
+        self.turn = 0
+        self.unreachable = ""
+        self.where = IDLE
+
+    def rest(self, until: float) -> None:
+        """Ask nothing before `until`."""
+        self.rests_until = max(self.rests_until, until)
+        self.ready_at = max(self.ready_at, until)
+
+    @property
+    def next_at(self) -> float:
+        """When it may be asked; what is refused without a request need not wait."""
+        return 0.0 if self.orders.blocked else max(self.ready_at, self.slowed_until)
