@@ -36,6 +36,7 @@ from crawlog.streams.validators import Validators
 
 from . import frontier
 from .connections import LeaseLost
+from .dones import Dones
 from .frontier import Stage
 from .hosts import Hosts
 from .http import FREE_BYTES, NOT_MODIFIED, REDIRECTS, THE_CRAWL, Answer, Asker, Client
@@ -53,9 +54,6 @@ from .turns import Turns
 log = structlog.get_logger()
 
 A = TypeVar("A")
-
-DONE_LINGER_S = 0.005
-"""How long a done waits for others of its partition."""
 
 DRAIN_S = 2.5
 """How long requests in flight may go on once a rebalance or a stop has begun; then they are aborted."""
@@ -120,11 +118,6 @@ def again_is_worth(answer: Answer) -> bool:
     return bool(answer.error) and 200 <= answer.http < 300
 
 
-class _Done(NamedTuple):
-    task: Task
-    result: u.Result
-
-
 class _Sent(NamedTuple):
     """A page on its way to the log, with what follows once it is there."""
 
@@ -132,54 +125,6 @@ class _Sent(NamedTuple):
     result: u.Result
     held: Held
     known: Validators | None = None
-
-
-class Dones:
-    """Results on their way to crawl.urls, gathered per (partition, job, epoch)."""
-
-    def __init__(self, stage: Stage, release: Callable[[Task], None]) -> None:
-        self._stage = stage
-        self._release = release
-        self._open: dict[tuple[int, str, int], list[_Done]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, task: Task, result: u.Result) -> None:
-        """Take a result; its task is released when the log has it."""
-        key = (task.partition.fold.partition, task.job.name, task.epoch)
-        gathered = self._open.setdefault(key, [])
-        gathered.append(_Done(task, result))
-        if len(gathered) >= u.MAX_BATCH_URLS:
-            self._send(key)
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(DONE_LINGER_S, self.flush)
-
-    def flush(self) -> None:
-        """Send all that is gathered."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for key in list(self._open):
-            self._send(key)
-
-    def _send(self, key: tuple[int, str, int]) -> None:
-        partition, job, epoch = key
-        gathered = self._open.pop(key)
-        first = gathered[0].task
-        shared = all(done.task.domain == first.domain for done in gathered)
-        record = u.UrlsRecord(job=job, epoch=epoch, at=time.time(), results=[done.result for done in gathered])
-        crash.point("fetch.done.sending")
-        self._stage.producer.send(
-            self._stage.names.urls,
-            u.encode(record),
-            key=first.domain.encode() if shared else None,
-            partition=partition,
-            on_delivery=partial(self._acknowledged, gathered),
-        )
-
-    def _acknowledged(self, gathered: list[_Done], _partition: int, _offset: int) -> None:
-        crash.point("fetch.done.acknowledged")
-        for done in gathered:
-            self._release(done.task)
 
 
 class Fetcher:

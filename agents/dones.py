@@ -1,0 +1,72 @@
+"""The way of dones to crawl.urls, a few together: each record costs the broker more than what is in it.
+
+A done leaves when its page is in the log; its URL keeps its place among `fetch.concurrency` until it is there too.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from crawlog.schemas import urls as u
+from crawlog.streams import crash
+from crawlog.streams.queues import Task
+
+from .frontier import Stage
+
+DONE_LINGER_S = 0.005
+"""How long a done waits for others of its partition."""
+
+
+class _Done(NamedTuple):
+    task: Task
+    result: u.Result
+
+
+class Dones:
+    """Results on their way to crawl.urls, gathered per (partition, job, epoch)."""
+
+    def __init__(self, stage: Stage, release: Callable[[Task], None]) -> None:
+        self._stage = stage
+        self._release = release
+        self._open: dict[tuple[int, str, int], list[_Done]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, task: Task, result: u.Result) -> None:
+        """Take a result; its task is released when the log has it."""
+        key = (task.partition.fold.partition, task.job.name, task.epoch)
+        gathered = self._open.setdefault(key, [])
+        gathered.append(_Done(task, result))
+        if len(gathered) >= u.MAX_BATCH_URLS:
+            self._send(key)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DONE_LINGER_S, self.flush)
+
+    def flush(self) -> None:
+        """Send all that is gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for key in list(self._open):
+            self._send(key)
+
+    def _send(self, key: tuple[int, str, int]) -> None:
+        partition, job, epoch = key
+        gathered = self._open.pop(key)
+        first = gathered[0].task
+        shared = all(done.task.domain == first.domain for done in gathered)
+        record = u.UrlsRecord(job=job, epoch=epoch, at=time.time(), results=[done.result for done in gathered])
+        crash.point("fetch.done.sending")
+        self._stage.producer.send(
+            self._stage.names.urls,
+            u.encode(record),
+            key=first.domain.encode() if shared else None,
+            partition=partition,
+            on_delivery=partial(self._acknowledged, gathered),
+        )
+
+    def _acknowledged(self, gathered: list[_Done], _partition: int, _offset: int) -> None:
+        crash.point("fetch.done.acknowledged")
+        for done in gathered:
+            self._release(done.task)
