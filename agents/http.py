@@ -54,6 +54,9 @@ KEEPALIVE_S = 30.0
 FREE_BYTES = 256 * 1024
 """Of each body so much is read without room in memory: nearly every page is smaller."""
 
+TURN_S = 0.001
+"""A body that is being decoded gives the loop a turn after so long: others may come first, it is a bomb, perhaps."""
+
 HEADER_CHARS = 2000
 """Of Link and of X-Robots-Tag, so much is kept with a page."""
 
@@ -466,6 +469,7 @@ class _Pieces:
         self._decoder = decoder(", ".join(response.headers.getall("Content-Encoding", ())), reading.limit)
         self._decoded: Iterator[bytes] = iter(())
         self._sent_bytes = 0
+        self._turned_at = 0.0
         self.is_coded = self._decoder is not None
 
     async def next(self) -> bytes | None:
@@ -474,9 +478,12 @@ class _Pieces:
             return await self._chunk() or None
         piece = next(self._decoded, None)
         if piece is not None:
-            await asyncio.sleep(0)  # others may come first: it is a bomb, perhaps
+            if time.monotonic() - self._turned_at > TURN_S:
+                await asyncio.sleep(0)
+                self._turned_at = time.monotonic()
             return piece
         while chunk := await self._chunk():
+            self._turned_at = time.monotonic()
             self._sent_bytes += len(chunk)
             if self._sent_bytes > self._limit:
                 raise TooLarge  # a coded body may be endless, and nothing come of it

@@ -195,6 +195,21 @@ async def test_a_packed_body_is_unpacked() -> None:
     assert (await got(says(packed))).body == b"x" * LIMIT
 
 
+async def test_small_pieces_share_a_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn may take 10 ms where many others are fetched: one for each of 400 members was the end of the time."""
+    turns, sleep = 0, asyncio.sleep
+
+    async def counted(delay_s: float) -> None:
+        nonlocal turns
+        turns += delay_s == 0
+        await sleep(delay_s)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    packed = b"".join(gzip.compress(b"x") for _ in range(400))
+    assert (await got(says(response(packed, f"{HTML}Content-Encoding: gzip\r\n")))).body == b"x" * 400
+    assert turns < 100
+
+
 async def test_what_is_no_gzip_is_a_bad_encoding() -> None:
     """A result with a reason, and no half of a body."""
     answer = await got(says(response(b"no gzip at all", f"{HTML}Content-Encoding: gzip\r\n")))
