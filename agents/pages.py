@@ -52,6 +52,7 @@ class PagesLog:
             return
         for number, (so_far, end) in found.items():
             self.pressure.parsed(number, so_far, end)
+        self.pressure.looked(time.monotonic())
 
     def _look(self, numbers: list[int]) -> dict[int, tuple[int, int]]:
         """How far parse has come, and where the partitions end."""

@@ -68,9 +68,35 @@ def test_what_is_parsed_no_longer_counts(steps: list[tuple[int, int, bool]]) -> 
             pressure.wrote(partition, end, size)
             ends[partition] = end + 1
         assert pressure.unparsed_bytes >= 0
+        assert pressure.unparsed_pages >= 0
     for partition, end in ends.items():
         pressure.parsed(partition, end, end)
-    assert pressure.unparsed_bytes == 0
+    assert (pressure.unparsed_bytes, pressure.unparsed_pages) == (0, 0)
+
+
+def ahead(pages: int, pace: int) -> Pressure:
+    """So many small pages unparsed, of a parse that takes so many a second."""
+    pressure = Pressure(100 * MB)
+    for second in range(10):
+        pressure.parsed(0, second * pace, 10 * pace)
+        pressure.looked(float(second))
+    for offset in range(pages):
+        pressure.wrote(0, 10 * pace + offset, 1)
+    pressure.parsed(0, 10 * pace, 10 * pace + pages)
+    return pressure
+
+
+@pytest.mark.parametrize(("pages", "allowed"), [(0, 100), (2000, 100), (3000, 50), (3960, 2), (4000, 1), (9000, 1)])
+def test_fetching_keeps_to_the_pace_of_parse(pages: int, allowed: int) -> None:
+    """Two seconds ahead it slows, four ahead it asks for one page at a time, so that it never stands."""
+    assert ahead(pages, pace=1000).allowed(100) == allowed
+
+
+def test_a_parse_that_is_away_or_slow_is_not_waited_for() -> None:
+    """While it takes nothing the limit of bytes alone holds, and a few pages are few at any pace."""
+    assert ahead(9000, pace=0).allowed(100) == 100
+    assert ahead(512, pace=1).allowed(100) == 100
+    assert Pressure(MB).allowed(100) == 100
 
 
 def test_who_takes_over_begins_at_the_commit_and_is_waited_for() -> None:
