@@ -97,13 +97,15 @@ def begin(control: socket.socket, order: str, files: list[int], between: int, su
     while os.getppid() == between:
         time.sleep(ADOPTION_S)
     die_with(supervisor)
-    control.send(str(os.getpid()).encode())
+    answer = control.dup()  # the gate takes its place
     control.detach()
     log, gate = files
     for file, place in ((gate, 0), (log, 1), (log, 2)):
         os.dup2(file, place)
     for file in files:
         os.close(file)
+    with answer:
+        answer.send(str(os.getpid()).encode())
     return stage
 
 

@@ -39,8 +39,10 @@ def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, outcome.INTERRUPTED), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_ends_what_a_command_has_started(number: int, code: int) -> None:
+def test_a_signal_ends_what_a_command_has_started(number: int, code: int, request: pytest.FixtureRequest) -> None:
     """Once: a second one, sent while that is stopped, leaves nothing behind. Afterwards signals are as they were."""
+    ours = signal.signal(number, signal.default_int_handler)  # the suite itself may run under `nohup`
+    request.addfinalizer(lambda: signal.signal(number, ours))
     ended: list[str] = []
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 

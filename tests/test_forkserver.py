@@ -78,7 +78,7 @@ def test_a_process_with_another_thread_refuses_to_be_forked() -> None:
     done = threading.Event()
     another = threading.Thread(target=done.wait)
     another.start()
-    with pytest.raises(SystemExit, match=r"with [2-9]\d* threads .*importtime"):
+    with pytest.raises(SystemExit, match=r"with \d+ threads .*importtime"):
         refuse_threads()
     done.set()
     another.join()
