@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,9 +71,9 @@ class Watch:
             name = self.names.get(pid, "run")
             self.spent[pid] = max(self.spent.get(pid, 0.0), cpu_s)
             rss[name] = max(rss[name], _resident(pid))
-        cpu_s_of: Counter[str] = Counter()
+        cpu_s_of: dict[str, float] = defaultdict(float)
         for pid, seconds in self.spent.items():
-            cpu_s_of[self.names.get(pid, "run")] += seconds  # type: ignore[assignment]  # a Counter of fractions
+            cpu_s_of[self.names.get(pid, "run")] += seconds
         stats = site.stats()
         folders = {name: _size(self.data / name) for name in ("state", "kafka")}
         return Look(time.monotonic(), stats.unique, stats.duplicates, dict(cpu_s_of), rss, folders)

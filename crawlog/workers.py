@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -329,7 +329,7 @@ class Workers:
         _kill([*self._workers, self._forkserver])
 
 
-def _stop(workers: Iterable[Kept], timeout_s: float) -> bool:
+def _stop(workers: Sequence[Kept], timeout_s: float) -> bool:
     for worker in workers:
         if worker.process:
             worker.process.send_signal(signal.SIGTERM)
@@ -341,7 +341,7 @@ def _stop(workers: Iterable[Kept], timeout_s: float) -> bool:
     return clean
 
 
-def _kill(all_of: Iterable[Kept]) -> None:
+def _kill(all_of: Sequence[Kept]) -> None:
     for one in all_of:  # first all, then each
         if one.process:
             one.process.send_signal(signal.SIGKILL)

@@ -179,15 +179,11 @@ class Jar:
         if said.max_age is not None:
             expires = now + said.max_age if said.max_age > 0 else -NEVER
         cookie = _Cookie(said.value, said.is_secure, expires)
-        known = self._cookies.get(key)
-        if known is not None and cookie.is_over(now):
+        if key in self._cookies and (cookie.is_over(now) or self._cookies[key].is_over(now)):
             self._drop(key)
-        elif known is not None:
-            self._size_bytes += _bytes(key, cookie) - _bytes(key, known)
-            self._cookies[key] = cookie  # in its old place: what is sent first was set first
-        elif not cookie.is_over(now) and self._has_room(key, cookie, now):
-            self._size_bytes += _bytes(key, cookie)
-            self._cookies[key] = cookie
+        if not cookie.is_over(now) and self._has_room(key, cookie, now):
+            self._size_bytes += self._growth(key, cookie)
+            self._cookies[key] = cookie  # a known one in its old place: what is sent first was set first
 
     def _key(self, url: str, said: Said) -> _Key | None:
         """Whose cookie it is; None if it may not be set from there (RFC 6265bis 5.7)."""
@@ -208,15 +204,20 @@ class Jar:
         )
 
     def _has_room(self, key: _Key, cookie: _Cookie, now: float) -> bool:
-        size_bytes = _bytes(key, cookie)
-        if self._fits(size_bytes):
+        if self._fits(key, cookie):
             return True
         for old in [old for old, each in self._cookies.items() if each.is_over(now)]:
             self._drop(old)
-        return self._fits(size_bytes)
+        return self._fits(key, cookie)
 
-    def _fits(self, size_bytes: int) -> bool:
-        return len(self._cookies) < MOST_COOKIES and self._size_bytes + size_bytes <= MOST_BYTES
+    def _fits(self, key: _Key, cookie: _Cookie) -> bool:
+        is_counted = key in self._cookies or len(self._cookies) < MOST_COOKIES
+        return is_counted and self._size_bytes + self._growth(key, cookie) <= MOST_BYTES
+
+    def _growth(self, key: _Key, cookie: _Cookie) -> int:
+        """Bytes that the jar has more with a cookie in it, in the place of what it has under the key."""
+        known = self._cookies.get(key)
+        return _bytes(key, cookie) - (_bytes(key, known) if known is not None else 0)
 
     def _drop(self, key: _Key) -> None:
         self._size_bytes -= _bytes(key, self._cookies.pop(key))

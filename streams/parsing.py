@@ -90,8 +90,9 @@ class Job:
         self.spider, self._parse = spider
         self.spec = spec
         self.joined = learned.joined
-        self.canonical = Canonicaliser(spec.canonical).canonical
-        self.links = Links(Canonicaliser(spec.canonical), places)
+        canonicaliser = Canonicaliser(spec.canonical)
+        self.canonical = canonicaliser.canonical
+        self.links = Links(canonicaliser, places)
         self._scope = Scope(spec)
         self._names = frozenset(spec.scope.names)
         self._place = places.of
@@ -121,7 +122,7 @@ class Job:
     def probe(self, meta: PageMeta, body: bytes) -> Outlink | None:
         """A URL that cannot exist, by which the page's host is to be asked."""
         url = self._soft.probe(meta, self._place(meta.url).host, body) if self._soft is not None else ""
-        return Outlink(url, fingerprint(url), self._place(url)) if url else None
+        return self._outlink(url) if url else None
 
     def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
         """What the spider makes of a page. Raises: BaseException: whatever it raises."""
@@ -169,7 +170,7 @@ class Job:
             url = self.canonical(meta.location, meta.url)
         except InvalidUrl:
             return None
-        link, name = Outlink(url, fingerprint(url), self._place(url)), ""
+        link, name = self._outlink(url), ""
         rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, self.joined)
         if rule == "scope" and meta.seed:
             name = scope_name(self.spec.scope.kind, link.place)
@@ -186,7 +187,11 @@ class Job:
             source = "redirect" if meta.hops else "seed"
         joins = source == "redirect"
         found = FoundUrl(meta.url, meta.depth, 0, source, "", meta.hops, joins=joins, again="not_modified")
-        return Outlink(meta.url, fingerprint(meta.url), self._place(meta.url)), found
+        return self._outlink(meta.url), found
+
+    def _outlink(self, url: str) -> Outlink:
+        """A link to a canonical URL."""
+        return Outlink(url, fingerprint(url), self._place(url))
 
     # Its scope.
 

@@ -102,8 +102,9 @@ class HostQueue:
         """Take a new row, unless it lies behind the window, and let go what is beyond so many; whether it did."""
         if self.more and key >= self.upto:
             return False
-        insort(self.window, key[r.QUEUE_PREFIX_BYTES :] + value)
-        self.held += len(key) - r.QUEUE_PREFIX_BYTES + len(value) + _OBJECT_BYTES
+        row = key[r.QUEUE_PREFIX_BYTES :] + value
+        insort(self.window, row)
+        self.held += len(row) + _OBJECT_BYTES
         self._cut(most)
         return True
 
@@ -136,8 +137,9 @@ class HostQueue:
         if at < len(self.window) and self.window[at].startswith(end):
             self.held -= len(self.window.pop(at)) + _OBJECT_BYTES
             if value is not None:
-                self.window.insert(at, end + value)
-                self.held += len(end) + len(value) + _OBJECT_BYTES
+                row = end + value
+                self.window.insert(at, row)
+                self.held += len(row) + _OBJECT_BYTES
 
     @property
     def length(self) -> int:

@@ -231,6 +231,20 @@ def test_large_cookies_end_a_jar_sooner() -> None:
     assert jar.header("http://a.com/", NOW) == "; ".join(f"n{n}=y" for n in range(10))
 
 
+def test_cookies_that_grow_do_not_outgrow_a_jar() -> None:
+    """What does not fit is not taken: the one that was there stays; what has an end makes room in time."""
+    long = "x" * 4000
+    jar = Jar()
+    jar.keep("http://a.com/", [f"n{n}=y; Max-Age=5" for n in range(10)], NOW)
+    jar.keep("http://a.com/", [f"n{n}={long}; Max-Age=5" for n in range(10)], NOW)
+    assert jar.header("http://a.com/", NOW).count(long) == 4
+    assert jar.header("http://a.com/", NOW).endswith("; n8=y; n9=y")
+    jar.keep("http://a.com/", [f"n9={long}"], NOW + 1)
+    assert jar.header("http://a.com/", NOW + 1).endswith("; n9=y")
+    jar.keep("http://a.com/", [f"n9={long}"], NOW + 10)
+    assert jar.header("http://a.com/", NOW + 10) == f"n9={long}"
+
+
 @given(
     st.lists(
         st.one_of(
