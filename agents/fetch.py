@@ -293,6 +293,11 @@ class Fetcher:
             self.frontier.back(task)
             self._release(task)
             raise
+        if host.rules is not None and host.rules.is_gone and not host.orders.blocked:
+            self.frontier.unsent(host)  # others needed their room since the dispatch
+            self.frontier.back(task)
+            self._release(task)
+            return
         if self._needs_no_request(task):
             self.frontier.unsent(host)
             return
@@ -647,6 +652,12 @@ class Fetcher:
         """
         cached = self._cached(host)
         if cached is not None:
+            wait_s = self._rules.wait_s(cached.body, time.monotonic())
+            if wait_s > 0:
+                if not in_turn:
+                    self.frontier.finished(host, wait_s)
+                    return
+                await asyncio.sleep(wait_s)
             self._use(host, cached, cached.fetched_at + self._rules_ttl_s - time.time())
             self.frontier.unsent(host)
             return

@@ -173,7 +173,7 @@ class Resources:
             return "control"
         if not self._settings.robots.obey:
             return ""
-        if host.rules is None or time.monotonic() >= host.rules_until:
+        if not host.knows_rules(time.monotonic()):
             host = await self._hosts.turn(url)
             host.in_flight += 1
             await self._ask_rules(host)

@@ -569,7 +569,7 @@ class Frontier:
             if host.next_at > now or (orders.paused and not orders.blocked):
                 self.arrange(host, now)  # 1 ready for a second request → 2 the first is answered, or a command: not now
                 continue
-            if self.robots and not orders.blocked and (host.rules is None or now >= host.rules_until):
+            if self.robots and not orders.blocked and not host.knows_rules(now):
                 if host.in_flight:
                     continue
                 host.in_flight += 1

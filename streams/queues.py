@@ -163,7 +163,7 @@ class Host:
         slowed_until: It is not asked before this time either, while a command slows it.
         delay_s: Rest between two requests, robots.txt's wish included.
         failures: Requests in a row that were turned away.
-        rules: Its robots.txt; None until fetched, and again when `rules_until` has passed.
+        rules: Its robots.txt; None until fetched; see `knows_rules`.
         unreachable: Why its robots.txt could not be read; its URLs then fail.
     """
 
@@ -198,6 +198,10 @@ class Host:
         """Ask nothing before `until`."""
         self.rests_until = max(self.rests_until, until)
         self.ready_at = max(self.ready_at, until)
+
+    def knows_rules(self, now: float) -> bool:
+        """Whether its robots.txt is here, and young enough; where it had to make room it is read again."""
+        return self.rules is not None and not self.rules.is_gone and now < self.rules_until
 
     @property
     def next_at(self) -> float:

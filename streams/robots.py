@@ -9,10 +9,10 @@ import hashlib
 import math
 import re
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Protocol, Self
-from weakref import WeakValueDictionary
 
 MAX_BYTES = 500 * 1024
 """RFC 9309 2.5: at least 500 KiB must be parsed; the rest is cut, not an error."""
@@ -32,6 +32,16 @@ MAX_SITEMAPS = 1_000
 
 MANY_RULES = 2_000
 """A file with more for one user agent has them packed: 19 bytes a rule, not 200; a query takes 1.5 times as long."""
+
+HELD_BYTES = 64 << 20
+"""Memory of all rules together, about: those of 20,000 hosts with usual files, or of 20 with the worst."""
+
+LARGE_FILE = 64 * 1024
+READ_BYTE_S = 0.3e-6
+"""What reading a file takes, CPU seconds a byte: 0.15 s for the largest."""
+
+READING_SHARE = 0.1
+"""Of the time that large files may take which are read again: who has to wait rests, while others are fetched."""
 
 _LINE = re.compile(rb"^[ \t\x0b\x0c\x00]*+((?:al|di|us|si|cr)[^\n]*)", re.MULTILINE | re.IGNORECASE)
 """A line whose key may be one of ours; a million others are passed over as fast as memory is read."""
@@ -136,6 +146,7 @@ class _Matcher:
         for wild in self._wild.values():
             wild.sort(key=lambda one: (-one[0], not one[2][1]))
         self._heads = sorted({len(head) for head in self._wild})
+        self.size_bytes = _plain_bytes(plain) + sum(_wild_bytes(one) for wild in self._wild.values() for one in wild)
 
     def deciding(self, path: str) -> _Line | None:
         """The line that decides about a path, None when none matches."""
@@ -159,13 +170,34 @@ class _Matcher:
         return 0, None
 
 
+def _plain_bytes(plain: dict[str, _Line]) -> int:
+    """Memory of patterns without wildcards, about."""
+    if len(plain) > MANY_RULES:
+        return 8 << (2 * len(plain)).bit_length()
+    return sum(150 + len(pattern) for pattern in plain)
+
+
+def _wild_bytes(wild: _Wild) -> int:
+    """The same of one with wildcards."""
+    return 400 + 60 * len(wild[1][1]) + 2 * wild[0]
+
+
 class RobotsRules:
-    """A parsed robots.txt."""
+    """A parsed robots.txt.
+
+    Attributes:
+        size_bytes: Memory that they take, about; known once they are kept for one token only.
+        is_asked: Whether they were asked since somebody last set this to False.
+        is_gone: They were let go to make room, answer no more, and are to be read again.
+    """
 
     def __init__(self, groups: list[_Group], sitemaps: list[str]) -> None:
         self._groups = groups
         self._matchers: dict[str, _Matcher] = {}
         self.sitemaps = sitemaps
+        self.size_bytes = 0
+        self.is_asked = False
+        self.is_gone = False
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -205,6 +237,7 @@ class RobotsRules:
             url: WHATWG-serialised, so that it is percent-encoded.
             token: Our product token; what follows its letters (`/2.1`) does not count.
         """
+        self.is_asked = True
         path = _path(url)
         if path == "/robots.txt":  # RFC 9309 2.2.2: implicitly allowed
             return True, ""
@@ -217,13 +250,20 @@ class RobotsRules:
 
     def keep_only(self, token: str) -> None:
         """Forget what is said to others: who asks for them later is told that all is allowed."""
-        self._matcher(token)
+        matcher = self._matcher(token)
         self._groups = []
         del self.sitemaps[MAX_SITEMAPS:]
+        self.size_bytes = 1000 + matcher.size_bytes + sum(60 + len(sitemap) for sitemap in self.sitemaps)
+
+    def let_go(self) -> None:
+        """Free what they take."""
+        self.is_gone = True
+        self._groups, self._matchers, self.sitemaps = [], {}, []
 
     def _matcher(self, token: str) -> _Matcher:
         matcher = self._matchers.get(token)
         if matcher is None:
+            assert not self.is_gone, "rules that were let go would allow all"
             matcher = self._matchers[token] = self._compiled(token)
         return matcher
 
@@ -244,21 +284,59 @@ class RobotsRules:
 class Shared:
     """Rules for one product token; hosts with the same file have them in common, as those of one platform do.
 
-    A file of 500 KiB is read in 0.15 s and takes up to 3.2 MB.
+    A file of 500 KiB is read in 0.15 s and takes up to 3.2 MB; so those of all hosts have a bound in common. Which were
+    not asked since others were let go go next (second chance); whoever has them reads them again before it asks.
+
+    Attributes:
+        size_bytes: Memory of all that are here, about.
     """
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._known: WeakValueDictionary[bytes, RobotsRules] = WeakValueDictionary()
+        self._known: OrderedDict[bytes, RobotsRules] = OrderedDict()
+        self._next_at = 0.0
+        self.size_bytes = 0
+
+    def wait_s(self, body: bytes, now: float) -> float:
+        """Seconds until a file that was read before may be read again; 0: now, or it need not be.
+
+        Args:
+            now: By any clock.
+        """
+        if len(body) <= LARGE_FILE or _digest(body) in self._known:
+            return 0.0
+        if now >= self._next_at:
+            self._next_at = now + len(body) * READ_BYTE_S / READING_SHARE
+            return 0.0
+        return self._next_at - now
 
     def rules(self, body: bytes) -> RobotsRules:
-        """The rules in a file, as long as somebody holds them read once."""
-        key = hashlib.blake2b(body, digest_size=16).digest()
+        """The rules in a file, read once as long as there is room for them."""
+        key = _digest(body)
         rules = self._known.get(key)
         if rules is None:
-            rules = self._known[key] = RobotsRules.parse(body)
+            rules = RobotsRules.parse(body)
             rules.keep_only(self._token)
+            self._make_room(rules.size_bytes)
+            self._known[key] = rules
+            self.size_bytes += rules.size_bytes
+        else:
+            rules.is_asked = True
         return rules
+
+    def _make_room(self, size_bytes: int) -> None:
+        while self._known and self.size_bytes + size_bytes > HELD_BYTES:
+            key, rules = self._known.popitem(last=False)
+            if rules.is_asked:
+                rules.is_asked = False
+                self._known[key] = rules
+            else:
+                self.size_bytes -= rules.size_bytes
+                rules.let_go()
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
 
 
 @lru_cache(1024)

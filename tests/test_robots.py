@@ -4,7 +4,6 @@ import base64
 import gc
 import json
 import tracemalloc
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from bench.web import real_robots
 from crawlog.streams import robots
 from crawlog.streams.canonical import serialise
-from crawlog.streams.robots import MAX_BYTES, MAX_PIECES, RobotsRules, Shared
+from crawlog.streams.robots import MAX_BYTES, MAX_PIECES, READ_BYTE_S, READING_SHARE, RobotsRules, Shared
 
 
 def allowed(text: str | bytes, path: str = "/x", token: str = "crawlog") -> bool:
@@ -234,17 +233,78 @@ def test_a_huge_file_is_cut() -> None:
     assert allowed(body, "/0999999-x") is True
 
 
-def test_hosts_with_the_same_file_share_its_rules_as_long_as_one_needs_them() -> None:
+def test_hosts_with_the_same_file_share_its_rules() -> None:
     """One of 500 KiB takes 0.15 s to read, and a platform's hosts are thousands."""
     shared = Shared("crawlog")
     body = b"User-agent: *\nDisallow: /no"
     rules = shared.rules(body)
     assert shared.rules(b"" + body) is rules
     assert shared.rules(b"User-agent: *\nDisallow:") is not rules
-    gone = weakref.ref(rules)
-    del rules
+
+
+def ruled(number: int, line: bytes = b"Disallow: /%07x\n", size: int = 4_000) -> bytes:
+    """One host's own file."""
+    return b"User-agent: *\n" + b"".join(line % (number + n * 7919) for n in range(size // len(line)))
+
+
+def test_the_rules_of_all_hosts_have_a_bound_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those let go, which were not asked since others were, nothing is left, and they allow nothing either."""
+    monkeypatch.setattr(robots, "HELD_BYTES", 400_000)
+    shared = Shared("crawlog")
+    used = shared.rules(ruled(1))
+    tracemalloc.start()
+    for number in range(2, 30):
+        rules = shared.rules(ruled(number))
+        used.allowed("http://h.test/x", "crawlog")
+        assert tracemalloc.get_traced_memory()[0] < 600_000
+    tracemalloc.stop()
+    assert not used.is_gone
+    assert not rules.is_gone
+    assert shared.size_bytes <= 400_000
+    first = shared.rules(ruled(2))  # read again
+    for number in range(100, 130):
+        shared.rules(ruled(number))
+    assert first.is_gone
+    with pytest.raises(AssertionError, match="let go"):
+        first.allowed("http://h.test/x", "crawlog")
+
+
+@pytest.mark.parametrize(
+    ("line", "size"),
+    [
+        (b"Disallow: /%07x\n", 33_000),
+        (b"Disallow: /%07x\n", 100_000),
+        (b"Disallow: /*a*%07x*c$\n", 100_000),
+        (b"Allow: /%07x/index.html\n", 40_000),
+        (b"Sitemap: http://h/%07x\n", 100_000),
+    ],
+)
+def test_what_rules_take_is_known(line: bytes, size: int) -> None:
+    """Within a factor of two, or the bound would be none."""
+    body = ruled(1, line, size)
+    shared = Shared("crawlog")
+    tracemalloc.start()
+    rules = shared.rules(body)
     gc.collect()
-    assert gone() is None
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.5 < rules.size_bytes / held_bytes < 2
+
+
+def test_large_files_that_are_read_again_have_a_tenth_of_the_time() -> None:
+    """Two hundred hosts whose rules do not fit would else be all that the loop does."""
+    shared = Shared("crawlog")
+    files = [ruled(number, size=MAX_BYTES) for number in range(10)]
+    now, read = 100.0, 0
+    while read < len(files):
+        wait_s = shared.wait_s(files[read], now)
+        now += wait_s
+        read += not wait_s
+    reading_s = sum(map(len, files[:-1])) * READ_BYTE_S
+    assert now - 100 == pytest.approx(reading_s / READING_SHARE)
+    assert shared.wait_s(ruled(99), now) == 0
+    shared.rules(files[5])
+    assert shared.wait_s(files[5], now) == 0
 
 
 def test_rules_that_are_kept_for_one_token_answer_as_before_and_hold_nothing_else() -> None:

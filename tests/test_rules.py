@@ -9,6 +9,7 @@ import pytest
 from fetching import Web, running
 
 from crawlog.agents.http import Answer
+from crawlog.streams import robots
 
 FORBIDS = b"User-agent: *\nDisallow: /"
 
@@ -76,6 +77,38 @@ async def test_an_answer_to_robots_txt_has_its_meaning(
         world.find("http://a.com/x")
         await world.all_done("http://a.com/x")
         assert world.became()["http://a.com/x"][:2] == verdict
+
+
+@dataclass
+class Verbose(Web):
+    """Each host has a file of its own, which forbids /no."""
+
+    async def get(self, url: str, **asked_for: Any) -> Answer:
+        """As told."""
+        answer = await super().get(url, **asked_for)
+        if url.endswith("/robots.txt"):
+            lines = b"".join(b"Disallow: /%d\n" % n for n in range(100))
+            answer.http, answer.body = 200, b"# %s\nUser-agent: *\nDisallow: /no\n%s" % (url.encode(), lines)
+        return answer
+
+
+async def test_rules_that_had_to_make_room_are_read_again_and_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each host's robots.txt is asked for once, and obeyed to the last URL, where there is room for two of six."""
+    monkeypatch.setattr(robots, "HELD_BYTES", 50_000)
+    web = Verbose()
+    hosts = [f"http://n{i}.com" for i in range(6)]
+    urls = [f"{host}/{path}" for path in ("a", "no", "b", "no/2", "c") for host in hosts]
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, politeness__delay_s=0.02) as world:
+        world.find(*urls)
+        await world.all_done(*urls)
+        became = world.became()
+        assert world.fetcher._rules.size_bytes < 60_000
+    assert {url for url in urls if became[url][:2] == ("refused", "robots")} == {url for url in urls if "/no" in url}
+    assert {url for url in urls if became[url][0] == "fetched"} == {url for url in urls if "/no" not in url}
+    assert [web.times(f"{host}:80/robots.txt") for host in hosts] == [1] * len(hosts)
+    assert not any("/no" in url for _, url in web.asked)
 
 
 @dataclass
