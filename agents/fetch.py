@@ -19,15 +19,17 @@ from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams import crash, validators
+from crawlog.streams.answers import NOT_MODIFIED, REDIRECTS, Answer, Held
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.domain import Place
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.formpage import PAGE_BYTES
 from crawlog.streams.forms import Session
-from crawlog.streams.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, crawl_delay_s, retry_after_s
+from crawlog.streams.politeness import backoff_s, crawl_delay_s, retry_after_s
 from crawlog.streams.queues import Host, RobotsTask, Task
 from crawlog.streams.rendering import Rendering, Verdict, emptiness
+from crawlog.streams.retrying import Retrying, may_pass
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.robots import MAX_TTL_S, RobotsRules, Shared
 from crawlog.streams.sniff import HTML, XHTML, essence
@@ -39,12 +41,12 @@ from .connections import LeaseLost
 from .dones import Dones
 from .frontier import Stage
 from .hosts import Hosts
-from .http import FREE_BYTES, NOT_MODIFIED, REDIRECTS, THE_CRAWL, Answer, Asker, Client
+from .http import FREE_BYTES, THE_CRAWL, Asker, Client
 from .logins import Logins
 from .pages import LOOK_S, PagesLog
 from .render import Renderer
 from .resources import Resources
-from .room import Held, Room
+from .room import Room
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
 from .standby import Standby
@@ -103,21 +105,6 @@ _jitter = random.random  # spreads retries, no secret; the one generator that a 
 _robots = msgspec.msgpack.Decoder(_Robots).decode
 
 
-_FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
-"""Errors that the same server will answer with again."""
-
-
-def again_is_worth(answer: Answer) -> bool:
-    """Whether another attempt may end otherwise: also where a page broke off, for the next one may be whole."""
-    if answer.is_cookie_check:
-        return True
-    if answer.private or answer.error in _FOR_GOOD:
-        return False
-    if answer.http is None or answer.http in RETRY_STATUSES:
-        return True
-    return bool(answer.error) and 200 <= answer.http < 300
-
-
 class _Sent(NamedTuple):
     """A page on its way to the log, with what follows once it is there."""
 
@@ -150,7 +137,8 @@ class Fetcher:
         self._rules = Shared(settings.robots.token)
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._turns = Turns()
-        self._hosts = Hosts(settings, self.frontier, self._place, self._rest_of)
+        self._retrying = Retrying(settings.fetch, settings.politeness, _jitter)
+        self._hosts = Hosts(settings, self.frontier, self._place, self._retrying.rest_s)
         self._logins = Logins(settings.fetch)
         self._trial = Trial(settings.parse)
         self._renderer: Renderer | None = None
@@ -368,10 +356,10 @@ class Fetcher:
         if answer is None:
             return
         if turn == "send":
-            self._logins.answered(session, answer, may_pass=again_is_worth(answer))
+            self._logins.answered(session, answer, may_pass=may_pass(answer))
         else:
-            self._logins.shown(session, answer, may_pass=again_is_worth(answer), refusal=refusal)
-        self._asks_again(task, answer, self._rest_of(task.host, answer, time.time()))
+            self._logins.shown(session, answer, may_pass=may_pass(answer), refusal=refusal)
+        self._asks_again(task, answer, self._retrying.rest_s(task.host, answer, time.time()))
 
     async def _form_page(self, task: Task, url: str, job: str) -> tuple[Answer | None, str]:
         """The page of a login's form, and why nobody is to look at it."""
@@ -520,32 +508,15 @@ class Fetcher:
     def _answered(self, task: Task, answer: Answer) -> None:
         now = time.time()
         host = task.host
-        rest_s = self._rest_of(host, answer, now)
+        rest_s = self._retrying.rest_s(host, answer, now)
         self.frontier.finished(host, rest_s)
-        attempt = task.row.attempt + 1
-        if again_is_worth(answer) and attempt < self.settings.fetch.attempts:
-            backoff = backoff_s(attempt, self.settings.fetch.retry_delay_s, 3600.0, _jitter())
-            wait_s = max(0.0 if answer.is_cookie_check else backoff, rest_s, answer.again_s)
-            reason = "cookie_check" if answer.is_cookie_check else answer.error or f"http_{answer.http}"
-            answer.held.give()
-            result = self._result(task, "failed", reason=reason, answer=answer, host_wait_s=rest_s)
-            self.dones.add(task, msgspec.structs.replace(result, next_at=now + wait_s, delay_s=wait_s))
+        again = self._retrying.again(answer, task.row.attempt + 1, rest_s)
+        if again is None:
+            self._final(task, answer, now, rest_s)
             return
-        self._final(task, answer, now, rest_s)
-
-    def _rest_of(self, host: Host, answer: Answer, now: float) -> float:
-        """How long the whole host must rest beside its crawl delay."""
-        if answer.by_proxy:
-            return 0.0
-        turned_away = answer.http in TURNED_AWAY or (answer.http is None and not answer.private)
-        if not turned_away:
-            host.failures = 0
-            return 0.0
-        host.failures += 1
-        politeness = self.settings.politeness
-        asked = retry_after_s(answer.retry_after, now) or 0.0
-        backoff = backoff_s(host.failures, self.settings.fetch.retry_delay_s, politeness.max_delay_s, _jitter())
-        return min(max(asked, backoff), politeness.max_delay_s)
+        answer.held.give()
+        result = self._result(task, "failed", reason=again.reason, answer=answer, host_wait_s=rest_s)
+        self.dones.add(task, msgspec.structs.replace(result, next_at=now + again.wait_s, delay_s=again.wait_s))
 
     def _final(self, task: Task, answer: Answer, now: float, rest_s: float = 0.0) -> None:
         """Write the page, then its done once the log has it."""

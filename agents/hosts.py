@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
+from crawlog.streams.answers import Answer
 from crawlog.streams.domain import Place
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.queues import Host
-
-from .http import Answer
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Owned

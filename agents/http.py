@@ -17,6 +17,7 @@ import aiohttp
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
+from crawlog.streams.answers import OK, REDIRECTS, Answer
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.codings import BadCoding, TooLarge, decoder
 from crawlog.streams.egress import literal_refusal
@@ -25,7 +26,7 @@ from crawlog.streams.forms import Form
 from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Settings
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
-from crawlog.streams.validators import Validators, of_headers
+from crawlog.streams.validators import of_headers
 
 from .addresses import Addresses
 from .connections import (
@@ -40,11 +41,7 @@ from .connections import (
     peer_refusal,
 )
 from .outfit import BARE, Blame, Outfit, ProxyFailed, Worn
-from .room import Held, Room
-
-OK = 200
-NOT_MODIFIED = 304
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
+from .room import Room
 
 DRAINED_BYTES = 64 * 1024
 """A body that nobody wants is read up to here to keep its connection, and cut off beyond."""
@@ -59,82 +56,6 @@ TURN_S = 0.001
 
 HEADER_CHARS = 2000
 """Of Link and of X-Robots-Tag, so much is kept with a page."""
-
-
-class Answer:
-    """What came of a request.
-
-    Attributes:
-        http: Status code; None when there was no response.
-        error: One word for why there was none, or why its body was not kept; empty otherwise.
-        kept: Whether the body is here: of an accepted type and within the limits.
-        sniffed: The type that the body shows, where it is not the header's.
-        link, x_robots, refresh: Values of the headers Link, X-Robots-Tag and Refresh.
-        private: The guard refused the address: never tried again.
-        is_inside: It came from a private address; told only to who `wants_place`.
-        allow_origin: Value of the header Access-Control-Allow-Origin.
-        allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
-        by_proxy: A proxy did not serve, which says nothing of the host.
-        is_cookie_check: It redirects to its own URL, with a cookie that the request did not have: the page lies behind.
-        validators: By which the page, if its body is here, can be asked for again.
-        same_as: (partition, offset) of the page in crawl.pages that it still is.
-        again_s: Seconds before which another attempt would meet the same.
-        rendered, render_error: As in a page's metadata.
-        held: The body's room in memory; to be given back once the body is let go.
-    """
-
-    __slots__ = (
-        "again_s",
-        "allow_origin",
-        "allows_credentials",
-        "body",
-        "by_proxy",
-        "content_type",
-        "error",
-        "held",
-        "http",
-        "is_cookie_check",
-        "is_inside",
-        "kept",
-        "link",
-        "location",
-        "private",
-        "refresh",
-        "render_error",
-        "rendered",
-        "retry_after",
-        "same_as",
-        "sniffed",
-        "took_s",
-        "validators",
-        "x_robots",
-    )
-
-    def __init__(self, http: int | None, error: str = "") -> None:
-        self.http = http
-        self.error = error
-        self.body = b""
-        self.kept = False
-        self.content_type = ""
-        self.sniffed = ""
-        self.link: tuple[str, ...] = ()
-        self.x_robots: tuple[str, ...] = ()
-        self.refresh = ""
-        self.location = ""
-        self.retry_after: str | None = None
-        self.took_s = 0.0
-        self.private = False
-        self.is_inside = False
-        self.allow_origin = ""
-        self.allows_credentials = False
-        self.by_proxy = False
-        self.is_cookie_check = False
-        self.again_s = 0.0
-        self.rendered = ""
-        self.render_error = ""
-        self.validators: Validators | None = None
-        self.same_as: tuple[int, int] | None = None
-        self.held = Held()
 
 
 class Asker(NamedTuple):

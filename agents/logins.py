@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from crawlog.streams.answers import REDIRECTS, Answer
 from crawlog.streams.formpage import filled_in
 from crawlog.streams.forms import Session, leads_to, read_form
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.sections import Fetch
-
-from .http import REDIRECTS, Answer
 
 if TYPE_CHECKING:
     from crawlog.streams.queues import Task

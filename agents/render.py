@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import structlog
 
+from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser, may_sandbox
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.errors import Misconfigured
@@ -26,7 +27,6 @@ from crawlog.streams.outbound import origin_of
 from crawlog.streams.rendering import Wish
 
 from .connections import LeaseLost
-from .http import Answer
 from .resources import Budget, Resources
 
 if TYPE_CHECKING:

@@ -19,13 +19,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
+from crawlog.streams.answers import REDIRECTS, Answer
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.queues import Host
 from crawlog.streams.rendering import CACHED, Cors, Wish, forwarded, refusal
 
 from .hosts import Hosts
-from .http import REDIRECTS, Answer, Asker, Client
+from .http import Asker, Client
 from .room import Room
 
 if TYPE_CHECKING:

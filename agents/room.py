@@ -4,25 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 
-
-class Held:
-    """A piece of a room; it is given back once, all of it or, before that, what turned out not to be needed."""
-
-    __slots__ = ("_room", "size_bytes")
-
-    def __init__(self, room: "Room | None" = None, size_bytes: int = 0) -> None:
-        self._room = room
-        self.size_bytes = size_bytes
-
-    def cut(self, size_bytes: int) -> None:
-        """Keep so much at most."""
-        if self._room is not None and size_bytes < self.size_bytes:
-            given, self.size_bytes = self.size_bytes - size_bytes, size_bytes
-            self._room.give(given)
-
-    def give(self) -> None:
-        """Give it back; a second time is nothing."""
-        self.cut(0)
+from crawlog.streams.answers import Held
 
 
 class Room:
@@ -47,7 +29,7 @@ class Room:
         wanted = min(size_bytes, self._size_bytes)
         if not self._waiting and wanted <= self.free_bytes:
             self.free_bytes -= wanted
-            return Held(self, wanted)
+            return Held(self.give, wanted)
         turn = asyncio.get_running_loop().create_future()
         entry = turn, wanted
         self._waiting.append(entry)
@@ -61,12 +43,12 @@ class Room:
                     self._waiting.remove(entry)
                 self.give(0)  # those behind may want less
             raise
-        return Held(self, wanted)
+        return Held(self.give, wanted)
 
     def count(self, size_bytes: int) -> Held:
         """Count what is here already, beyond what there is if need be: others wait the longer, but nobody here does."""
         self.free_bytes -= size_bytes
-        return Held(self, size_bytes)
+        return Held(self.give, size_bytes)
 
     def give(self, size_bytes: int) -> None:
         """Take so much back, and let in whom it suffices for."""

@@ -14,11 +14,12 @@ import msgspec
 from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.streams import sitemap
+from crawlog.streams.answers import REDIRECTS, Answer
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 
-from .http import REDIRECTS, Answer, Client
+from .http import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable

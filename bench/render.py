@@ -21,9 +21,10 @@ from aiohttp import web
 
 from bench.results import section, table, versions
 from crawlog.agents.hosts import Hosts
-from crawlog.agents.http import Answer, Client
+from crawlog.agents.http import Client
 from crawlog.agents.render import Chromium, Renderer
 from crawlog.agents.resources import Resources
+from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import browser_version, find_browser
 from crawlog.streams.domain import Places
 from crawlog.streams.frontier import Frontier

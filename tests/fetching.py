@@ -17,11 +17,11 @@ from crawlog.agents import fetch, frontier
 from crawlog.agents.addresses import Addresses
 from crawlog.agents.fetch import Fetcher
 from crawlog.agents.frontier import Stage
-from crawlog.agents.http import Answer
 from crawlog.agents.room import Room
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams import store
+from crawlog.streams.answers import Answer
 from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.settings import Settings

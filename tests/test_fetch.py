@@ -12,10 +12,11 @@ from fetching import Record, Web, running
 
 from crawlog.agents import fetch
 from crawlog.agents.connections import LeaseLost
-from crawlog.agents.fetch import _whole_lines, again_is_worth
-from crawlog.agents.http import FREE_BYTES, Answer
-from crawlog.agents.room import Held, Room
+from crawlog.agents.fetch import _whole_lines
+from crawlog.agents.http import FREE_BYTES
+from crawlog.agents.room import Room
 from crawlog.schemas.urls import RenderRules, decode
+from crawlog.streams.answers import Answer, Held
 from crawlog.streams.consumer import within
 from crawlog.streams.domain import Places
 from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
@@ -492,22 +493,3 @@ async def test_who_may_not_ask_for_robots_txt_is_told_so(tmp_path: Path, monkeyp
         with pytest.raises(LeaseLost):
             await world.fetcher._host_rules(host)
         assert (host.in_flight, host.rules) == (0, None)
-
-
-@pytest.mark.parametrize(
-    ("http", "error", "again"),
-    [
-        (200, "", False),
-        (200, "chunk_timeout", True),
-        (206, "connection_reset", True),
-        (200, "too_large", False),
-        (200, "bad_encoding", False),
-        (404, "timeout", False),
-        (503, "", True),
-        (None, "dns", True),
-        (None, "header_too_large", False),
-    ],
-)
-def test_what_may_end_otherwise_is_tried_again(http: int | None, error: str, again: bool) -> None:
-    """A page that broke off is not the page."""
-    assert again_is_worth(Answer(http, error)) is again

@@ -12,8 +12,8 @@ from fetching import Web, World, running
 from pydantic import ValidationError
 from sites import Site, sites
 
-from crawlog.agents.http import Answer
 from crawlog.agents.logins import Logins
+from crawlog.streams.answers import Answer
 from crawlog.streams.formpage import MAX_INPUTS, filled_in
 from crawlog.streams.forms import Form, Session, leads_to, read_form
 from crawlog.streams.sections import Fetch

@@ -17,8 +17,9 @@ import aiohttp
 import pytest
 
 from crawlog.agents.connections import LeaseLost
-from crawlog.agents.http import DRAINED_BYTES, FREE_BYTES, Answer, Client
+from crawlog.agents.http import DRAINED_BYTES, FREE_BYTES, Client
 from crawlog.agents.room import Room
+from crawlog.streams.answers import Answer
 from crawlog.streams.forms import read_form
 from crawlog.streams.settings import Settings
 

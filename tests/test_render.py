@@ -21,11 +21,12 @@ import pytest_asyncio
 from aiohttp import web
 
 from crawlog.agents.hosts import Hosts
-from crawlog.agents.http import Answer, Client
+from crawlog.agents.http import Client
 from crawlog.agents.render import Chromium, Renderer
 from crawlog.agents.resources import Resources
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import RenderRules
+from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured

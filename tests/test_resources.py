@@ -12,9 +12,10 @@ from sites import Site, sites
 
 from crawlog.agents.addresses import Addresses
 from crawlog.agents.hosts import FOREIGN_HOSTS, Hosts
-from crawlog.agents.http import FREE_BYTES, Answer, Asker, Client
+from crawlog.agents.http import FREE_BYTES, Asker, Client
 from crawlog.agents.render import Renderer, _Failed, _Visit
 from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
+from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
 from crawlog.streams.domain import Place, Places

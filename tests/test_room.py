@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawlog.agents.room import Held, Room
+from crawlog.agents.room import Room
+from crawlog.streams.answers import Held
 
 SIZE = 10
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fetching import Web, running
 
-from crawlog.agents.http import Answer
 from crawlog.streams import robots
+from crawlog.streams.answers import Answer
 
 FORBIDS = b"User-agent: *\nDisallow: /"
 

@@ -1,0 +1,111 @@
+"""What came of a request: the facts that all decisions about it go by. Whoever asks fills them in."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .validators import Validators
+
+OK = 200
+NOT_MODIFIED = 304
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Held:
+    """A piece of a room; it is given back once, all of it or, before that, what turned out not to be needed.
+
+    Args:
+        give: Takes so many bytes back; None where nobody lent any.
+    """
+
+    __slots__ = ("_give", "size_bytes")
+
+    def __init__(self, give: Callable[[int], None] | None = None, size_bytes: int = 0) -> None:
+        self._give = give
+        self.size_bytes = size_bytes
+
+    def cut(self, size_bytes: int) -> None:
+        """Keep so much at most."""
+        if self._give is not None and size_bytes < self.size_bytes:
+            given, self.size_bytes = self.size_bytes - size_bytes, size_bytes
+            self._give(given)
+
+    def give(self) -> None:
+        """Give it back; a second time is nothing."""
+        self.cut(0)
+
+
+class Answer:
+    """What came of a request.
+
+    Attributes:
+        http: Status code; None when there was no response.
+        error: One word for why there was none, or why its body was not kept; empty otherwise.
+        kept: Whether the body is here: of an accepted type and within the limits.
+        sniffed: The type that the body shows, where it is not the header's.
+        link, x_robots, refresh: Values of the headers Link, X-Robots-Tag and Refresh.
+        private: The guard refused the address: never tried again.
+        is_inside: It came from a private address; told only to who `wants_place`.
+        allow_origin: Value of the header Access-Control-Allow-Origin.
+        allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
+        by_proxy: A proxy did not serve, which says nothing of the host.
+        is_cookie_check: It redirects to its own URL, with a cookie that the request did not have: the page lies behind.
+        validators: By which the page, if its body is here, can be asked for again.
+        same_as: (partition, offset) of the page in crawl.pages that it still is.
+        again_s: Seconds before which another attempt would meet the same.
+        rendered, render_error: As in a page's metadata.
+        held: The body's room in memory; to be given back once the body is let go.
+    """
+
+    __slots__ = (
+        "again_s",
+        "allow_origin",
+        "allows_credentials",
+        "body",
+        "by_proxy",
+        "content_type",
+        "error",
+        "held",
+        "http",
+        "is_cookie_check",
+        "is_inside",
+        "kept",
+        "link",
+        "location",
+        "private",
+        "refresh",
+        "render_error",
+        "rendered",
+        "retry_after",
+        "same_as",
+        "sniffed",
+        "took_s",
+        "validators",
+        "x_robots",
+    )
+
+    def __init__(self, http: int | None, error: str = "") -> None:
+        self.http = http
+        self.error = error
+        self.body = b""
+        self.kept = False
+        self.content_type = ""
+        self.sniffed = ""
+        self.link: tuple[str, ...] = ()
+        self.x_robots: tuple[str, ...] = ()
+        self.refresh = ""
+        self.location = ""
+        self.retry_after: str | None = None
+        self.took_s = 0.0
+        self.private = False
+        self.is_inside = False
+        self.allow_origin = ""
+        self.allows_credentials = False
+        self.by_proxy = False
+        self.is_cookie_check = False
+        self.again_s = 0.0
+        self.rendered = ""
+        self.render_error = ""
+        self.validators: Validators | None = None
+        self.same_as: tuple[int, int] | None = None
+        self.held = Held()

@@ -1,0 +1,88 @@
+"""What an answer means for its URL and its host: the end or another attempt, and how long the host rests.
+
+A host rests when it turns requests away or is silent, each time longer, and as long as it asks for by Retry-After. A
+URL is asked for again when that may end otherwise. Neither is said of a host whose proxy failed.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from .politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
+
+if TYPE_CHECKING:
+    from .answers import Answer
+    from .queues import Host
+    from .sections import Fetch, Politeness
+
+MOST_S = 3600.0
+"""Longest back-off between two attempts at a URL; what its host asks for may be longer."""
+
+_FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
+"""Errors that the same server will answer with again."""
+
+
+def may_pass(answer: "Answer") -> bool:
+    """Whether another attempt may end otherwise: also where a page broke off, for the next one may be whole."""
+    if answer.is_cookie_check:
+        return True
+    if answer.private or answer.error in _FOR_GOOD:
+        return False
+    if answer.http is None or answer.http in RETRY_STATUSES:
+        return True
+    return bool(answer.error) and 200 <= answer.http < 300
+
+
+class Again(NamedTuple):
+    """Another attempt at a URL.
+
+    Attributes:
+        reason: Why this one is not the last, in a word.
+        wait_s: Seconds before it.
+    """
+
+    reason: str
+    wait_s: float
+
+
+class Retrying:
+    """What the settings make of answers.
+
+    Args:
+        jitter: Draws from [0, 1), to spread waits.
+    """
+
+    def __init__(self, fetch: "Fetch", politeness: "Politeness", jitter: Callable[[], float]) -> None:
+        self._attempts = fetch.attempts
+        self._delay_s = fetch.retry_delay_s
+        self._most_rest_s = politeness.max_delay_s
+        self._jitter = jitter
+
+    def rest_s(self, host: "Host", answer: "Answer", now: float) -> float:
+        """How long the whole host must rest beside its crawl delay; counts what it turned away in a row.
+
+        Args:
+            now: UTC epoch seconds.
+        """
+        if answer.by_proxy:
+            return 0.0
+        if answer.http not in TURNED_AWAY and (answer.http is not None or answer.private):
+            host.failures = 0
+            return 0.0
+        host.failures += 1
+        asked = retry_after_s(answer.retry_after, now) or 0.0
+        backoff = backoff_s(host.failures, self._delay_s, self._most_rest_s, self._jitter())
+        return min(max(asked, backoff), self._most_rest_s)
+
+    def again(self, answer: "Answer", attempt: int, rest_s: float) -> Again | None:
+        """The next attempt; None when this answer is final.
+
+        Args:
+            attempt: That this answer ended, >= 1.
+            rest_s: How long the host rests after it.
+        """
+        if attempt >= self._attempts or not may_pass(answer):
+            return None
+        if answer.is_cookie_check:
+            return Again("cookie_check", max(rest_s, answer.again_s))
+        backoff = backoff_s(attempt, self._delay_s, MOST_S, self._jitter())
+        return Again(answer.error or f"http_{answer.http}", max(backoff, rest_s, answer.again_s))

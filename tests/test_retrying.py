@@ -1,0 +1,105 @@
+"""Again or the end, and how long the host rests: as tables."""
+
+import pytest
+
+from crawlog.streams.answers import Answer
+from crawlog.streams.queues import Host
+from crawlog.streams.retrying import MOST_S, Again, Retrying, may_pass
+from crawlog.streams.sections import Fetch, Politeness
+
+NOW = 1_700_000_000.0
+RETRYING = Retrying(Fetch(attempts=3, retry_delay_s=2.0), Politeness(max_delay_s=60.0), lambda: 0.5)
+
+
+def answered(http: int | None, error: str = "", **more: object) -> Answer:
+    """An answer with such facts."""
+    answer = Answer(http, error)
+    for name, value in more.items():
+        setattr(answer, name, value)
+    return answer
+
+
+def host(failures: int = 0) -> Host:
+    """A host that turned so many requests in a row away."""
+    one = Host("http://a.com:80", "a.com", None, 1.0)  # type: ignore[arg-type]  # no queue
+    one.failures = failures
+    return one
+
+
+@pytest.mark.parametrize(
+    ("answer", "again"),
+    [
+        (answered(200), False),
+        (answered(200, "chunk_timeout"), True),
+        (answered(206, "connection_reset"), True),
+        (answered(200, "too_large"), False),
+        (answered(200, "bad_encoding"), False),
+        (answered(302), False),
+        (answered(302, is_cookie_check=True), True),
+        (answered(404), False),
+        (answered(404, "timeout"), False),
+        *((answered(status), True) for status in (408, 425, 429, 500, 502, 503, 504, 522, 524)),
+        (answered(501), False),
+        (answered(None, "dns"), True),
+        (answered(None, "header_too_large"), False),
+        (answered(None, "too_many_headers"), False),
+        (answered(None, "private_address: loopback", private=True), False),
+    ],
+)
+def test_what_may_end_otherwise_is_tried_again(answer: Answer, again: bool) -> None:
+    """A page that broke off is not the page."""
+    assert may_pass(answer) is again
+    assert (RETRYING.again(answer, 1, 0.0) is not None) is again
+
+
+@pytest.mark.parametrize(
+    ("answer", "attempt", "rest_s", "again"),
+    [
+        (answered(503), 1, 0.0, Again("http_503", 2.0)),
+        (answered(503), 2, 0.0, Again("http_503", 4.0)),
+        (answered(503), 3, 0.0, None),
+        (answered(503), 1, 30.0, Again("http_503", 30.0)),
+        (answered(None, "dns"), 1, 0.0, Again("dns", 2.0)),
+        (answered(200, "chunk_timeout"), 1, 0.0, Again("chunk_timeout", 2.0)),
+        (answered(None, "proxy", by_proxy=True, again_s=9.0), 1, 0.0, Again("proxy", 9.0)),
+        (answered(302, is_cookie_check=True), 1, 0.0, Again("cookie_check", 0.0)),
+        (answered(302, is_cookie_check=True), 2, 7.0, Again("cookie_check", 7.0)),
+        (answered(302, is_cookie_check=True), 3, 0.0, None),
+    ],
+)
+def test_the_next_attempt_waits_for_the_longest_of_its_reasons(
+    answer: Answer, attempt: int, rest_s: float, again: Again | None
+) -> None:
+    """Back-off, the host's rest, the proxy's; a cookie check waits for the rest only. The last attempt is final."""
+    assert RETRYING.again(answer, attempt, rest_s) == again
+
+
+def test_a_back_off_ends_at_an_hour() -> None:
+    """However many attempts there are."""
+    many = Retrying(Fetch(attempts=20, retry_delay_s=2.0), Politeness(), lambda: 0.5)
+    assert many.again(answered(503), 19, 0.0) == Again("http_503", MOST_S)
+
+
+@pytest.mark.parametrize(
+    ("answer", "failures", "rest_s", "left"),
+    [
+        (answered(200), 4, 0.0, 0),
+        (answered(404), 4, 0.0, 0),
+        (answered(500), 4, 0.0, 0),
+        (answered(429), 0, 2.0, 1),
+        (answered(503), 1, 4.0, 2),
+        (answered(503), 30, 60.0, 31),
+        (answered(503, retry_after="20"), 0, 20.0, 1),
+        (answered(503, retry_after="1"), 0, 2.0, 1),
+        (answered(503, retry_after="86400"), 0, 60.0, 1),
+        (answered(200, retry_after="20"), 0, 0.0, 0),
+        (answered(None, "timeout"), 0, 2.0, 1),
+        (answered(None, "private_address: loopback", private=True), 3, 0.0, 0),
+        (answered(None, "proxy", by_proxy=True), 3, 0.0, 3),
+    ],
+)
+def test_a_host_rests_when_it_turns_requests_away(answer: Answer, failures: int, rest_s: float, left: int) -> None:
+    """As long as it asks for, within the limit; a failed proxy tells nothing of it."""
+    one = host(failures)
+    assert RETRYING.rest_s(one, answer, NOW) == rest_s
+    assert one.failures == left
