@@ -7,6 +7,9 @@ from weakref import WeakValueDictionary
 
 A = TypeVar("A")
 
+BUSY_S = 0.05
+"""How long a host waits whose address is busy with others."""
+
 
 class Addresses:
     """Counts the requests under way by address, in this worker.

@@ -8,9 +8,10 @@ so what a kill repeats is bounded by it. Nothing is decided here that the next o
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import structlog
@@ -19,24 +20,20 @@ from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams import crash, validators
-from crawlog.streams.answers import NOT_MODIFIED, REDIRECTS, Answer, Held
+from crawlog.streams.answers import NOT_MODIFIED, Answer, Held
 from crawlog.streams.app import CrawlApp
-from crawlog.streams.canonical import InvalidUrl, serialise
-from crawlog.streams.domain import Place
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.formpage import PAGE_BYTES
 from crawlog.streams.forms import Session
-from crawlog.streams.politeness import backoff_s, crawl_delay_s, retry_after_s
 from crawlog.streams.queues import Host, RobotsTask, Task
 from crawlog.streams.rendering import Rendering, Verdict, emptiness
 from crawlog.streams.retrying import Retrying, may_pass
-from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
-from crawlog.streams.robots import MAX_TTL_S, RobotsRules, Shared
 from crawlog.streams.sniff import HTML, XHTML, essence
 from crawlog.streams.suspects import Suspects
 from crawlog.streams.validators import Validators
 
 from . import frontier
+from .addresses import BUSY_S
 from .connections import LeaseLost
 from .dones import Dones
 from .frontier import Stage
@@ -44,39 +41,22 @@ from .hosts import Hosts
 from .http import FREE_BYTES, THE_CRAWL, Asker, Client
 from .logins import Logins
 from .pages import LOOK_S, PagesLog
+from .record import CRASH_LOOP, Record
 from .render import Renderer
 from .resources import Resources
-from .room import Room
+from .robots import Robots
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
 from .standby import Standby
 from .trial import TOO_COMPLEX, Trial, TrialError
-from .turns import Turns
 
 log = structlog.get_logger()
-
-A = TypeVar("A")
 
 DRAIN_S = 2.5
 """How long requests in flight may go on once a rebalance or a stop has begun; then they are aborted."""
 
 DONES_S = 0.7
 """How long their pages and dones may then take to be acknowledged."""
-
-RULES_BYTES = 8 << 20
-"""Of large robots.txt so much is read at a time: a page in the browser, which holds room for its body, may need one."""
-
-ROBOTS_REDIRECTS = 5
-"""RFC 9309 2.3.1.2: at least five."""
-
-ADDRESS_BUSY_S = 0.05
-"""How long a host waits whose address is busy with others."""
-
-UNREACHABLE_TTL_S = 300.0
-"""How long a host whose robots.txt could not be read is not asked again."""
-
-CRASH_LOOP = "crash_loop"
-"""The reason of a URL that ended its worker again and again, the last time while nothing else was asked for."""
 
 BLOCKED = "control block"
 """The rule that a done names whose host the operator has blocked."""
@@ -92,17 +72,7 @@ IDLE_S = 0.5
 """Longest sleep of the dispatch loop: what wakes it otherwise is counted, this is the safety net."""
 
 
-class _Robots(msgspec.Struct, array_like=True):
-    """A robots.txt as it is cached beside the state."""
-
-    fetched_at: float
-    status: int
-    body: bytes
-
-
 _jitter = random.random  # spreads retries, no secret; the one generator that a fork seeds anew
-
-_robots = msgspec.msgpack.Decoder(_Robots).decode
 
 
 class _Sent(NamedTuple):
@@ -126,19 +96,16 @@ class Fetcher:
         self.dones = Dones(stage, self._release)
         self.places: set[Task] = set()
         self._running: dict[asyncio.Task[None], Task | RobotsTask] = {}
-        self._rules_ttl_s = min(settings.robots.ttl_s, MAX_TTL_S)
         self._wake = asyncio.Event()
         self._freed = asyncio.Event()
         self._stopping = False
         self._pages = PagesLog(settings, stage.names.pages)
         self._held = False
         self._asking_rules = 0
-        self._rules_room = Room(RULES_BYTES)
-        self._rules = Shared(settings.robots.token)
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
-        self._turns = Turns()
         self._retrying = Retrying(settings.fetch, settings.politeness, _jitter)
-        self._hosts = Hosts(settings, self.frontier, self._place, self._retrying.rest_s)
+        self._hosts = Hosts(settings, self.frontier, stage.place, self._retrying.rest_s)
+        self.robots: Robots | None = None
         self._logins = Logins(settings.fetch)
         self._trial = Trial(settings.parse)
         self._renderer: Renderer | None = None
@@ -146,6 +113,7 @@ class Fetcher:
         self.suspects = Suspects(
             settings.run.data / "suspects" / stage.app.worker_name, slots=settings.fetch.concurrency
         )
+        self._record = Record(self.suspects)
         stage.app.watchdog.on_blocked = self.suspects.blame
         stage.wake = self._wake.set
         stage.drain = self.drain
@@ -157,10 +125,11 @@ class Fetcher:
         """Dispatch until stopped."""
         user_agent = self.settings.fetch.user_agent or f"crawlog/{__version__}"
         self.client = Client(self.settings, user_agent, self.stage.may_ask)
+        self.robots = Robots(self.stage, self.client, self._hosts, self._record, self._aside)
         try:
             while not self._stopping:
                 self._wake.clear()
-                await self._rest(has_more=not self._dispatch())
+                await self._rest(has_more=not self._dispatch(self.robots))
         finally:
             self.suspects.close()
             self._trial.close()
@@ -168,7 +137,7 @@ class Fetcher:
                 await self._renderer.close()
             await self.client.close()
 
-    def _dispatch(self) -> bool:
+    def _dispatch(self, robots: Robots) -> bool:
         """Whether only time, or what wakes the loop, can give it more to do."""
         if not self.stage.orders.works or not self.stage.may_ask():
             return False
@@ -188,7 +157,7 @@ class Fetcher:
                 self._start(task, self._page(task))
             else:
                 self._asking_rules += 1
-                self._start(task, self._host_rules(task.host))
+                self._start(task, robots.give(task.host))
         return False
 
     def _hold(self, allowed: int) -> None:
@@ -236,6 +205,16 @@ class Fetcher:
         self.places.discard(task)
         self._wake.set()
         self._freed.set()
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Who asks for a robots.txt keeps no place meanwhile."""
+        self._asking_rules -= 1
+        self._wake.set()
+        try:
+            yield
+        finally:
+            self._asking_rules += 1
 
     def abort(self, partition: int) -> None:
         """Abort the requests for a partition, without a trace."""
@@ -315,7 +294,7 @@ class Fetcher:
         """The URL is its host's next one again: nobody was asked, or the answer was none to it."""
         if answer is not None:
             answer.held.give()
-        self.frontier.finished(task.host, wait_s if answer is not None else ADDRESS_BUSY_S)
+        self.frontier.finished(task.host, wait_s if answer is not None else BUSY_S)
         self.frontier.back(task)
         self._release(task)
 
@@ -346,9 +325,9 @@ class Fetcher:
         refusal = ""
         try:
             if turn == "send":
-                answer = await self._noted(url, post)
+                answer = await self._record.keep(url, post)
             else:
-                answer, refusal = await self._noted(url, read)
+                answer, refusal = await self._record.keep(url, read)
         finally:
             if answer is None:
                 session.given_back()
@@ -377,7 +356,7 @@ class Fetcher:
     async def _asked(self, task: Task) -> Answer | None:
         """The answer, rendered or pointing to an older page where it is one; None when the address is busy."""
         unless = self._validators(task)
-        answer, why = await self._noted(task.row.url, partial(self._looked_at, task, unless))
+        answer, why = await self._record.keep(task.row.url, partial(self._looked_at, task, unless))
         if answer is None:
             return None
         if unless is not None and answer.http == NOT_MODIFIED:
@@ -434,23 +413,11 @@ class Fetcher:
             if not allowed:
                 self.dones.add(task, self._result(task, "refused", reason="robots", rule=rule))
                 return True
-        if self.suspects.verdict(url) == "give_up":
+        if self._record.gives_up(url):
             log.error("crash_loop", url=url, then="failed without another try")
             self._failed(task, CRASH_LOOP)
             return True
         return False
-
-    async def _noted(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
-        """Ask with the URL on record, so that what ends this process is known; what did so before is asked alone."""
-        suspects = self.suspects
-        turn = None if suspects.is_calm else await self._turns.take(alone=suspects.verdict(url) == "alone")
-        try:
-            suspects.touch(url)
-            return await ask()
-        finally:
-            suspects.release(url)
-            if turn is not None:
-                turn()
 
     def _validators(self, task: Task) -> Validators | None:
         """By which a page of an earlier epoch is asked for again, if crawl.pages has it still, as far as is known."""
@@ -500,7 +467,8 @@ class Fetcher:
     def _browser(self) -> Renderer:
         if self._renderer is None:
             assert self.client is not None
-            rules = partial(self._host_rules, in_turn=True)
+            assert self.robots is not None
+            rules = partial(self.robots.give, in_turn=True)
             resources = Resources(self.settings, self.client, self._hosts, rules)
             self._renderer = Renderer(self.settings, resources)
         return self._renderer
@@ -611,149 +579,6 @@ class Fetcher:
             host_wait_s=host_wait_s,
         )
 
-    # ------------------------------------------------------------------ robots.txt
-
-    async def _host_rules(self, host: Host, *, in_turn: bool = False) -> None:
-        """Give a host its rules: from the cache beside the state, else by asking.
-
-        Args:
-            in_turn: Wait where its address is busy; else the host is to come again.
-
-        Raises: LeaseLost: this worker may not ask for them.
-        """
-        cached = self._cached(host)
-        if cached is not None:
-            wait_s = self._rules.wait_s(cached.body, time.monotonic())
-            if wait_s > 0:
-                if not in_turn:
-                    self.frontier.finished(host, wait_s)
-                    return
-                await asyncio.sleep(wait_s)
-            self._use(host, cached, cached.fetched_at + self._rules_ttl_s - time.time())
-            self.frontier.unsent(host)
-            return
-        url = f"{host.key}/robots.txt"
-        if self.suspects.verdict(url) == "give_up":
-            log.error("crash_loop", url=url, then="nothing of its host is asked for")
-            self._unreachable(host, CRASH_LOOP)
-            self.frontier.unsent(host)
-            return
-        try:
-            answer = await self._robots_answer(url, in_turn)
-        except BaseException:
-            self.frontier.finished(host)
-            raise
-        if answer is None:
-            self.frontier.finished(host, ADDRESS_BUSY_S)
-        else:
-            self._robots_answered(host, answer)
-
-    async def _robots_answer(self, url: str, in_turn: bool) -> Answer | None:
-        """The answer at the end of redirects; None when the address is busy. Another host is asked in its turn."""
-        assert self.client is not None
-        addresses, home = self.client.addresses, url
-        ask = addresses.in_turn if in_turn else addresses.at_once
-        answer = await self._noted(url, partial(ask, url, partial(self._small, url)))
-        if answer is None:
-            return None
-        is_home = True
-        for _ in range(ROBOTS_REDIRECTS):
-            if answer.http not in REDIRECTS or not answer.location:
-                return answer
-            try:
-                url = serialise(answer.location, url)
-            except InvalidUrl:
-                break
-            is_home = is_home and self._place(url).host == self._place(home).host
-            if is_home:
-                answer = await self._noted(home, partial(addresses.in_turn, url, partial(self._small, url)))
-            else:
-                with self._hosts.visiting(home):  # hosts that redirect to each other wait for requests, not for waits
-                    answer = await self._elsewhere(home, url, in_turn)
-        if answer.http in REDIRECTS:
-            answer.http, answer.body = 404, b""
-        return answer
-
-    async def _elsewhere(self, home: str, url: str, in_turn: bool) -> Answer:
-        """What another host answers, in its turn; who waits for that keeps no place and no turn of the suspects'."""
-        assert self.client is not None
-        answer = None
-        while answer is None:
-            if not in_turn:
-                self._asking_rules -= 1
-                self._wake.set()
-            try:
-                await self._hosts.turn(url)
-            finally:
-                if not in_turn:
-                    self._asking_rules += 1
-            ask = partial(self._hosts.ask, url, partial(self._small, url))
-            answer = await self._noted(home, partial(self.client.addresses.in_turn, url, ask))
-        return answer
-
-    def _place(self, url: str) -> Place:
-        places = self.stage.states.places
-        assert places is not None
-        return places.of(url)
-
-    async def _small(self, url: str) -> Answer:
-        assert self.client is not None
-        answer = await self.client.get(url, any_type=True, max_bytes=ROBOTS_BYTES, asker=Asker(room=self._rules_room))
-        answer.held.give()  # it is read at once
-        return answer
-
-    def _robots_answered(self, host: Host, answer: Answer) -> None:
-        """RFC 9309 2.3.1: 2xx counts, 4xx allows all, 5xx, 429 and silence forbid all until it answers."""
-        status = answer.http
-        if answer.private:
-            self._unreachable(host, answer.error)
-            self.frontier.unsent(host)
-        elif status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
-            rules = _Robots(time.time(), status, _whole_lines(answer.body) if status < 300 else b"")
-            host.partition.cache(b"robots " + host.key.encode(), msgspec.msgpack.encode(rules))
-            self._use(host, rules, self._rules_ttl_s)
-            self.frontier.finished(host)
-        else:
-            self._robots_silent(host, answer)
-
-    def _robots_silent(self, host: Host, answer: Answer) -> None:
-        settings = self.settings
-        now = time.monotonic()
-        host.robots_attempts += 1
-        if host.robots_attempts == 1:
-            host.robots_since = now
-        late = now - host.robots_since >= settings.robots.retry_window_s
-        if host.robots_attempts >= settings.robots.attempts or late:
-            self._unreachable(host, answer.error or f"http_{answer.http}")
-            self.frontier.finished(host)
-            return
-        most = settings.robots.retry_window_s / settings.robots.attempts
-        asked = retry_after_s(answer.retry_after, time.time()) or 0.0
-        backoff = backoff_s(host.robots_attempts, settings.fetch.retry_delay_s, most, _jitter())
-        self.frontier.finished(host, max(min(asked, settings.politeness.max_delay_s), min(backoff, most)))
-
-    def _unreachable(self, host: Host, reason: str) -> None:
-        host.rules = RobotsRules.disallow_all()
-        host.rules_until = time.monotonic() + UNREACHABLE_TTL_S
-        host.unreachable = reason
-        host.robots_attempts = 0
-
-    def _cached(self, host: Host) -> _Robots | None:
-        stored = host.partition.cached(b"robots " + host.key.encode())
-        if stored is None:
-            return None
-        rules = _robots(stored)
-        return rules if 0 <= time.time() - rules.fetched_at < self._rules_ttl_s else None
-
-    def _use(self, host: Host, robots: _Robots, ttl_s: float) -> None:
-        host.rules = self._rules.rules(robots.body)
-        host.rules_until = time.monotonic() + ttl_s
-        host.unreachable = ""
-        host.robots_attempts = 0
-        wish = host.rules.crawl_delay_s(self.settings.robots.token)
-        politeness = self.settings.politeness
-        host.delay_s = crawl_delay_s(politeness.delay_s, wish, politeness.max_delay_s)
-
 
 def _is_page(task: Task, answer: Answer) -> bool:
     """Whether an answer is a page that a browser would show."""
@@ -768,13 +593,6 @@ def _status(answer: Answer, redirect: bool) -> u.Status:
     if answer.same_as is not None:
         return "not_modified"
     return "redirected" if redirect else "fetched"
-
-
-def _whole_lines(robots: bytes) -> bytes:
-    """A robots.txt without the line that its limit cut through: half a path forbids more than the whole one."""
-    if len(robots) < ROBOTS_BYTES:
-        return robots
-    return robots[: max(robots.rfind(b"\n"), robots.rfind(b"\r")) + 1]
 
 
 def attach(app: CrawlApp) -> None:

@@ -27,6 +27,7 @@ from crawlog.streams import crash, store, topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.candidates import States
 from crawlog.streams.commands import Commands
+from crawlog.streams.domain import Place
 from crawlog.streams.errors import EngineError
 from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
@@ -87,6 +88,12 @@ class Stage:
     def _obey(self, commands: Commands) -> None:
         self.frontier.obey(commands)
         self.wake()
+
+    def place(self, url: str) -> Place:
+        """Where a URL belongs; known since the first partition came."""
+        places = self.states.places
+        assert places is not None
+        return places.of(url)
 
     # ------------------------------------------------------------------ ownership
 

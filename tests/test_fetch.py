@@ -12,14 +12,12 @@ from fetching import Record, Web, running
 
 from crawlog.agents import fetch
 from crawlog.agents.connections import LeaseLost
-from crawlog.agents.fetch import _whole_lines
 from crawlog.agents.http import FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams.answers import Answer, Held
 from crawlog.streams.consumer import within
 from crawlog.streams.domain import Places
-from crawlog.streams.robots import MAX_BYTES as ROBOTS_BYTES
 from crawlog.streams.suspects import Deaths, _hash
 
 
@@ -157,19 +155,6 @@ async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
         world.find("http://b.com/x", job="r")
         await world.until(lambda: len(free) > 1 and web.room.free_bytes == 10)
     assert set(free) == {9}
-
-
-@pytest.mark.parametrize(
-    ("robots", "kept"),
-    [
-        (b"Disallow: /private\n" * 40_000, b"Disallow: /private\n" * 26_947),
-        (b"Disallow: /short\nDisallow: /long", b"Disallow: /short\nDisallow: /long"),
-        (b"x" * 600_000, b""),
-    ],
-)
-def test_the_line_that_the_limit_of_robots_txt_cuts_does_not_count(robots: bytes, kept: bytes) -> None:
-    """`Disallow: /` would close the host."""
-    assert _whole_lines(robots[:ROBOTS_BYTES]) == kept
 
 
 @pytest.mark.parametrize("per_ip", [1, 2])
@@ -485,11 +470,12 @@ async def test_who_may_not_ask_for_robots_txt_is_told_so(tmp_path: Path, monkeyp
         raise LeaseLost
 
     async with running(tmp_path, monkeypatch, Web(before=lost), robots__obey=True) as world:
-        await world.until(lambda: world.fetcher.client)
+        await world.until(lambda: world.fetcher.robots)
+        assert world.fetcher.robots is not None
         place = Places(1).of("http://a.com/")
         host = world.stage.frontier.lend(place)
         assert host is not None
         host.in_flight += 1
         with pytest.raises(LeaseLost):
-            await world.fetcher._host_rules(host)
+            await world.fetcher.robots.give(host)
         assert (host.in_flight, host.rules) == (0, None)

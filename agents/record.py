@@ -1,0 +1,37 @@
+"""Requests with their URL on record, so that what ends this process is known; what did so before is asked alone."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from crawlog.streams.suspects import Suspects
+
+from .turns import Turns
+
+A = TypeVar("A")
+
+CRASH_LOOP = "crash_loop"
+"""The reason of a URL that ended its worker again and again, the last time while nothing else was asked for."""
+
+
+class Record:
+    """One worker's."""
+
+    def __init__(self, suspects: Suspects) -> None:
+        self._suspects = suspects
+        self._turns = Turns()
+
+    def gives_up(self, url: str) -> bool:
+        """Whether a URL is not to be asked for any more."""
+        return self._suspects.verdict(url) == "give_up"
+
+    async def keep(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
+        """Ask for something with the URL on record meanwhile."""
+        suspects = self._suspects
+        turn = None if suspects.is_calm else await self._turns.take(alone=suspects.verdict(url) == "alone")
+        try:
+            suspects.touch(url)
+            return await ask()
+        finally:
+            suspects.release(url)
+            if turn is not None:
+                turn()

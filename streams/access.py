@@ -1,0 +1,102 @@
+"""What an answer to a request for robots.txt means: whose word counts, for how long (RFC 9309 2.3.1, 2.4).
+
+2xx counts as it is written; 4xx, and a redirect that leads nowhere, allows all; 5xx, 429 and silence forbid all, and
+are asked again first. What counts is a *cache* beside the state: losing it costs a request.
+
+    key:   b"robots " + <host key>
+    value: MessagePack [fetched at, status, body]
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from .politeness import backoff_s, retry_after_s
+from .robots import MAX_BYTES, MAX_TTL_S
+
+if TYPE_CHECKING:
+    from .answers import Answer
+    from .sections import Fetch, Politeness, Robots
+
+UNREACHABLE_TTL_S = 300.0
+"""How long a host whose robots.txt could not be read is not asked again."""
+
+
+class Counts(msgspec.Struct, frozen=True, array_like=True):
+    """A robots.txt that counts, as it is cached; an empty body allows all."""
+
+    fetched_at: float
+    status: int
+    body: bytes
+
+    def left_s(self, ttl_s: float, now: float) -> float:
+        """Seconds for which it still counts; 0 or less, where it does no longer or comes from the future."""
+        age_s = now - self.fetched_at
+        return ttl_s - age_s if age_s >= 0 else 0.0
+
+
+class Later(NamedTuple):
+    """To be asked again, after so many seconds."""
+
+    wait_s: float
+
+
+class Unreachable(NamedTuple):
+    """Everything is forbidden for `UNREACHABLE_TTL_S`; why, in a word."""
+
+    reason: str
+
+
+Meaning = Counts | Later | Unreachable
+
+
+class Access:
+    """What the settings make of answers.
+
+    Attributes:
+        ttl_s: How long one that counts does so.
+    """
+
+    def __init__(self, robots: "Robots", fetch: "Fetch", politeness: "Politeness") -> None:
+        self.ttl_s = min(robots.ttl_s, MAX_TTL_S)
+        self._attempts = robots.attempts
+        self._window_s = robots.retry_window_s
+        self._delay_s = fetch.retry_delay_s
+        self._most_rest_s = politeness.max_delay_s
+
+    def judged(self, answer: "Answer", now: float, attempt: int, since_s: float, jitter: float) -> Meaning:
+        """What an answer at the end of redirects means.
+
+        Args:
+            now: UTC epoch seconds.
+            attempt: In a row that failed if this one did, >= 1.
+            since_s: Seconds since the first of them.
+            jitter: In [0, 1).
+        """
+        status = answer.http
+        if answer.private:
+            return Unreachable(answer.error)
+        if status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
+            return Counts(now, status, whole_lines(answer.body) if status < 300 else b"")
+        if attempt >= self._attempts or since_s >= self._window_s:
+            return Unreachable(answer.error or f"http_{status}")
+        most = self._window_s / self._attempts
+        asked = retry_after_s(answer.retry_after, now) or 0.0
+        backoff = backoff_s(attempt, self._delay_s, most, jitter)
+        return Later(max(min(asked, self._most_rest_s), min(backoff, most)))
+
+
+def whole_lines(robots: bytes) -> bytes:
+    """A robots.txt without the line that its limit cut through: half a path forbids more than the whole one."""
+    if len(robots) < MAX_BYTES:
+        return robots
+    return robots[: max(robots.rfind(b"\n"), robots.rfind(b"\r")) + 1]
+
+
+def key(host: str) -> bytes:
+    """The row's key, of a host key."""
+    return b"robots " + host.encode()
+
+
+pack = msgspec.msgpack.Encoder().encode
+read = msgspec.msgpack.Decoder(Counts).decode
