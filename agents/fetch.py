@@ -514,6 +514,7 @@ class Fetcher:
             rendered=answer.rendered,
             render_error=answer.render_error,
             same_as=answer.same_as,
+            leads_back=redirect and answer.leads_back,
         )
         result = self._result(task, _status(answer, redirect), reason=answer.error, answer=answer, host_wait_s=rest_s)
         self.stage.pages += 1

@@ -292,7 +292,9 @@ class Client:
             answer.allows_credentials = headers.get("Access-Control-Allow-Credentials") == "true"
             if response.status in REDIRECTS:
                 answer.location = _escaped(headers.get("Location", ""))
-                answer.is_cookie_check = outfit.has_new_cookies and _is_itself(url, answer.location)
+                target = _target(url, answer.location)
+                answer.is_cookie_check = outfit.has_new_cookies and target == url
+                answer.leads_back = bool(target) and outfit.leads_back(target)
             if response.connection is not None and response.connection.protocol is not None:
                 response.connection.protocol.read_timeout = self._chunk_timeout_s
             await self._body(response, answer, reading)
@@ -480,11 +482,12 @@ def _escaped(location: str) -> str:
     return "".join(f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in location)
 
 
-def _is_itself(url: str, location: str) -> bool:
+def _target(url: str, location: str) -> str:
+    """Where a redirect leads; empty where that is nowhere."""
     try:
-        return bool(location) and serialise(location, url) == url
+        return serialise(location, url) if location else ""
     except InvalidUrl:
-        return False
+        return ""
 
 
 def _origin(url: str) -> str:

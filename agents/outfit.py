@@ -14,6 +14,7 @@ from python_socks import ProxyTimeoutError
 from yarl import URL
 
 from crawlog.streams.cookies import Jar
+from crawlog.streams.detours import Detours
 from crawlog.streams.domain import registrable_domain
 from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (
@@ -63,7 +64,9 @@ class Worn:
         self.proxy: Proxy | None = None
         self._proxies: Proxies | None = None
         self._failed: set[Proxy] = set()
+        self._job = ""
         self._jar: Jar | None = None
+        self._detours: Detours | None = None
         self._cookies = ""
         self.has_new_cookies = False
 
@@ -77,9 +80,9 @@ class Worn:
         self.options["data"] = form.encode()
         self.send({"Content-Type": "application/x-www-form-urlencoded"})
 
-    def take_jar(self, jar: Jar) -> None:
-        """Send its cookies, and keep those that come."""
-        self._jar = jar
+    def take_jar(self, job: str, jar: Jar, detours: Detours) -> None:
+        """Send a job's cookies, keep those that come, and remember where redirects lead."""
+        self._job, self._jar, self._detours = job, jar, detours
         self._cookies = jar.header(self._url, time.time())
         if self._cookies:
             self.send({"Cookie": self._cookies})
@@ -113,6 +116,15 @@ class Worn:
             now = time.time()
             self._jar.keep(self._url, response.headers.getall("Set-Cookie"), now)
             self.has_new_cookies = self._jar.header(self._url, now) != self._cookies
+
+    def leads_back(self, target: str) -> bool:
+        """Take note of a redirect: whether its target led here, and would now be sent cookies which it was not."""
+        if self._jar is None or self._detours is None or target == self._url:
+            return False
+        jar, now = self._jar, time.time()
+        leads_back = self._detours.leads_back(self._job, self._url, target, lambda url: jar.header(url, now))
+        self._detours.note(self._job, self._url, target, self._cookies)
+        return leads_back
 
     def blame(self, error: BaseException) -> "Blame":
         """Whose fault an error is; a proxy's is noted."""
@@ -191,6 +203,7 @@ class Outfit:
         self._keeps_all = settings.cookies
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
         self._jars: OrderedDict[tuple[str, str], Jar] = OrderedDict()
+        self._detours = Detours()
         self._all = Bandwidth(settings.max_bytes_per_s) if settings.max_bytes_per_s else None
         self._each = Bandwidths(settings.max_host_bytes_per_s) if settings.max_host_bytes_per_s else None
         is_paced = settings.max_bytes_per_s or settings.max_host_bytes_per_s
@@ -208,7 +221,7 @@ class Outfit:
         elif origin in self._logins:
             worn.send({"Authorization": self._logins[origin]})
         if job and (self._keeps_all or origin in self._keeps):
-            worn.take_jar(self._jar(job, registrable_domain(urlsplit(url).hostname or "")))
+            worn.take_jar(job, self._jar(job, registrable_domain(urlsplit(url).hostname or "")), self._detours)
         if self._proxies:
             worn.go_through(self._proxies)
         return worn

@@ -37,6 +37,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         render_error: Why a browser's work on the page ended early, or came to nothing; `rendered` tells which.
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
         same_as: (partition, offset) of the older page whose body this one has, for the server said 304 (not modified).
+        leads_back: It redirects to a URL that redirected here, and that would now be sent cookies which it was not.
     """
 
     url: str
@@ -61,6 +62,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     rendered: str = ""
     render_error: str = ""
     same_as: tuple[int, int] | None = None
+    leads_back: bool = False
 
 
 _decoder = msgspec.json.Decoder(PageMeta)

@@ -44,6 +44,8 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
         joins: This redirect target was reached from a seed, so its host joins the scope.
         again: Queued although it is known: its page was lost in a power cut. The status that its done had, which no
             longer counts.
+        checked: Queued once more, and only once, although it is known: it redirected to a check for cookies, which
+            leads back to it.
     """
 
     url: str
@@ -54,6 +56,7 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
     hops: int = 0
     joins: bool = False
     again: Status | None = None
+    checked: bool = False
 
 
 class Result(msgspec.Struct, omit_defaults=True, frozen=True):

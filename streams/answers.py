@@ -50,6 +50,7 @@ class Answer:
         allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
         by_proxy: A proxy did not serve, which says nothing of the host.
         is_cookie_check: It redirects to its own URL, with a cookie that the request did not have: the page lies behind.
+        leads_back: It redirects to a URL that led here, and that would now be sent cookies which it was not.
         validators: By which the page, if its body is here, can be asked for again.
         same_as: (partition, offset) of the page in crawl.pages that it still is.
         again_s: Seconds before which another attempt would meet the same.
@@ -70,6 +71,7 @@ class Answer:
         "is_cookie_check",
         "is_inside",
         "kept",
+        "leads_back",
         "link",
         "location",
         "private",
@@ -103,6 +105,7 @@ class Answer:
         self.allows_credentials = False
         self.by_proxy = False
         self.is_cookie_check = False
+        self.leads_back = False
         self.again_s = 0.0
         self.rendered = ""
         self.render_error = ""

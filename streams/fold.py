@@ -449,12 +449,7 @@ class Fold:
         spec = job.spec
         known = self.seen.knows(job.number, job.since, place.domain_hash, mark, spec.confirm)
         if known is not None:
-            if found.again is not None:
-                self._queue_again(job, found, placed, sequence)
-                return
-            if known and self._found_nearer(job, found, url, place, mark, known, sequence):
-                return
-            job.counts.seen += 1
+            self._offer_known(job, found, placed, known, sequence)
             return
         rule = self._refusal_of_new(job, found, url, place)
         if rule is not None:
@@ -463,6 +458,17 @@ class Fold:
         value = r.pack((found.depth, _priority(found.priority), sequence)) if spec.max_depth is not None else b""
         self.seen.insert(job.number, job.since, place.domain_hash, mark, spec.confirm, value)
         self._queue(job, found, url, place, sequence)
+
+    def _offer_known(self, job: Job, found: u.FoundUrl, placed: Placed, known: bytes, sequence: int) -> None:
+        """Queue a URL that the job knows where its done counts no longer, or from a lesser depth."""
+        url, place, mark = placed
+        was = found.again
+        if was is None and found.checked and self._is_first_check(job, url, place):
+            was = "redirected"
+        if was is not None:
+            self._queue_again(job, found, was, placed, sequence)
+        elif not (known and self._found_nearer(job, found, url, place, mark, known, sequence)):
+            job.counts.seen += 1
 
     def _refusal_of_new(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
         """The rule about what its domain and host had already that refuses a URL the job does not know."""
@@ -572,11 +578,18 @@ class Fold:
         self._queue(job, found, url, place, sequence)
         return True
 
-    def _queue_again(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
-        """Queue a URL whose page was lost after its done was written: its old row is gone with that done."""
+    def _is_first_check(self, job: Job, url: str, place: Place) -> bool:
+        """Whether no check for cookies has led back to a URL yet; from now on one has."""
+        name = f"{url}\tchecked"
+        if self._is_known(job, place, name):
+            return False
+        self._mark(job, place, name)
+        return True
+
+    def _queue_again(self, job: Job, found: u.FoundUrl, was: u.Status, placed: Placed, sequence: int) -> None:
+        """Queue a URL whose done counts no longer: its old row is gone with that."""
         url, place, mark = placed
-        assert found.again is not None
-        self._count_final(job, found.again, -1)
+        self._count_final(job, was, -1)
         job.counts.seen += 1
         if job.spec.max_depth is not None:
             self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))

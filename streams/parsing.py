@@ -164,7 +164,8 @@ class Job:
     def redirect(self, meta: PageMeta) -> Redirect | None:
         """The target of a redirect, a link of the same depth; None when it is refused.
 
-        Where a seed leads here, its host joins the scope.
+        Where a seed leads here, its host joins the scope. One that leads back to where it began, with a cookie, has its
+        target asked once more: that is known as a redirect, and with the cookie it may be a page.
         """
         try:
             url = self.canonical(meta.location, meta.url)
@@ -178,7 +179,8 @@ class Job:
         if rule is not None:
             return None
         source: Source = "sitemap" if meta.kind == "sitemap" else "redirect"
-        return Redirect(link, FoundUrl(url, meta.depth, 0, source, meta.url, meta.hops + 1, joins=meta.seed), name)
+        hops, joins, checked = meta.hops + 1, meta.seed, meta.leads_back
+        return Redirect(link, FoundUrl(url, meta.depth, 0, source, meta.url, hops, joins=joins, checked=checked), name)
 
     def again(self, meta: PageMeta) -> tuple[Outlink, FoundUrl]:
         """What queues a URL once more whose page counts no longer."""

@@ -527,6 +527,21 @@ def test_a_domain_has_a_budget() -> None:
     assert state.counts.dropped == {"domain_budget": 1}
 
 
+@pytest.mark.parametrize("limits", [{}, {"max_depth": 3}, {"max_pages_per_domain": 1}])
+def test_a_url_that_a_check_for_cookies_leads_back_to_is_queued_once_more_and_only_once(limits: dict[str, Any]) -> None:
+    """However often parse says so: after a kill, or in a replay. Its first done counts no longer."""
+    state = State(job(**limits), found(A), done(A, sequence(1), "redirected"))
+    assert state.counts.redirected == 1
+    for _ in range(3):
+        state.take(found(A, source="redirect", hops=2, checked=True))
+        state.checkpoint()
+        state.open()
+    assert state.urls() == [A]
+    assert (state.counts.redirected, state.counts.queued) == (0, 1)
+    state.take(done(A, sequence(3)), found(A, source="redirect", checked=True))
+    assert (state.urls(), state.counts.fetched, state.counts.redirected) == ([], 1, 0)
+
+
 @pytest.mark.parametrize("fields", [{"source": "seed"}, {"source": "redirect", "joins": True}])
 def test_a_seed_and_its_redirect_join_the_scope(fields: dict[str, Any]) -> None:
     """From then on links to that domain are in scope, after a restart too."""

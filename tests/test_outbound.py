@@ -144,6 +144,25 @@ async def test_a_redirect_to_itself_that_sets_a_new_cookie_is_told(
         assert not (await client.get(site.origin + "/x")).is_cookie_check
 
 
+async def test_a_redirect_back_to_where_it_began_with_a_new_cookie_is_told() -> None:
+    """A check for cookies by way of another URL: within a job, and only as long as the cookie is new."""
+    site = Site()
+    async with sites(site, cookies=True) as client:
+
+        async def moved(path: str, to: str, job: str = "a", cookie: str = "") -> bool:
+            headers = f"Location: {to}\r\n" + (f"Set-Cookie: {cookie}; Path=/\r\n" if cookie else "")
+            site.answer = Site(headers, status="302 Found").answer
+            return (await client.get(site.origin + path, job=job)).leads_back
+
+        assert not await moved("/x", "/check")
+        assert not await moved("/check", "/x", job="b", cookie="id=7")
+        assert not await moved("/check", "/x#top")
+        assert await moved("/check", f"{site.origin}/x#top", cookie="id=7")
+        await moved("/x", "/check")  # with the cookie now
+        assert not await moved("/check", "/x", cookie="id=7")
+        assert not await moved("/check", "http://[", cookie="id=8")
+
+
 async def test_a_host_that_sets_cookies_without_end_keeps_its_session() -> None:
     """The first hundred are kept, and what they become."""
     site = Site()

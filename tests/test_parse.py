@@ -308,6 +308,14 @@ def test_a_redirect_gives_no_row_and_one_found() -> None:
     assert stage.founds() == [urls.FoundUrl("http://a.test/y", 2, 0, "redirect", PAGE, 2)]
 
 
+def test_a_redirect_that_leads_back_has_its_target_asked_once_more() -> None:
+    """With the cookie that came on the way it may be a page."""
+    stage = Stage()
+    stage.take(b"", http=302, location="/y", leads_back=True)
+    stage.stage.flush()
+    assert [(found.url, found.checked) for found in stage.founds()] == [("http://a.test/y", True)]
+
+
 @pytest.mark.parametrize(
     "location",
     ["http://[/", "ftp://a.test/", "http://other.test/", "file:///etc/passwd", "data:text/html,<a href=/x>x"],

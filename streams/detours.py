@@ -1,0 +1,55 @@
+"""Redirects that lead back to where they began: a check for cookies that goes by way of another URL.
+
+    /page ─ 302 ─► /check ─ 302, a cookie ─► /page
+
+By then /page is known, as a redirect, and with the cookie it is a page: so it is to be asked for once more. Redirects
+are remembered with what their requests sent. Pure: what is sent now is an argument.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+REMEMBERED = 10_000
+"""Redirects, those seen last; some 400 bytes each."""
+
+MOST_HOPS = 5
+"""Redirects in a row that are gone back."""
+
+
+class _Step(NamedTuple):
+    source: str
+    cookies: str
+
+
+class Detours:
+    """Redirects seen lately, of all jobs."""
+
+    def __init__(self) -> None:
+        self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
+
+    def note(self, job: str, url: str, target: str, cookies: str) -> None:
+        """A URL redirects to another one, which others may have led to before: the last one counts.
+
+        Args:
+            cookies: That the request was sent with.
+        """
+        self._steps[job, target] = _Step(url, cookies)
+        self._steps.move_to_end((job, target))
+        if len(self._steps) > REMEMBERED:
+            self._steps.popitem(last=False)
+
+    def leads_back(self, job: str, url: str, target: str, cookies_of: Callable[[str], str]) -> bool:
+        """Whether a redirect leads to a URL that led to it, and that would now be sent cookies which it was not.
+
+        Args:
+            cookies_of: What a URL is sent now.
+        """
+        for _ in range(MOST_HOPS):
+            step = self._steps.get((job, url))
+            if step is None:
+                return False
+            if step.source == target:
+                return cookies_of(target) not in ("", step.cookies)
+            url = step.source
+        return False
