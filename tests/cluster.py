@@ -17,6 +17,8 @@ from typing import Any, Self
 import psutil
 import pytest
 
+from crawlog.streams.settings import Settings
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -36,6 +38,11 @@ bench = _bench()
 needs_site = pytest.mark.skipif(
     not (bench.sources() / "main.go").exists() or shutil.which("go") is None, reason="no sources of the site, or no Go"
 )
+
+
+def log_of(settings: Settings) -> dict[str, object]:
+    """Settings by name that lead a crawl to a broker that runs: to start and stop one of its own takes five CPU s."""
+    return {"kafka.bootstrap": settings.kafka.bootstrap, "kafka.prefix": settings.kafka.prefix}
 
 
 class Cluster:

@@ -1,6 +1,8 @@
 """What tests share: one broker a session, and a prefix of topics to themselves."""
 
 import logging
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,9 @@ from bench.corpora import FOLDER, MISSING
 from crawlog.streams import engine as local
 from crawlog.streams.engine import Engine
 from crawlog.streams.settings import Settings
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of 200 processes compiles crawlog, half a second's work,
+sys.dont_write_bytecode = False  # and each worker of pytest-xdist rewrites all asserts
 
 examples.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 examples.load_profile("beside others")  # a test may wait for the processor as long as it takes

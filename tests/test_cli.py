@@ -5,9 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,7 +20,6 @@ from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigure
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import ensure
 
-CRAWLOG = (sys.executable, "-m", "crawlog")
 UNREACHABLE = "127.0.0.1:1"
 
 
@@ -31,9 +31,27 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def crawlog(*args: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    """One command, as a user types it."""
-    return subprocess.run([*CRAWLOG, *args], input=stdin, capture_output=True, text=True, timeout=180, check=False)
+class Ended(NamedTuple):
+    """What a command left behind."""
+
+    returncode: object
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def crawlog(capfd: pytest.CaptureFixture[str]) -> Command:
+    """One command, as a user types it; in this process, since what it imports takes a second in a new one."""
+
+    def run(*args: str) -> Ended:
+        with pytest.raises(SystemExit) as end:
+            main(list(args))
+        return Ended(end.value.code, *capfd.readouterr())
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -141,10 +159,9 @@ def test_a_file_of_offsets_may_be_a_pipe() -> None:
         ["seed", "http://a.example/", "--job", "a"],
         ["run", "http://a.example/"],
         ["worker", "parse"],
-        ["up"],
     ],
 )
-def test_an_unreachable_broker_ends_with_3(command: list[str]) -> None:
+def test_an_unreachable_broker_ends_with_3(crawlog: Command, command: list[str]) -> None:
     """The message names the address; there is no fall-back to the local engine."""
     done = crawlog(*command, "--bootstrap", UNREACHABLE)
     assert UNREACHABLE in done.stderr
@@ -152,7 +169,16 @@ def test_an_unreachable_broker_ends_with_3(command: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_data_folder_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_up_finds_out_that_its_broker_is_unreachable() -> None:
+    """Though what it starts is what asks."""
+    command = [sys.executable, "-m", "crawlog", "up", "--bootstrap", UNREACHABLE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert UNREACHABLE in done.stderr
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+def test_a_data_folder_of_another_version_is_refused(crawlog: Command, tmp_path: Path) -> None:
     """Both numbers are told, and nothing in the folder is touched."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "VERSION").write_text("999\n")
@@ -162,7 +188,7 @@ def test_a_data_folder_of_another_version_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "old").iterdir()] == ["VERSION"]
 
 
-def test_a_file_is_no_data_folder(tmp_path: Path) -> None:
+def test_a_file_is_no_data_folder(crawlog: Command, tmp_path: Path) -> None:
     """A file in its place is told as what it is."""
     (tmp_path / "file").touch()
     done = crawlog("run", "http://a.example/", "--data", "file")
@@ -185,7 +211,7 @@ def test_many_processes_may_make_the_folder_at_once(tmp_path: Path) -> None:
             assert [path.name for path in (tmp_path / str(number)).iterdir()] == ["VERSION"]
 
 
-def test_a_url_that_is_a_file_is_named_so(tmp_path: Path) -> None:
+def test_a_url_that_is_a_file_is_named_so(crawlog: Command, tmp_path: Path) -> None:
     """`crawlog run urls.txt` is meant as --seeds."""
     (tmp_path / "urls.txt").touch()
     assert "--seeds urls.txt" in crawlog("run", "urls.txt").stderr
@@ -255,12 +281,14 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     """`crawlog settings | head -1` ends like any Unix filter, without a word."""
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([*CRAWLOG, "settings"], stdout=writer, stderr=subprocess.PIPE, check=False, timeout=180)
+    done = subprocess.run(
+        [sys.executable, "-m", "crawlog", "settings"], stdout=writer, stderr=subprocess.PIPE, check=False, timeout=180
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_settings_show_their_origins(tmp_path: Path) -> None:
+def test_settings_show_their_origins(crawlog: Command, tmp_path: Path) -> None:
     """Key, value, and who set it."""
     (tmp_path / "crawlog.toml").write_text("[fetch]\nconcurrency = 7\n")
     lines = crawlog("settings", "--origins", "-s", "scope=host").stdout.splitlines()
@@ -270,7 +298,7 @@ def test_settings_show_their_origins(tmp_path: Path) -> None:
     assert table["robots.obey"] == ["true", "default"]
 
 
-def test_settings_as_json_hide_secrets() -> None:
+def test_settings_as_json_hide_secrets(crawlog: Command) -> None:
     """One object a setting."""
     answer = crawlog("settings", "--json", "-s", "kafka.sasl_password=hunter2").stdout
     by_key = {one["key"]: one for one in map(json.loads, answer.splitlines())}
@@ -321,7 +349,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert f"Usage: crawlog {command}" in capsys.readouterr().out
 
 
-def test_run_says_that_it_needs_a_browser_before_it_starts_anything() -> None:
+def test_run_says_that_it_needs_a_browser_before_it_starts_anything(crawlog: Command) -> None:
     """With the command that gets one."""
     done = crawlog("run", "http://a.example/", "-s", "render=auto", "-s", "render.browser=/nowhere/chromium")
     assert done.returncode == 2
@@ -329,7 +357,7 @@ def test_run_says_that_it_needs_a_browser_before_it_starts_anything() -> None:
     assert "apt install chromium" in done.stderr
 
 
-def test_doctor_says_what_to_do_next() -> None:
+def test_doctor_says_what_to_do_next(crawlog: Command) -> None:
     """A line each, with status; an unreachable broker is a failure with an advice."""
     done = crawlog("doctor", "--bootstrap", UNREACHABLE, "--json")
     findings = {one["check"]: one for one in map(json.loads, done.stdout.splitlines())}
@@ -340,14 +368,14 @@ def test_doctor_says_what_to_do_next() -> None:
     assert findings["cluster"]["advice"]
 
 
-def test_doctor_leaves_no_folder_behind(tmp_path: Path) -> None:
+def test_doctor_leaves_no_folder_behind(crawlog: Command, tmp_path: Path) -> None:
     """It looks, it does not make."""
     crawlog("doctor")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.broker
-def test_topics_starts_the_engine_and_stops_it(tmp_path: Path) -> None:
+def test_topics_starts_the_engine_and_stops_it(crawlog: Command, tmp_path: Path) -> None:
     """Commands that need the log leave no broker behind."""
     done = crawlog("topics", "--create", "--json")
     assert done.returncode == 0, done.stderr
@@ -360,7 +388,7 @@ def test_topics_starts_the_engine_and_stops_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-def test_doctor_compares_the_cluster_with_the_settings(engine: Engine) -> None:
+def test_doctor_compares_the_cluster_with_the_settings(crawlog: Command, engine: Engine) -> None:
     """Record size, how long offsets are kept, and the topics' partitions."""
     done = crawlog("doctor", "--bootstrap", engine.bootstrap, "--json")
     findings = {one["check"]: one for one in map(json.loads, done.stdout.splitlines())}
@@ -373,7 +401,7 @@ def test_doctor_compares_the_cluster_with_the_settings(engine: Engine) -> None:
 
 
 @pytest.mark.broker
-def test_doctor_finds_topics_of_another_size(cluster: Settings) -> None:
+def test_doctor_finds_topics_of_another_size(crawlog: Command, cluster: Settings) -> None:
     """The number of partitions is fixed when the topics are made; the advice is the setting that fits."""
     ensure(cluster)
     prefix = f"kafka.prefix={cluster.kafka.prefix}"

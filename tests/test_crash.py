@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster import ROOT, Cluster, needs_site
+from cluster import ROOT, Cluster, log_of, needs_site
 
 from crawlog.streams.crash import POINTS, VARIABLE
+from crawlog.streams.settings import Settings
 
 IN_WORKERS = [
     name for name in POINTS if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink")
@@ -51,12 +52,12 @@ def _python(folder: Path, spec: str, program: str) -> subprocess.CompletedProces
 @pytest.mark.broker
 @pytest.mark.slow
 @needs_site
-def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_path: Path) -> None:
+def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_path: Path, cluster: Settings) -> None:
     """Some twenty deaths in one crawl; `python -m bench.crashes` tries each point alone, and those of the commands."""
     wanted = set(IN_WORKERS) - NOT_HERE
     spent = tmp_path / "spent"
     spent.mkdir()
-    settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.2}
+    settings = {"fetch.concurrency": 8, "politeness.delay_s": 0.2} | log_of(cluster)
     with Cluster(tmp_path, hosts=10, pages=40, settings=settings) as crawl:
         counts = (
             f"{name}:{1 if name.startswith('sink.') else 2}" for name in sorted(wanted)

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from cluster import needs_site
 
 from bench import soak
 
 
+@pytest.mark.broker
+@pytest.mark.slow
 @needs_site
 def test_a_crawl_that_is_killed_at_half_is_measured_to_its_end(tmp_path: Path) -> None:
     """Every tenth of the pages has its line, and the rows are those of the site."""

@@ -10,10 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, needs_site
+from cluster import Cluster, log_of, needs_site
 
-from crawlog.streams import engine
-from crawlog.streams.settings import load, to_environ
+from crawlog.streams.settings import Settings, load, to_environ
 from crawlog.streams.verify import Verdict, verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]
@@ -22,11 +21,11 @@ DELAY_S = 0.2
 
 
 @pytest.fixture
-def crawl(tmp_path: Path) -> Iterator[Cluster]:
+def crawl(tmp_path: Path, cluster: Settings) -> Iterator[Cluster]:
     """A site of 1,000 pages on 20 hosts, each of which is asked five times a second at most; nothing has begun."""
-    settings = {"politeness.delay_s": DELAY_S, "fetch.concurrency": 16}
-    with Cluster(tmp_path, hosts=20, pages=50, settings=settings) as cluster:
-        yield cluster
+    settings = {"politeness.delay_s": DELAY_S, "fetch.concurrency": 16} | log_of(cluster)
+    with Cluster(tmp_path, hosts=20, pages=50, settings=settings) as made:
+        yield made
 
 
 def assert_whole(crawl: Cluster) -> None:
@@ -51,12 +50,7 @@ def shortest_rest(crawl: Cluster) -> float:
 
 def verdicts(crawl: Cluster) -> list[Verdict]:
     """A second fold of each partition's log, compared with the state that the workers kept."""
-    settings = load({"run.data": str(crawl.data)})
-    with_log = engine.start(settings, crawl.data, lambda _: None)
-    try:
-        return list(verify(with_log.point(settings), crawl.data / "state"))
-    finally:
-        with_log.stop()
+    return list(verify(load(crawl.settings), crawl.data / "state"))
 
 
 def worker(crawl: Cluster, stage: str, name: str) -> "subprocess.Popen[bytes]":
