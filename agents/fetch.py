@@ -11,20 +11,18 @@ import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import structlog
 
 from crawlog import __version__
-from crawlog.schemas import pages as pg
-from crawlog.schemas import urls as u
 from crawlog.streams import crash, validators
-from crawlog.streams.answers import NOT_MODIFIED, Answer, Held
+from crawlog.streams.answers import NOT_MODIFIED, Answer
 from crawlog.streams.app import CrawlApp
-from crawlog.streams.errors import GiveUp
 from crawlog.streams.formpage import PAGE_BYTES
 from crawlog.streams.forms import Session
+from crawlog.streams.outcomes import CRASH_LOOP, Unasked, unasked
 from crawlog.streams.queues import Host, RobotsTask, Task
 from crawlog.streams.rendering import Rendering, Verdict, emptiness
 from crawlog.streams.retrying import Retrying, may_pass
@@ -35,13 +33,13 @@ from crawlog.streams.validators import Validators
 from . import frontier
 from .addresses import BUSY_S
 from .connections import LeaseLost
-from .dones import Dones
 from .frontier import Stage
 from .hosts import Hosts
 from .http import FREE_BYTES, THE_CRAWL, Asker, Client
 from .logins import Logins
+from .outcomes import Outcomes
 from .pages import LOOK_S, PagesLog
-from .record import CRASH_LOOP, Record
+from .record import Record
 from .render import Renderer
 from .resources import Resources
 from .robots import Robots
@@ -50,6 +48,9 @@ from .snapshots import Snapshotter
 from .standby import Standby
 from .trial import TOO_COMPLEX, Trial, TrialError
 
+if TYPE_CHECKING:
+    from crawlog.schemas.urls import RenderRules
+
 log = structlog.get_logger()
 
 DRAIN_S = 2.5
@@ -57,9 +58,6 @@ DRAIN_S = 2.5
 
 DONES_S = 0.7
 """How long their pages and dones may then take to be acknowledged."""
-
-BLOCKED = "control block"
-"""The rule that a done names whose host the operator has blocked."""
 
 MAY_BE_RENDERED = Asker(wants_place=True)
 """What a page in the browser may ask for depends on where the page came from."""
@@ -75,15 +73,6 @@ IDLE_S = 0.5
 _jitter = random.random  # spreads retries, no secret; the one generator that a fork seeds anew
 
 
-class _Sent(NamedTuple):
-    """A page on its way to the log, with what follows once it is there."""
-
-    task: Task
-    result: u.Result
-    held: Held
-    known: Validators | None = None
-
-
 class Fetcher:
     """Keeps `fetch.concurrency` places busy with what the dispatcher allows."""
 
@@ -93,7 +82,7 @@ class Fetcher:
         self.settings = settings
         self.frontier = stage.frontier
         self.client: Client | None = None
-        self.dones = Dones(stage, self._release)
+
         self.places: set[Task] = set()
         self._running: dict[asyncio.Task[None], Task | RobotsTask] = {}
         self._wake = asyncio.Event()
@@ -102,6 +91,7 @@ class Fetcher:
         self._pages = PagesLog(settings, stage.names.pages)
         self._held = False
         self._asking_rules = 0
+        self._outcomes = Outcomes(stage, self._pages.pressure, self._release)
         self._sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
         self._retrying = Retrying(settings.fetch, settings.politeness, _jitter)
         self._hosts = Hosts(settings, self.frontier, stage.place, self._retrying.rest_s)
@@ -109,7 +99,7 @@ class Fetcher:
         self._logins = Logins(settings.fetch)
         self._trial = Trial(settings.parse)
         self._renderer: Renderer | None = None
-        self._renderings: dict[str, tuple[u.RenderRules, Rendering]] = {}
+        self._renderings: dict[str, tuple[RenderRules, Rendering]] = {}
         self.suspects = Suspects(
             settings.run.data / "suspects" / stage.app.worker_name, slots=settings.fetch.concurrency
         )
@@ -236,7 +226,7 @@ class Fetcher:
             log.info("drained", ended=len(in_flight) - len(aborted), given_back=len(aborted))
         if aborted:
             await asyncio.wait(aborted)
-        self.dones.flush()
+        self._outcomes.flush()
         until = time.monotonic() + DONES_S
         while self.places and (left := until - time.monotonic()) > 0:
             self._freed.clear()
@@ -244,7 +234,7 @@ class Fetcher:
                 async with asyncio.timeout(min(left, 0.01)):
                     await self._freed.wait()
             except TimeoutError:
-                self.dones.flush()
+                self._outcomes.flush()
         self.places.clear()
 
     # ------------------------------------------------------------------ pages
@@ -288,7 +278,7 @@ class Fetcher:
         except Exception as error:  # its place would be held for ever, and the crawl never end
             log.exception("answer_broken", url=url)
             answer.held.give()
-            self._failed(task, f"answer_broken: {type(error).__name__}")
+            self._outcomes.failed(task, f"answer_broken: {type(error).__name__}")
 
     def _asks_again(self, task: Task, answer: Answer | None, wait_s: float = 0.0) -> None:
         """The URL is its host's next one again: nobody was asked, or the answer was none to it."""
@@ -308,7 +298,7 @@ class Fetcher:
             turn = session.turn(time.monotonic())
         if turn == "fail":
             self.frontier.unsent(task.host)
-            self._failed(task, session.reason)
+            self._outcomes.failed(task, session.reason)
         elif turn == "wait":
             self._asks_again(task, None)
         elif turn != "ask":
@@ -401,23 +391,18 @@ class Fetcher:
 
     def _needs_no_request(self, task: Task) -> bool:
         """Whether its done is known, and on its way, without asking the web."""
-        host, url = task.host, task.row.url
-        if host.orders.blocked:
-            self.dones.add(task, self._result(task, "refused", reason="control", rule=BLOCKED))
-            return True
-        if self.settings.robots.obey and host.rules is not None:
-            if host.unreachable:
-                self._failed(task, f"robots_unreachable: {host.unreachable}")
-                return True
-            allowed, rule = host.rules.allowed(url, self.settings.robots.token)
-            if not allowed:
-                self.dones.add(task, self._result(task, "refused", reason="robots", rule=rule))
-                return True
-        if self._record.gives_up(url):
+        url = task.row.url
+        end = unasked(task.host, url, self.settings.robots)
+        if end is None and self._record.gives_up(url):
             log.error("crash_loop", url=url, then="failed without another try")
-            self._failed(task, CRASH_LOOP)
-            return True
-        return False
+            end = Unasked("failed", CRASH_LOOP)
+        if end is None:
+            return False
+        if end.status == "failed":
+            self._outcomes.failed(task, end.reason)
+        else:
+            self._outcomes.refused(task, end)
+        return True
 
     def _validators(self, task: Task) -> Validators | None:
         """By which a page of an earlier epoch is asked for again, if crawl.pages has it still, as far as is known."""
@@ -480,105 +465,9 @@ class Fetcher:
         self.frontier.finished(host, rest_s)
         again = self._retrying.again(answer, task.row.attempt + 1, rest_s)
         if again is None:
-            self._final(task, answer, now, rest_s)
-            return
-        answer.held.give()
-        result = self._result(task, "failed", reason=again.reason, answer=answer, host_wait_s=rest_s)
-        self.dones.add(task, msgspec.structs.replace(result, next_at=now + again.wait_s, delay_s=again.wait_s))
-
-    def _final(self, task: Task, answer: Answer, now: float, rest_s: float = 0.0) -> None:
-        """Write the page, then its done once the log has it."""
-        row = task.row
-        body = answer.body if answer.kept else b""
-        redirect = bool(answer.location)
-        meta = pg.PageMeta(
-            row.url,
-            task.job.name,
-            rev=task.job.spec.rev,
-            epoch=task.epoch,
-            depth=row.depth,
-            hops=row.hops,
-            seed=row.seed,
-            http=answer.http,
-            error=answer.error,
-            location=answer.location[: u.MAX_URL_BYTES] if redirect else "",
-            content_type=answer.content_type[:1000],
-            fetched_at=now,
-            took_s=round(answer.took_s, 4),
-            kept=answer.kept and not redirect,
-            sniffed=answer.sniffed,
-            link=answer.link,
-            x_robots=answer.x_robots,
-            refresh=answer.refresh,
-            kind="sitemap" if row.sitemap else "page",
-            rendered=answer.rendered,
-            render_error=answer.render_error,
-            same_as=answer.same_as,
-            leads_back=redirect and answer.leads_back,
-        )
-        result = self._result(task, _status(answer, redirect), reason=answer.error, answer=answer, host_wait_s=rest_s)
-        self.stage.pages += 1
-        self.stage.bytes += len(body)
-        try:
-            known = None if answer.rendered else answer.validators  # they speak of what scripts began with
-            self._send_page(meta, b"" if redirect else body, _Sent(task, result, answer.held, known))
-        except GiveUp as error:
-            meta = msgspec.structs.replace(
-                meta, error=error.reason, kept=False, content_type=meta.content_type[:100], link=()
-            )
-            cut = msgspec.structs.replace(result, reason=error.reason)
-            self._send_page(meta, b"", _Sent(task, cut, answer.held))
-
-    def _send_page(self, meta: pg.PageMeta, body: bytes, sent: _Sent) -> None:
-        task = sent.task
-        crash.point("fetch.page.sending")
-        self.stage.producer.send(
-            self.stage.names.pages,
-            body,
-            key=task.domain.encode(),
-            partition=task.partition.fold.partition,
-            headers=[(pg.HEADER, pg.encode(meta))],
-            on_delivery=partial(self._paged, sent, len(body)),
-        )
-
-    def _paged(self, sent: _Sent, size_bytes: int, partition: int, offset: int) -> None:
-        crash.point("fetch.page.acknowledged")
-        task, result, held, known = sent
-        held.give()  # until now the producer had a copy of the body
-        if known is not None:
-            if known.offset == validators.UNWRITTEN:
-                known = msgspec.structs.replace(known, offset=offset, epoch=task.epoch)
-            task.partition.remember(validators.key(task.job.name, task.row.url), validators.pack(known))
-        self._pages.pressure.wrote(partition, offset, size_bytes)
-        self.dones.add(task, msgspec.structs.replace(result, page=(partition, offset)))
-
-    def _failed(self, task: Task, reason: str) -> None:
-        self._final(task, Answer(None, reason), time.time())
-
-    @staticmethod
-    def _result(
-        task: Task,
-        status: u.Status,
-        *,
-        reason: str = "",
-        rule: str = "",
-        answer: Answer | None = None,
-        host_wait_s: float = 0.0,
-    ) -> u.Result:
-        return u.Result(
-            task.row.url,
-            task.sequence,
-            status,
-            priority=task.row.priority,
-            reason=reason[:200],
-            rule=rule[:200],
-            http=answer.http if answer else None,
-            attempt=task.row.attempt + 1,
-            depth=task.row.depth,
-            at=time.time(),
-            took_s=round(answer.took_s, 4) if answer else 0.0,
-            host_wait_s=host_wait_s,
-        )
+            self._outcomes.final(task, answer, now, rest_s)
+        else:
+            self._outcomes.again(task, answer, again, now, rest_s)
 
 
 def _is_page(task: Task, answer: Answer) -> bool:
@@ -586,14 +475,6 @@ def _is_page(task: Task, answer: Answer) -> bool:
     if task.row.sitemap or answer.error or not answer.body or answer.http is None or not 200 <= answer.http < 300:
         return False
     return (answer.sniffed or essence(answer.content_type)) in ("", HTML, XHTML)
-
-
-def _status(answer: Answer, redirect: bool) -> u.Status:
-    if answer.http is None:
-        return "failed"
-    if answer.same_as is not None:
-        return "not_modified"
-    return "redirected" if redirect else "fetched"
 
 
 def attach(app: CrawlApp) -> None:

@@ -9,9 +9,6 @@ from .turns import Turns
 
 A = TypeVar("A")
 
-CRASH_LOOP = "crash_loop"
-"""The reason of a URL that ended its worker again and again, the last time while nothing else was asked for."""
-
 
 class Record:
     """One worker's."""

@@ -17,6 +17,7 @@ from crawlog.streams import access
 from crawlog.streams.access import UNREACHABLE_TTL_S, Access, Counts, Later
 from crawlog.streams.answers import REDIRECTS, Answer
 from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.outcomes import CRASH_LOOP
 from crawlog.streams.politeness import crawl_delay_s
 from crawlog.streams.queues import Host
 from crawlog.streams.robots import MAX_BYTES, RobotsRules, Shared
@@ -25,7 +26,7 @@ from .addresses import BUSY_S
 from .frontier import Stage
 from .hosts import Hosts
 from .http import Asker, Client
-from .record import CRASH_LOOP, Record
+from .record import Record
 from .room import Room
 
 log = structlog.get_logger()

@@ -1,0 +1,135 @@
+"""What becomes of a URL in fetch: the end that is known without asking for it; its page and its done by its answer.
+
+Pure: time is `now`, UTC epoch seconds. What is refused has a done, everything else that is final a page too.
+"""
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from ..schemas import urls as u
+from ..schemas.pages import PageMeta
+
+if TYPE_CHECKING:
+    from .answers import Answer
+    from .queues import Host, Task
+    from .retrying import Again
+    from .sections import Robots
+
+BLOCKED = "control block"
+"""The rule that a done names whose host the operator has blocked."""
+
+CRASH_LOOP = "crash_loop"
+"""The reason of a URL that ended its worker again and again, the last time while nothing else was asked for."""
+
+TYPE_CHARS, SHORT_TYPE_CHARS = 1000, 100
+"""Of a Content-Type so much is kept with a page, and with one that is too large for a record."""
+
+REASON_CHARS = 200
+"""Of a reason and of a rule so much stands in a done."""
+
+
+class Unasked(NamedTuple):
+    """The end of a URL that is not asked for."""
+
+    status: Literal["refused", "failed"]
+    reason: str
+    rule: str = ""
+
+
+def unasked(host: "Host", url: str, robots: "Robots") -> Unasked | None:
+    """How a URL ends by commands and its host's robots.txt, as far as that is known; None if it is to be asked for."""
+    if host.orders.blocked:
+        return Unasked("refused", "control", BLOCKED)
+    if not robots.obey or host.rules is None:
+        return None
+    if host.unreachable:
+        return Unasked("failed", f"robots_unreachable: {host.unreachable}")
+    allowed, rule = host.rules.allowed(url, robots.token)
+    return None if allowed else Unasked("refused", "robots", rule)
+
+
+def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
+    """The metadata of the page that a final answer is."""
+    row, spec = task.row, task.job.spec
+    return PageMeta(
+        row.url,
+        task.job.name,
+        rev=spec.rev,
+        epoch=task.epoch,
+        depth=row.depth,
+        hops=row.hops,
+        seed=row.seed,
+        http=answer.http,
+        error=answer.error,
+        location=answer.location[: u.MAX_URL_BYTES],
+        content_type=answer.content_type[:TYPE_CHARS],
+        fetched_at=now,
+        took_s=round(answer.took_s, 4),
+        kept=answer.kept and not answer.location,
+        sniffed=answer.sniffed,
+        link=answer.link,
+        x_robots=answer.x_robots,
+        refresh=answer.refresh,
+        kind="sitemap" if row.sitemap else "page",
+        rendered=answer.rendered,
+        render_error=answer.render_error,
+        same_as=answer.same_as,
+        leads_back=bool(answer.location) and answer.leads_back,
+    )
+
+
+def without_body(meta: PageMeta, reason: str) -> PageMeta:
+    """The metadata of a page that is too large for a record."""
+    return msgspec.structs.replace(
+        meta, error=reason, kept=False, content_type=meta.content_type[:SHORT_TYPE_CHARS], link=()
+    )
+
+
+def status(answer: "Answer") -> u.Status:
+    """In a word, of a final answer."""
+    if answer.http is None:
+        return "failed"
+    if answer.same_as is not None:
+        return "not_modified"
+    return "redirected" if answer.location else "fetched"
+
+
+def done(task: "Task", answer: "Answer", now: float, rest_s: float, again: "Again | None" = None) -> u.Result:
+    """What became of an attempt.
+
+    Args:
+        rest_s: How long its host rests beside its crawl delay.
+        again: The next one; None if the answer is final.
+    """
+    wait_s = again.wait_s if again is not None else 0.0
+    return u.Result(
+        task.row.url,
+        task.sequence,
+        status(answer) if again is None else "failed",
+        priority=task.row.priority,
+        reason=(answer.error if again is None else again.reason)[:REASON_CHARS],
+        http=answer.http,
+        attempt=task.row.attempt + 1,
+        depth=task.row.depth,
+        at=now,
+        took_s=round(answer.took_s, 4),
+        next_at=now + wait_s if again is not None else 0.0,
+        delay_s=wait_s,
+        host_wait_s=rest_s,
+    )
+
+
+def refused(task: "Task", end: Unasked, now: float) -> u.Result:
+    """The done of a URL that was refused."""
+    return u.Result(
+        task.row.url,
+        task.sequence,
+        end.status,
+        priority=task.row.priority,
+        reason=end.reason[:REASON_CHARS],
+        rule=end.rule[:REASON_CHARS],
+        attempt=task.row.attempt + 1,
+        depth=task.row.depth,
+        at=now,
+    )

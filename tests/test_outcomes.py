@@ -1,0 +1,124 @@
+"""What becomes of a URL: its page and its done, by its answer or without one."""
+
+import pytest
+
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, Result
+from crawlog.streams import outcomes
+from crawlog.streams.answers import Answer
+from crawlog.streams.commands import FREE, Orders
+from crawlog.streams.fold import Job
+from crawlog.streams.outcomes import Unasked
+from crawlog.streams.queues import Host, Task
+from crawlog.streams.retrying import Again
+from crawlog.streams.robots import RobotsRules
+from crawlog.streams.rows import JobRow, QueueRow
+from crawlog.streams.sections import Robots
+
+NOW = 1_700_000_000.0
+URL = "http://a.com/x"
+FORBIDS = RobotsRules.parse(b"User-agent: *\nDisallow: /x")
+
+
+def answered(http: int | None, error: str = "", **more: object) -> Answer:
+    """An answer with such facts."""
+    answer = Answer(http, error)
+    answer.took_s = 0.12345
+    for name, value in more.items():
+        setattr(answer, name, value)
+    return answer
+
+
+def host(rules: RobotsRules | None = None, unreachable: str = "", orders: Orders = FREE) -> Host:
+    """A host with these rules."""
+    one = Host("http://a.com:80", "a.com", None, 1.0)  # type: ignore[arg-type]  # no queue
+    one.rules, one.unreachable, one.orders = rules, unreachable, orders
+    return one
+
+
+def task(row: QueueRow = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)) -> Task:  # noqa: B008  # it is frozen
+    """The row of sequence 7 in revision 3 and epoch 4 of a job."""
+    job = Job(0, JobRow("j", 4, JobSpec(rev=3)), JobCounts())
+    return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, None)  # type: ignore[arg-type]  # no partition
+
+
+@pytest.mark.parametrize(
+    ("one", "obey", "end"),
+    [
+        (host(), True, None),
+        (host(FORBIDS), True, Unasked("refused", "robots", "Disallow: /x")),
+        (host(FORBIDS), False, None),
+        (host(RobotsRules.parse(b"")), True, None),
+        (host(FORBIDS, "http_503"), True, Unasked("failed", "robots_unreachable: http_503")),
+        (host(FORBIDS, "http_503"), False, None),
+        (host(FORBIDS, orders=Orders(blocked=True)), True, Unasked("refused", "control", "control block")),
+        (host(orders=Orders(paused=True)), True, None),
+    ],
+)
+def test_what_may_not_be_asked_for_ends_without_it(one: Host, obey: bool, end: Unasked | None) -> None:
+    """The operator's word comes first, then robots.txt, where it is obeyed."""
+    assert outcomes.unasked(one, URL, Robots(obey=obey)) == end
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "kept"),
+    [
+        (answered(200, kept=True), "fetched", True),
+        (answered(404), "fetched", False),
+        (answered(503), "fetched", False),
+        (answered(301, location="/y", kept=True), "redirected", False),
+        (answered(301), "fetched", False),
+        (answered(200, location="/y", rendered="auto", kept=True), "redirected", False),
+        (answered(304, same_as=(0, 9)), "not_modified", False),
+        (answered(304), "fetched", False),
+        (answered(None, "dns"), "failed", False),
+        (answered(200, "too_large"), "fetched", False),
+    ],
+)
+def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: bool) -> None:
+    """Both name the URL as it was queued; a redirect has no body of its own."""
+    meta, done = outcomes.page(task(), answer, NOW), outcomes.done(task(), answer, NOW, 3.0)
+    assert meta == PageMeta(
+        URL,
+        "j",
+        rev=3,
+        epoch=4,
+        depth=2,
+        hops=1,
+        seed=True,
+        http=answer.http,
+        error=answer.error,
+        location=answer.location,
+        fetched_at=NOW,
+        took_s=0.1235,
+        kept=kept,
+        rendered=answer.rendered,
+        same_as=answer.same_as,
+    )
+    assert (done.status, done.reason, done.http) == (status, answer.error, answer.http)
+    assert (done.url, done.row, done.priority, done.depth, done.attempt) == (URL, 7, 5, 2, 2)
+    assert (done.at, done.took_s, done.host_wait_s, done.next_at, done.page) == (NOW, 0.1235, 3.0, 0.0, None)
+
+
+def test_another_attempt_is_a_done_with_its_time() -> None:
+    """It failed, whatever the status code."""
+    done = outcomes.done(task(), answered(503), NOW, 3.0, Again("http_503", 4.0))
+    expected = ("failed", "http_503", 503, NOW + 4.0, 4.0, 3.0)
+    assert (done.status, done.reason, done.http, done.next_at, done.delay_s, done.host_wait_s) == expected
+
+
+def test_what_is_refused_names_its_rule() -> None:
+    """And asks for no rest."""
+    end = Unasked("refused", "robots", "Disallow: /" + "x" * 1000)
+    expected = Result(URL, 7, "refused", 5, "robots", end.rule[:200], attempt=2, depth=2, at=NOW)
+    assert outcomes.refused(task(), end, NOW) == expected
+
+
+def test_servers_do_not_fill_records() -> None:
+    """What is too large all the same loses its body and its links."""
+    answer = answered(301, location="/" * 2 * MAX_URL_BYTES, content_type="t" * 5000, link=("<a>",), kept=True)
+    meta = outcomes.page(task(QueueRow(URL, sitemap=True)), answer, NOW)
+    assert (len(meta.location), len(meta.content_type), meta.kind) == (MAX_URL_BYTES, 1000, "sitemap")
+    cut = outcomes.without_body(meta, "too_large")
+    assert (cut.error, cut.kept, len(cut.content_type), cut.link) == ("too_large", False, 100, ())
