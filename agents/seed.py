@@ -27,6 +27,7 @@ from ..streams.domain import Places
 from ..streams.errors import Misconfigured
 from ..streams.jobs import known, resolve_spec, write_job, write_joins
 from ..streams.kafka import bounds, read_all
+from ..streams.outbound import without_login
 from ..streams.scope import scope_name
 from ..streams.seeds import SeedBatch, SeedBatches
 from ..streams.topics import partitions
@@ -53,6 +54,8 @@ FLUSH_S = 10.0
 
 SPOOL_BYTES = 8 << 20
 """Standard input is kept in memory up to this size, then in a temporary file, bytes."""
+
+LOGIN = "-s fetch.logins=https://USER:PASSWORD@HOST is for that, where the workers run"
 
 COMMENT = ord("#")
 SITEMAP = "sitemap:"
@@ -170,7 +173,7 @@ class Sower:
         self._place = Places(count).of
         self._batches = SeedBatches()
         self._names: dict[str, str] = {}
-        self._sent = self.count = self._bad = 0
+        self._sent = self.count = self._bad = self._logins = 0
 
     def sow(self, part: str, lines: Iterable[bytes]) -> None:
         """Send the URLs of some lines; full batches leave at once."""
@@ -184,6 +187,8 @@ class Sower:
             except ValueError as error:
                 self._refuse(part, number, text, error)
                 continue
+            if "@" in found.url:
+                found = self._plain(part, number, found)
             at = place(found.url)
             if at.host not in names:
                 self._name(at.host, scope_name(self._copy.spec.scope.kind, at))
@@ -201,6 +206,8 @@ class Sower:
         crash.point("seeds.acknowledged")
         if self._bad > TOLD:
             self._report(f"{self._bad - TOLD} more lines are no URLs")
+        if self._logins > 1:
+            self._report(f"{self._logins - 1} more URLs had logins, left out as well")
         return Seeded(self.count, self._bad, frozenset(self._names.values()))
 
     def _send(self, batch: SeedBatch) -> None:
@@ -214,6 +221,15 @@ class Sower:
     def _name(self, host: str, name: str) -> None:
         if len(self._names) < MAX_NAMES:
             self._names[host] = name
+
+    def _plain(self, part: str, number: int, found: FoundUrl) -> FoundUrl:
+        """The seed without the user and password in its URL."""
+        url, _ = without_login(found.url)
+        if url != found.url:
+            self._logins += 1
+            if self._logins == 1:
+                self._report(f"{part}:{number}: the login in this URL is left out, as the log would keep it; {LOGIN}")
+        return msgspec.structs.replace(found, url=url)
 
     def _refuse(self, part: str, number: int, text: bytes, error: ValueError) -> None:
         self._bad += 1

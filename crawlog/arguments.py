@@ -1,5 +1,6 @@
 """What users type where no setting stands behind it: URLs, `--workers`, files."""
 
+import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from .streams.canonical import InvalidUrl, serialise
 from .streams.errors import Misconfigured
+from .streams.outbound import without_login
 
 if TYPE_CHECKING:
     from .streams.loading import Loaded
@@ -31,6 +33,12 @@ def checked_urls(urls: Iterable[str]) -> list[str]:
     return given
 
 
+def logins_apart(urls: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
+    """URLs without the users and passwords in them, and these as `fetch.logins` takes them: no log may hold them."""
+    parted = [without_login(serialise(url)) if "@" in url else (url, "") for url in urls]
+    return [url for url, _ in parted], tuple(login for _, login in parted if login)
+
+
 def _url_problem(url: str) -> str:
     try:
         serialise(url)
@@ -38,7 +46,7 @@ def _url_problem(url: str) -> str:
         pass
     else:
         return ""
-    if url == "-" or Path(url).is_file():
+    if url == "-" or os.path.isfile(url):  # noqa: PTH113  # pathlib raises where a name is too long
         return f"{url!r} is a file, not a URL; name it with --seeds {url}"
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", url)
     if scheme and scheme[1].lower() not in ("http", "https"):
@@ -95,11 +103,13 @@ def job_name(name: str) -> str:
 
 
 def existing_file(path: Path, option: str) -> Path:
-    """The path, if it is a readable file.
+    """The path, if it is a readable file, or a pipe, which is not opened: who writes to it would be cut off.
 
     Raises: Misconfigured: it is not.
     """
     try:
+        if path.is_fifo():
+            return path
         with path.open("rb"):
             return path
     except OSError as error:

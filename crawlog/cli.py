@@ -196,7 +196,10 @@ def run(
         arguments.job_name(job)
     if not urls and not seeds and not job:
         raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
-    checked = arguments.checked_urls(urls)
+    checked, logins = arguments.logins_apart(arguments.checked_urls(urls))
+    if logins:
+        fetch = settings.fetch.model_copy(update={"logins": (*settings.fetch.logins, *logins)})
+        settings = settings.model_copy(update={"fetch": fetch})
     if output:
         arguments.writable_file(output, RESULT_SUFFIXES)
     if seeds:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,11 +69,15 @@ class Order:
         """The job's name."""
         if self.job:
             return self.job
-        lines = self.seeds_file.read_text(errors="replace").splitlines() if self.seeds_file else []
-        return job_name([*self.seeds, *filter(None, lines)], Path(self.spider).name)
+        spider = Path(self.spider).name
+        if not self.seeds_file or self.source is None:
+            return job_name(self.seeds, spider)
+        lines = (line.decode(errors="replace").strip() for _, part in self.source.parts() for line in part)
+        return job_name(filter(None, lines), spider)
 
+    @cached_property
     def source(self) -> "Source | None":
-        """The seeds; None when the job has all of its own."""
+        """The seeds, read once where they come from a pipe; None when the job has all of its own."""
         from .agents.seed import Source
 
         arguments = [*self.seeds, *([str(self.seeds_file)] if self.seeds_file else [])]
@@ -241,7 +246,7 @@ class Run:
         from .streams.results import sink_of
         from .streams.rewind import counting, settled
 
-        job, source = self.summary.job, self.order.source()
+        job, source = self.summary.job, self.order.source
         said = settled(self.settings, self._producer, self.topics)
         known = said.get(f"job/{job}".encode())
         if not isinstance(known, JobCopy):
@@ -284,7 +289,7 @@ class Run:
         from .streams.jobs import known_job, write_job
         from .streams.rewind import rewind_job
 
-        job, source, known = self.summary.job, self.order.source(), self._known
+        job, source, known = self.summary.job, self.order.source, self._known
         if known is not None and self._is_changed:
             write = rewind_job if self._is_anew else write_job
             known = write(self.settings, self._producer, self.topics, job, known.spec, known.epoch)

@@ -136,7 +136,7 @@ class Supervisor:
         self._hold = Hold(self._data, what)
         self._heard = 0
         self._closing = False
-        self._signals = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        self._signals = {number: signal.signal(number, self._on_signal) for number in _heard()}
         self._workers = Workers(names, self._data, report, self.picture.has_reported)
         self._noted: dict[str, int] = {}
         self._more: dict[str, dict[str, str]] = {}
@@ -281,6 +281,12 @@ def _load() -> None:
     """What is needed once the broker is there: a quarter of a second, which a broker's start leaves."""
     for module in ("watch", "streams.results", "streams.rewind", "agents.seed"):
         import_module(f"crawlog.{module}")
+
+
+def _heard() -> list[int]:
+    """The signals that end it: under `nohup` a closed terminal does not."""
+    hangs_on = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in _SIGNALS if number != signal.SIGHUP or not hangs_on]
 
 
 def _is_full(path: Path) -> bool:

@@ -87,6 +87,16 @@ def read_login(url: str) -> Login:
     return Login(origin, basic(unquote(parts.username), unquote(parts.password or "")))
 
 
+def without_login(href: str) -> tuple[str, str]:
+    """A WHATWG-serialised URL without its user and password, and these as `read_login` takes them; empty without."""
+    scheme, _, rest = href.partition("://")
+    authority, slash, path = rest.partition("/")
+    login, at, host = authority.rpartition("@")
+    if not at:
+        return href, ""
+    return f"{scheme}://{host}{slash}{path}", f"{scheme}://{login}@{host}" if login.partition(":")[0] else ""
+
+
 def basic(user: str, password: str) -> str:
     """The value of an Authorization header (RFC 7617)."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

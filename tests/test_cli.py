@@ -17,6 +17,7 @@ from crawlog.cli import main
 from crawlog.replay import Order
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
+from crawlog.streams.outbound import basic, read_login
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import ensure
 
@@ -96,6 +97,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         (["run", "example.com/a"], "did you mean https://example.com/a ?"),
         (["run", "ftp://example.com/"], "crawlog fetches http and https"),
         (["run", "http://"], "'http://' is not a URL"),
+        (["run", "x" * 300], "is not a URL"),
         (["run", "http://a.example/", "--seeds", "none.txt"], "--seeds none.txt: No such file or directory"),
         (["run", "http://a.example/", "--spider", "none.py:S"], "--spider none.py: No such file or directory"),
         (["run", "http://a.example/", "--config", "none.toml"], "none.toml: cannot be read: No such file"),
@@ -231,6 +233,23 @@ def test_all_wrong_urls_are_told_at_once() -> None:
 def test_urls_are_taken_as_given(url: str) -> None:
     """What they become is for the canonical rules to say."""
     assert arguments.checked_urls([url]) == [url]
+
+
+def test_logins_in_seeds_become_settings() -> None:
+    """A URL travels through the log, its user and password do not; they are sent to that origin only."""
+    given = [
+        "http://me:p%40ss@a.example:81/x",
+        "http://b.example/@me",
+        "https://only@c.example/",
+        "http://:pw@d.example/",
+    ]
+    plain, logins = arguments.logins_apart(given)
+    assert plain == ["http://a.example:81/x", "http://b.example/@me", "https://c.example/", "http://d.example/"]
+    assert logins == ("http://me:p%40ss@a.example:81", "https://only@c.example")
+    assert dict(map(read_login, logins)) == {
+        "http://a.example:81": basic("me", "p@ss"),
+        "https://c.example:443": basic("only", ""),
+    }
 
 
 def test_workers_are_counts_by_stage() -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from crawlog.agents import seed
 from crawlog.agents.seed import Seeded, Source, Sower, plant, scope_names, seed_file, seed_urls
-from crawlog.run import job_name
+from crawlog.arguments import existing_file
+from crawlog.run import Order, job_name
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl, JobSpec, ScopeSpec, UrlsRecord, decode
 from crawlog.streams import jobs
@@ -113,6 +114,34 @@ def test_a_bad_line_is_told_with_its_number_and_the_others_go_on(line: bytes, wh
     assert len(told) == 1
     assert told[0].startswith("seeds.txt:2: ")
     assert why in told[0]
+
+
+def test_a_login_in_a_url_is_left_out_of_the_log() -> None:
+    """Whoever reads a crawl's records would have it; an @ elsewhere is part of the URL."""
+    lines = b'http://me:p%40ss@a.example/1\nhttp://a.example/@me\n{"url": "http://me@a.example/3", "depth": 2}\n'
+    _, founds, told = sown(lines)
+    assert [(found.url, found.depth) for found in founds] == [
+        ("http://a.example/1", 0), ("http://a.example/@me", 0), ("http://a.example/3", 2),
+    ]  # fmt: skip
+    assert len(told) == 2
+    assert told[0].startswith("seeds.txt:1: the login in this URL is left out")
+    assert not any("p%40ss" in line for line in told)
+
+
+def test_seeds_that_come_by_a_pipe_name_the_job_and_are_still_there(tmp_path: Path) -> None:
+    """`run --seeds <(…)`: read once, for the name and for the crawl; the same URLs in a file are the same job."""
+    file = tmp_path / "seeds.txt"
+    file.write_bytes(b"http://f.example/\n")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"http://f.example/\n",))
+    writer.start()
+    order = Order(seeds_file=existing_file(pipe, "--seeds"))
+    assert order.name() == Order(seeds_file=file).name() == job_name(["http://f.example/"])
+    writer.join()
+    assert order.source is not None
+    with order.source as source:
+        assert [line.strip() for _, part in source.parts() for line in part] == [b"http://f.example/"]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_url() -> None:

@@ -1,11 +1,13 @@
 """How the supervisor treats the deaths of its workers: when the next process starts, what it says, when it gives up."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
 
+from crawlog import supervisor
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.workers import (
     HEALTHY_S,
@@ -249,3 +251,14 @@ def test_a_forkserver_that_can_never_load_ends_the_run(house: House) -> None:
         dies()
     with pytest.raises(EngineError, match=r"forkserver fails again and again; it ended with code 1: no module\n.*log"):
         dies()
+
+
+def test_a_closed_terminal_ends_nothing_under_nohup() -> None:
+    """Without `nohup` it is a signal like SIGTERM."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert supervisor._heard() == [signal.SIGINT, signal.SIGTERM]
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert supervisor._heard() == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    finally:
+        signal.signal(signal.SIGHUP, before)
