@@ -1,0 +1,144 @@
+"""The parse stage without a broker: its log in memory, pages that come, and what is sent."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from crawlog.agents.guard import Guard
+from crawlog.agents.parse_stage import ParseStage
+from crawlog.schemas import items, pages, urls
+from crawlog.schemas.control import JobCopy
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.consumer import LARGE_BYTES
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import GiveUp
+from crawlog.streams.topics import Topics
+
+NAMES = Topics("crawl.")
+PAGE = "http://a.test/p"
+HTML = "text/html; charset=utf-8"
+
+
+class Sent(NamedTuple):
+    """A record on its way."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int | None
+    headers: list[tuple[str, bytes]]
+    on_delivery: Any
+
+
+class Log:
+    """Takes records and acknowledges them when told to."""
+
+    def __init__(self, largest: int = 1 << 20) -> None:
+        self.records: list[Sent] = []
+        self.unacknowledged: list[Sent] = []
+        self.largest = largest
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: Any = None,
+        partition: Any = None,
+        headers: Any = None,
+        on_delivery: Any = None,
+    ) -> None:
+        """As the producer."""
+        if len(value or b"") > self.largest:
+            raise GiveUp("too_large")
+        record = Sent(topic, value, key, partition, headers or [], on_delivery)
+        self.records.append(record)
+        self.unacknowledged.append(record)
+
+    def acknowledge(self, *topics: str) -> None:
+        """What was sent to these topics, or to all, is in the log."""
+        there = [record for record in self.unacknowledged if not topics or record.topic in topics]
+        self.unacknowledged = [record for record in self.unacknowledged if record not in there]
+        for record in there:
+            if record.on_delivery:
+                record.on_delivery(0, 0)
+
+    def values(self, topic: str) -> list[Any]:
+        """The values sent to a topic."""
+        return [record.value for record in self.records if record.topic == topic]
+
+
+class Message(NamedTuple):
+    """A record of crawl.pages."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
+
+class Stage:
+    """A stage, its log, and what it said to be done."""
+
+    def __init__(self, largest: int = 1 << 20, job: JobSpec | None = None, guard: Guard | None = None) -> None:
+        self.log = Log(largest)
+        self.done: list[tuple[int, int]] = []
+        self.stage = ParseStage(NAMES, Places(8), self.log, self.log, self._is_done, lambda: 7.0, guard or Guard())
+        self.offsets = 0
+        self.learn(job or JobSpec(scope=ScopeSpec(names=("a.test",))))
+
+    def _is_done(self, partition: int, offset: int) -> None:
+        self.done.append((partition, offset))
+
+    def learn(self, spec: JobSpec) -> None:
+        """A revision of the job becomes known."""
+        self.stage.learn(JobCopy("j", spec))
+
+    def take(self, body: bytes = b"", offset: int | None = None, *, aside: bool = False, **meta: Any) -> int:
+        """A page comes; returns its offset."""
+        offset = self.offsets if offset is None else offset
+        self.offsets = offset + 1
+        fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
+        header = (pages.HEADER, pages.encode(PageMeta(**fields)))
+        self.stage.take(Message(3, offset, b"a.test", body, [header]), aside=aside)
+        return offset
+
+    def founds(self) -> list[urls.FoundUrl]:
+        """All URLs sent to crawl.urls."""
+        return [found for value in self.log.values(NAMES.urls) for found in urls.decode(value).urls or ()]
+
+    def row(self) -> dict[str, Any]:
+        """The one row of the newest page."""
+        (raw,) = items.decode(self.log.values(NAMES.items)[-1]).items
+        told: dict[str, Any] = json.loads(bytes(raw))
+        return told
+
+
+def links(*names: str) -> bytes:
+    """A page with links."""
+    return "".join(f"<a href='{name}'>" for name in names).encode()
+
+
+def told(stage: Stage) -> list[str]:
+    """The last part of the URL of each row sent, in order."""
+    return [items.decode(value).url.rpartition("/")[2] for value in stage.log.values(NAMES.items)]
+
+
+def buried(stage: Stage) -> list[tuple[int, str]]:
+    """Offset and error of each dead letter."""
+    letters = [dict(record.headers) for record in stage.log.records if record.topic == NAMES.dead]
+    return [(int(letter["offset"]), letter["error"].decode()) for letter in letters]
+
+
+def spider_job(tmp_path: Path, parse: str, **spec: Any) -> JobSpec:
+    """A job with a spider whose `parse` has this body."""
+    body = "\n".join(f"        {line}" for line in parse.splitlines())
+    head = "from crawlog import Request, Spider\nclass S(Spider):\n    version = '7'\n    def parse(self, response):\n"
+    path = tmp_path / "s.py"
+    path.write_text(head + body)
+    return JobSpec(scope=ScopeSpec(names=("a.test",)), spider=f"{path}:S", **spec)
+
+
+LARGE = links("x").ljust(LARGE_BYTES)

@@ -1,0 +1,111 @@
+"""In which order hosts are asked that are ready: jobs and domains in turns, the longest queues first."""
+
+from collections import Counter
+
+import pytest
+from dispatching import World, pages
+
+from crawlog.streams.queues import Task
+
+
+def test_jobs_take_turns() -> None:
+    """One with a hundred hosts, one with ten: while both have some, they alternate."""
+    world = World()
+    for name, hosts in (("many", 100), ("few", 10)):
+        world.job(name)
+        for n in range(hosts):
+            world.find(f"http://{name}{n}.com/", job=name)
+    first = [world.next() for _ in range(20)]
+    assert Counter(task.job.name for task in first if isinstance(task, Task)) == {"many": 10, "few": 10}
+
+
+def test_domains_take_turns() -> None:
+    """A hundred hosts of one domain do not crowd out the only host of another."""
+    world = World()
+    world.job()
+    world.find(*(f"http://h{n}.a.com/" for n in range(100)), "http://b.com/")
+    first = [world.next() for _ in range(2)]
+    assert {task.domain for task in first if isinstance(task, Task)} == {"a.com", "b.com"}
+
+
+def served(world: World, places: int, seconds: int) -> list[str]:
+    """Domains in the order in which they are asked, by so few places a second that most of them wait for one."""
+    asked: list[str] = []
+    for _ in range(seconds):
+        tasks = [task for _ in range(places) if isinstance(task := world.next(), Task)]
+        asked += [task.domain for task in tasks]
+        for task in tasks:
+            world.fetched(task)
+        world.fold_dones()
+        world.pass_time(world.rests.delay_s)
+    return asked
+
+
+def test_where_places_run_out_the_longest_queue_is_not_kept_waiting() -> None:
+    """It is asked once a delay nearly, from first to last window: the crawl cannot end before it does."""
+    world = World()
+    world.job()
+    world.find(*pages("long.com", 90))
+    for n in range(100):
+        world.find(*pages(f"h{n}.com", 10))
+    asked = served(world, 10, 62)
+    assert asked.count("long.com") >= 60
+    assert len(asked) == 620
+
+
+def test_long_queues_leave_others_every_second_place() -> None:
+    """However many there are, of however many domains."""
+    world = World()
+    world.job()
+    for n in range(50):
+        world.find(*pages(f"long{n}.com", 60))
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 1))
+    asked = served(world, 4, 28)
+    assert len([domain for domain in asked if "long" not in domain]) == 5
+
+
+def test_of_queues_within_their_windows_the_longest_is_kept_waiting_least() -> None:
+    """Hosts that are asked for the first time have little in their queues yet, and a hundred others nearly as much."""
+    world = World()
+    world.job()
+    world.find(*pages("longer.com", 29))
+    for n in range(100):
+        world.find(*pages(f"h{n}.com", 13))
+    asked = served(world, 10, 20)
+    assert asked.count("longer.com") >= 13  # until it has no more than they
+
+
+def test_the_longest_queues_leave_shorter_ones_their_share() -> None:
+    """However many there are, those that have more than others are not all that is asked."""
+    world = World()
+    world.job()
+    for n in range(50):
+        world.find(*pages(f"long{n}.com", 60))
+    world.find(*pages("longer.com", 20))
+    for n in range(50):
+        world.find(*pages(f"h{n}.com", 2))
+    asked = served(world, 4, 28)
+    assert asked.count("longer.com") >= 8
+
+
+def test_two_jobs_share_a_hosts_delay() -> None:
+    """And both get their turn."""
+    world = World()
+    for name in ("j", "k"):
+        world.job(name)
+        world.find(*(f"http://a.com/{name}{n}" for n in range(3)), job=name)
+    assert [url[-2] for url in world.drain()] in (list("jjkjkk"), list("jkjkjk"))
+
+
+@pytest.mark.parametrize("held", ["other", "limit"])
+def test_a_job_that_may_not_go_on_keeps_no_host_from_another(held: str) -> None:
+    """The host was ready for it when the other job found something there."""
+    world = World()
+    world.job("held", max_pages=0 if held == "limit" else None)
+    world.frontier.only = "j" if held == "other" else ""
+    world.find("http://a.com/held", job="held")
+    assert world.next() is None
+    world.job()
+    world.find("http://a.com/1", "http://a.com/2")
+    assert [url[-1] for url in world.drain()] == ["1", "2"]
