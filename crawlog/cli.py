@@ -59,6 +59,7 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Entry point of the console script."""
+    outcome.open_streams()
     gc.set_threshold(50_000, 20, 100)  # looking for cycles is a seventh of an import's time
     arguments = sys.argv[1:] if argv is None else argv
     sys.exit(outcome.exit_code(lambda: _invoke(arguments), verbose=lambda: _is_verbose(arguments)))

@@ -46,6 +46,19 @@ OF_THE_USER = frozenset(
 """Operating system errors that name a wrong path; every other one is a broken engine (disk full, no network)."""
 
 
+def open_streams() -> None:
+    """Gives a process that was started without standard streams (`>&-`) the null device in their place.
+
+    Else the next file that is opened, a log or a database, would be what is printed to.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
+
+
 def complain(message: str) -> None:
     """Writes a message for the user to standard error; a closed one is no reason to fail."""
     with contextlib.suppress(OSError, ValueError):

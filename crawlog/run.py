@@ -5,6 +5,7 @@ while the job and its seeds are written. Whatever is killed, the same command go
 """
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -89,11 +90,13 @@ class Summary:
     """How a run ended; `--json` prints it.
 
     Attributes:
+        seed: One of the URLs that it was given, for an example.
         counts: Of the job since it began, whichever commands worked on it.
         pages, parsed: Of this run.
     """
 
     job: str
+    seed: str = "URL"
     reason: str = "interrupted"
     epoch: int = 0
     resumed: bool = False
@@ -131,6 +134,8 @@ class Summary:
             told.append(f"  {counts.fetched} fetched, {counts.redirected} redirected, {counts.failed} failed")
             told.append(f"  {counts.refused} refused, {counts.queued} queued")
             told.append(f"  this run: {self.pages} pages in {self.took_s:.1f} s{rate}")
+        if counts.failed + counts.refused and not counts.fetched + counts.redirected:
+            told.append(f"  nothing could be fetched: `crawlog why {shlex.quote(self.seed)}` tells the reason")
         if self.parsed > self.pages:
             told.append(f"  {self.parsed - self.pages} stored pages were parsed again")
         if self.output and self.rows is not None:
@@ -156,7 +161,7 @@ def run(  # noqa: PLR0913  # the command's own options
     if wants_browser(settings):
         find_browser(settings)  # said before anything is started
     order = Order(seeds, seeds_file, spider, job, output, fresh)
-    summary = Summary(order.name(), output=str(output) if output else None)
+    summary = Summary(order.name(), next(iter(order.seeds), "URL"), output=str(output) if output else None)
     started = time.monotonic()
     shown = view()
     shown.say(f"job {summary.job}")

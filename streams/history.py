@@ -353,7 +353,7 @@ class History:
         what = f"{_attempt(result)}{_EFFECTS[effect]}{_epoch(epoch)}"
         detail = {"effect": effect, "result": msgspec.to_builtins(result)}
         self._add(self._event("done", what, offset, at, job, **detail))
-        if result.page is not None and result.page not in self.pages:
+        if result.page is not None and result.page not in self.pages and self._only in ("", job.name):
             self.pages.append(result.page)
         if effect in ("final", "retry"):
             self._last[job.name] = State(

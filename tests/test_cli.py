@@ -307,6 +307,12 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_closed_streams_are_no_error() -> None:
+    """`crawlog … >&- 2>&- <&-`: what would be printed is lost, and into no other file."""
+    command = f'"{sys.executable}" -m crawlog settings >&- 2>&- <&-'
+    assert subprocess.run(["/bin/sh", "-c", command], check=False, timeout=180).returncode == 0
+
+
 def test_settings_show_their_origins(crawlog: Command, tmp_path: Path) -> None:
     """Key, value, and who set it."""
     (tmp_path / "crawlog.toml").write_text("[fetch]\nconcurrency = 7\n")

@@ -101,6 +101,12 @@ def test_attempts_are_told_with_their_effect() -> None:
     assert [(state.status, state.attempt, state.page) for state in life.states()] == [("fetched", 2, (0, 7))]
 
 
+def test_pages_of_other_jobs_are_not_asked_for() -> None:
+    """Where only one job is meant, as its events are all that is told."""
+    final = done(URL, 1 << 16, http=200, page=(0, 7))
+    assert history(job(), found(URL), final, only="other").pages == []
+
+
 def test_the_state_is_that_of_the_last_record_read() -> None:
     """Queued, then waiting with its due time, then refused by a rule that is named."""
     row = 1 << 16
