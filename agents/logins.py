@@ -1,28 +1,59 @@
-"""Form logins: in turns of the host before a job's first page there, and again when a session is over."""
+"""Form logins: in turns of the host before a job's first page there, and again when a session is over.
+
+A session's state is `streams/forms.py`. It takes two turns of a task: one reads the form's page, one posts the form.
+"""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
 
 from crawlog.streams.answers import REDIRECTS, Answer
-from crawlog.streams.formpage import filled_in
+from crawlog.streams.formpage import PAGE_BYTES, filled_in
 from crawlog.streams.forms import Session, leads_to, read_form
 from crawlog.streams.outbound import origin_of
-from crawlog.streams.sections import Fetch
+from crawlog.streams.retrying import may_pass
 
 if TYPE_CHECKING:
-    from crawlog.streams.queues import Task
+    from crawlog.streams.queues import Host, Task
+    from crawlog.streams.settings import Settings
+
+    from .http import Client
+    from .record import Record
 
 log = structlog.get_logger()
 
+Refusal = Callable[["Task", Answer, bytes], Awaitable[str]]
+
+
+class Spent(NamedTuple):
+    """What a task's turn went to instead of its page.
+
+    Attributes:
+        answer: Of the form, or of its page; None where nobody was asked.
+        failure: Why the task fails with its login; empty where it is its host's next one again.
+    """
+
+    answer: Answer | None = None
+    failure: str = ""
+
 
 class Logins:
-    """The sessions of one worker."""
+    """The sessions of one worker.
 
-    def __init__(self, settings: Fetch) -> None:
-        self._settings = settings
-        self._forms = {form.origin: form for form in map(read_form, settings.forms)}
+    Args:
+        refusal: Why HTML is not to be parsed; empty where it may be.
+    """
+
+    def __init__(self, settings: "Settings", client: "Client", record: "Record", refusal: Refusal) -> None:
+        self._settings = settings.fetch
+        self._robots = settings.robots
+        self._client = client
+        self._record = record
+        self._refusal = refusal
+        self._forms = {form.origin: form for form in map(read_form, self._settings.forms)}
         self._sessions: dict[tuple[str, str], Session] = {}
 
     def session(self, task: "Task") -> Session | None:
@@ -39,47 +70,6 @@ class Logins:
             self._sessions[key] = session
         return session
 
-    def closed(self, session: Session) -> None:
-        """The form's page may not be asked for: what is configured is posted as it is."""
-        session.shown(None, "robots")
-
-    def shown(self, session: Session, answer: Answer, *, may_pass: bool, refusal: str = "") -> None:
-        """Take note of the answer to the form's page; without the form in it, what is configured is posted as it is.
-
-        Args:
-            refusal: Why its HTML is not to be parsed; empty where it may be.
-        """
-        if may_pass or answer.http is None:
-            self._ended(session, answer.error or f"http_{answer.http}", answer, may_pass=may_pass, page="unread")
-            return
-        found = None
-        try:
-            if 200 <= answer.http < 300 and not refusal:
-                found = filled_in(session.form, answer.body, answer.content_type)
-        except Exception:  # the login would be tried for ever
-            log.exception("look_broken", url=session.form.url, then="posted as configured")
-        missing = (
-            f"http_{answer.http}" if answer.http >= 300 else answer.error or refusal.partition(":")[0] or "no_form"
-        )
-        session.shown(found, "" if found else missing)
-
-    def answered(self, session: Session, answer: Answer, *, may_pass: bool) -> None:
-        """Take note of the form's answer."""
-        reason = answer.error
-        if not reason and answer.http is not None and answer.http >= 400:
-            reason = f"http_{answer.http}"
-        if not reason and answer.http in REDIRECTS and leads_to(session.form, session.posted.url, answer.location):
-            reason = "shown_again"
-        self._ended(session, reason, answer, may_pass=may_pass, page=session.missing or "found")
-
-    @staticmethod
-    def _ended(session: Session, reason: str, answer: Answer, *, may_pass: bool, page: str) -> None:
-        session.answered(reason, time.monotonic(), may_pass=may_pass)
-        if reason:
-            log.warning("login_failed", origin=session.form.origin, reason=reason, page=page)
-        else:
-            log.info("logged_in", origin=session.form.origin, http=answer.http)
-
     def is_over(self, session: Session | None, url: str, answer: Answer, asked_at: float) -> bool:
         """Whether an answer shows that there is no session, and one is worth beginning."""
         if session is None:
@@ -89,3 +79,91 @@ class Logins:
             "redirect" in signs and answer.http in REDIRECTS and leads_to(session.form, url, answer.location)
         )
         return is_sign and url != session.form.url and session.is_worth_another(asked_at, time.monotonic())
+
+    async def spend(self, task: "Task", session: Session) -> Spent | None:
+        """Log in with the task's turn where that is needed; None where its page may be asked for.
+
+        Raises: LeaseLost: nothing was sent.
+        """
+        turn = session.turn(time.monotonic())
+        if turn == "read" and not self._allows(task.host, session.form.url):
+            session.shown(None, "robots")  # what is configured is posted as it is
+            turn = session.turn(time.monotonic())
+        if turn == "ask":
+            return None
+        if turn == "fail":
+            return Spent(failure=session.reason)
+        return Spent() if turn == "wait" else await self._log_in(task, session, turn)
+
+    def _allows(self, host: "Host", url: str) -> bool:
+        """Whether robots.txt, as far as it is known, lets a URL of its host be asked for."""
+        if not self._robots.obey or host.rules is None:
+            return True
+        return host.rules.allowed(url, self._robots.token)[0]
+
+    async def _log_in(self, task: "Task", session: Session, turn: Literal["read", "send"]) -> Spent:
+        """Read the form's page, or post it."""
+        answer: Answer | None = None
+        refusal = ""
+        try:
+            if turn == "send":
+                answer = await self._record.keep(session.posted.url, partial(self._post, task, session))
+            else:
+                answer, refusal = await self._record.keep(session.form.url, partial(self._page, task, session))
+        finally:
+            if answer is None:
+                session.given_back()
+        if answer is not None and turn == "send":
+            posted(session, answer)
+        elif answer is not None:
+            shown(session, answer, refusal)
+        return Spent(answer)
+
+    async def _post(self, task: "Task", session: Session) -> Answer | None:
+        log_in = partial(self._client.log_in, session.posted, task.job.name)
+        return await self._client.addresses.at_once(session.posted.url, log_in)
+
+    async def _page(self, task: "Task", session: Session) -> tuple[Answer | None, str]:
+        """The page of the form, and why nobody is to look at it."""
+        url = session.form.url
+        answer = await self._client.addresses.at_once(
+            url, partial(self._client.get, url, any_type=True, job=task.job.name)
+        )
+        return answer, "" if answer is None else await self._refusal(task, answer, answer.body[:PAGE_BYTES])
+
+
+def shown(session: Session, answer: Answer, refusal: str = "") -> None:
+    """Take note of the answer to the form's page; without the form in it, what is configured is posted as it is.
+
+    Args:
+        refusal: Why its HTML is not to be parsed; empty where it may be.
+    """
+    if may_pass(answer) or answer.http is None:
+        _ended(session, answer.error or f"http_{answer.http}", answer, page="unread")
+        return
+    found = None
+    try:
+        if 200 <= answer.http < 300 and not refusal:
+            found = filled_in(session.form, answer.body, answer.content_type)
+    except Exception:  # the login would be tried for ever
+        log.exception("look_broken", url=session.form.url, then="posted as configured")
+    missing = f"http_{answer.http}" if answer.http >= 300 else answer.error or refusal.partition(":")[0] or "no_form"
+    session.shown(found, "" if found else missing)
+
+
+def posted(session: Session, answer: Answer) -> None:
+    """Take note of the form's answer."""
+    reason = answer.error
+    if not reason and answer.http is not None and answer.http >= 400:
+        reason = f"http_{answer.http}"
+    if not reason and answer.http in REDIRECTS and leads_to(session.form, session.posted.url, answer.location):
+        reason = "shown_again"
+    _ended(session, reason, answer, page=session.missing or "found")
+
+
+def _ended(session: Session, reason: str, answer: Answer, *, page: str) -> None:
+    session.answered(reason, time.monotonic(), may_pass=may_pass(answer))
+    if reason:
+        log.warning("login_failed", origin=session.form.origin, reason=reason, page=page)
+    else:
+        log.info("logged_in", origin=session.form.origin, http=answer.http)

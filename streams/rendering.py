@@ -6,7 +6,7 @@ stands with the page: `crawlog why` and the rows tell it.
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -14,6 +14,10 @@ from ..schemas.urls import RenderRules
 from .links import parsed
 from .outbound import origin_of
 from .scope import any_of
+from .sniff import HTML, XHTML, essence
+
+if TYPE_CHECKING:
+    from .answers import Answer
 
 LITTLE_TEXT = 200
 """Characters of visible text below which a page may be empty."""
@@ -59,6 +63,13 @@ class Rendering:
         if self._include is not None and self._include.search(url):
             return "rule"
         return "" if self._mode == "off" else self._mode
+
+
+def is_shown(answer: "Answer") -> bool:
+    """Whether an answer is a page that a browser would show."""
+    if answer.error or not answer.body or answer.http is None or not 200 <= answer.http < 300:
+        return False
+    return (answer.sniffed or essence(answer.content_type)) in ("", HTML, XHTML)
 
 
 def emptiness(body: bytes, content_type: str) -> str:

@@ -64,5 +64,16 @@ def key(job: str, url: str) -> bytes:
     return b"v" + xxhash.xxh3_64_digest(job.encode()) + fingerprint(url).to_bytes(8, "big")
 
 
+def may_ask(known: Validators, epoch: int, low: int, verdict: str) -> bool:
+    """Whether a page of an earlier epoch may be asked for by them: crawl.pages has it still, and its body would do.
+
+    Args:
+        low: Where the partition of crawl.pages begins, as far as is known.
+        verdict: Whether its job wants it rendered: the body that is there was not, but may do without.
+    """
+    is_body = not verdict or (verdict == "auto" and known.is_whole)
+    return is_body and known.epoch < epoch and known.offset >= low
+
+
 pack = msgspec.msgpack.Encoder().encode
 read = msgspec.msgpack.Decoder(Validators).decode

@@ -16,7 +16,9 @@ import pytest
 from crawlog.agents import fetch, frontier
 from crawlog.agents.addresses import Addresses
 from crawlog.agents.fetch import Fetcher
+from crawlog.agents.fetch_task import Tasks
 from crawlog.agents.frontier import Stage
+from crawlog.agents.robots import Robots
 from crawlog.agents.room import Room
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
@@ -176,6 +178,18 @@ class World:
         self.web = web
         log.fold = self.fold
 
+    @property
+    def tasks(self) -> Tasks:
+        """What sees tasks to their end."""
+        assert self.fetcher.tasks is not None
+        return self.fetcher.tasks
+
+    @property
+    def robots(self) -> Robots:
+        """What asks for robots.txt."""
+        assert self.fetcher.robots is not None
+        return self.fetcher.robots
+
     def fold(self, offset: int, record: Record) -> None:
         """What the agent does with a record."""
         self.stage.take(0, offset, record.key, record.value, time.time())
@@ -246,6 +260,7 @@ async def running(
     stage.orders.caught_up()
     stage.states.places = Places(1)
     dispatching = asyncio.create_task(fetcher.run())
+    await asyncio.sleep(0)  # it has its parts
     try:
         world.job()
         yield world

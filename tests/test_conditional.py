@@ -68,6 +68,26 @@ def test_only_what_is_there_is_sent() -> None:
     assert Validators("", "then", 0, 0).headers == {"If-Modified-Since": "then"}
 
 
+@pytest.mark.parametrize(
+    ("epoch", "low", "verdict", "is_whole", "may"),
+    [
+        (2, 0, "", False, True),
+        (1, 0, "", False, False),
+        (2, 9, "", False, True),
+        (2, 10, "", False, False),
+        (2, 0, "auto", False, False),
+        (2, 0, "auto", True, True),
+        (2, 0, "rule", True, False),
+    ],
+)
+def test_a_page_is_asked_for_by_them_once_an_epoch_while_the_old_one_is_there_and_would_do(
+    epoch: int, low: int, verdict: str, is_whole: bool, may: bool
+) -> None:
+    """A body that no browser made is not what a job wants that renders."""
+    known = Validators('"a"', "", 9, 1, is_whole)
+    assert validators.may_ask(known, epoch, low, verdict) is may
+
+
 async def test_a_304_is_an_answer_and_a_page_brings_its_validators() -> None:
     """Those of error pages, and of bodies that are not kept, point to nothing."""
     site, gone = Site('ETag: "7"\r\nLast-Modified: then\r\n'), Site('ETag: "7"\r\n', status="404 Not Found")

@@ -147,7 +147,7 @@ async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
             answer.body, answer.rendered = b"x" * (FREE_BYTES + 1), why
 
     async with running(tmp_path, monkeypatch, web) as world:
-        monkeypatch.setattr(world.fetcher, "_browser", Browser)
+        monkeypatch.setattr(world.tasks.browsing, "_browser", Browser)
         world.job("r", render=RenderRules("always"))
         world.find("http://a.com/x", job="r")
         await world.all_done("http://a.com/x")
@@ -436,7 +436,7 @@ async def test_a_page_is_on_record_while_it_is_looked_at_and_kept_if_that_breaks
             held.extend(world.fetcher.suspects._held)
             raise ValueError("not HTML")
 
-        monkeypatch.setattr("crawlog.agents.fetch.emptiness", look)
+        monkeypatch.setattr("crawlog.agents.browsing.emptiness", look)
         world.job(rev=2, render=RenderRules("auto"))
         world.find("http://a.com/x")
         await world.all_done("http://a.com/x")
@@ -455,7 +455,7 @@ async def test_a_page_that_fails_its_trial_is_not_looked_at_and_kept_as_it_was_s
 
     async with running(tmp_path, monkeypatch) as world:
         monkeypatch.setattr("crawlog.agents.trial.Trial.refusal", refusal)
-        monkeypatch.setattr("crawlog.agents.fetch.emptiness", lambda *_: looked.append(_))
+        monkeypatch.setattr("crawlog.agents.browsing.emptiness", lambda *_: looked.append(_))
         world.job(rev=2, render=RenderRules("auto"))
         world.find("http://a.com/x")
         await world.all_done("http://a.com/x")
@@ -470,12 +470,10 @@ async def test_who_may_not_ask_for_robots_txt_is_told_so(tmp_path: Path, monkeyp
         raise LeaseLost
 
     async with running(tmp_path, monkeypatch, Web(before=lost), robots__obey=True) as world:
-        await world.until(lambda: world.fetcher.robots)
-        assert world.fetcher.robots is not None
         place = Places(1).of("http://a.com/")
         host = world.stage.frontier.lend(place)
         assert host is not None
         host.in_flight += 1
         with pytest.raises(LeaseLost):
-            await world.fetcher.robots.give(host)
+            await world.robots.give(host)
         assert (host.in_flight, host.rules) == (0, None)

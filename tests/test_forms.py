@@ -12,7 +12,7 @@ from fetching import Web, World, running
 from pydantic import ValidationError
 from sites import Site, sites
 
-from crawlog.agents.logins import Logins
+from crawlog.agents.logins import shown
 from crawlog.streams.answers import Answer
 from crawlog.streams.formpage import MAX_INPUTS, filled_in
 from crawlog.streams.forms import Form, Session, leads_to, read_form
@@ -185,21 +185,19 @@ async def test_the_form_goes_to_its_origin_and_its_cookies_come_back_there_for_t
 )
 def test_why_nothing_was_found_on_a_forms_page_is_told_in_a_word(http: int, error: str, missing: str) -> None:
     """A page that could not be read whole is not said to have no form."""
-    logins = Logins(Fetch(forms=(TEXT,)))
     session = Session(FORM, 600.0, 3)
     answer = Answer(http)
     answer.error = error
-    logins.shown(session, answer, may_pass=False)
+    shown(session, answer)
     assert (session.missing, session.posted) == (missing, FORM)
 
 
 def test_a_forms_page_that_is_too_complex_is_not_looked_at() -> None:
     """What is configured is posted as it is."""
-    logins = Logins(Fetch(forms=(TEXT,)))
     session = Session(FORM, 600.0, 3)
     answer = Answer(200)
     answer.body = b"<form method=post><input type=hidden name=token value=1><input type=password>"
-    logins.shown(session, answer, may_pass=False, refusal="too_complex: its HTML takes the parser long")
+    shown(session, answer, "too_complex: its HTML takes the parser long")
     assert (session.missing, session.posted) == ("too_complex", FORM)
 
 

@@ -192,8 +192,7 @@ async def crawling(browser: Chromium, folder: Path, rules: RenderRules, **settin
     with pytest.MonkeyPatch.context() as patch:
         async with running(folder, patch, client, **settings) as world:  # type: ignore[arg-type]  # the real client
             world.stage.states.places = Places(1)
-            world.fetcher.client = client
-            renderer = world.fetcher._browser()
+            renderer = world.tasks.browsing._browser()
             renderer.browser = browser
             patch.setattr(renderer, "close", lambda: asyncio.sleep(0))
             world.job("r", render=rules)

@@ -6,11 +6,36 @@ from pathlib import Path
 import pytest
 
 from crawlog.schemas.urls import RenderRules
+from crawlog.streams.answers import Answer
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.rendering import Cors, Rendering, Wish, emptiness, forwarded, refusal
+from crawlog.streams.rendering import Cors, Rendering, Wish, emptiness, forwarded, is_shown, refusal
 
 SCRIPT = "<script src=/app.js></script>"
 WORDS = "word " * 50
+
+
+@pytest.mark.parametrize(
+    ("http", "error", "body", "content_type", "sniffed", "shown"),
+    [
+        (200, "", b"<p>", "text/html; charset=utf-8", "", True),
+        (203, "", b"<p>", "application/xhtml+xml", "", True),
+        (200, "", b"<p>", "", "", True),
+        (200, "", b"<p>", "text/plain", "text/html", True),
+        (200, "", b"{}", "application/json", "", False),
+        (200, "", b"%PDF", "text/html", "application/pdf", False),
+        (200, "", b"", "text/html", "", False),
+        (200, "chunk_timeout", b"<p>", "text/html", "", False),
+        (404, "", b"<p>", "text/html", "", False),
+        (None, "dns", b"", "", "", False),
+    ],
+)
+def test_a_browser_shows_pages_only(
+    http: int | None, error: str, body: bytes, content_type: str, sniffed: str, shown: bool
+) -> None:
+    """Whole ones, of HTML by what they are."""
+    answer = Answer(http, error)
+    answer.body, answer.content_type, answer.sniffed = body, content_type, sniffed
+    assert is_shown(answer) is shown
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,7 @@ async def test_rules_that_had_to_make_room_are_read_again_and_not_asked_for_agai
         world.find(*urls)
         await world.all_done(*urls)
         became = world.became()
-        assert world.fetcher.robots is not None
-        assert world.fetcher.robots.rules.size_bytes < 60_000
+        assert world.robots.rules.size_bytes < 60_000
     assert {url for url in urls if became[url][:2] == ("refused", "robots")} == {url for url in urls if "/no" in url}
     assert {url for url in urls if became[url][0] == "fetched"} == {url for url in urls if "/no" not in url}
     assert [web.times(f"{host}:80/robots.txt") for host in hosts] == [1] * len(hosts)

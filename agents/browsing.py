@@ -1,0 +1,107 @@
+"""Which pages the browser makes, and having them made: by their job's rules, or by a look at their HTML.
+
+The rules are decided in `streams/rendering.py`. A look is a parse, so HTML that might take the parser long is tried in
+a child process first; a page in the browser keeps its body's room meanwhile, what it loads has a room of its own.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from crawlog.streams.rendering import Rendering, Verdict, emptiness, is_shown
+
+from .http import FREE_BYTES, Client
+from .render import Renderer
+from .resources import Resources
+from .trial import TOO_COMPLEX, Trial, TrialError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from crawlog.schemas.urls import RenderRules
+    from crawlog.streams.answers import Answer
+    from crawlog.streams.queues import Host, Task
+    from crawlog.streams.settings import Settings
+
+    from .hosts import Hosts
+
+log = structlog.get_logger()
+
+
+class Browsing:
+    """One worker's browser, and who goes there.
+
+    Args:
+        ask_rules: Gives a host its robots.txt, as `Resources` wants it.
+    """
+
+    def __init__(
+        self, settings: "Settings", client: Client, hosts: "Hosts", ask_rules: "Callable[[Host], Awaitable[None]]"
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._hosts = hosts
+        self._ask_rules = ask_rules
+        self._trial = Trial(settings.parse)
+        self._renderer: Renderer | None = None
+        self._rules: dict[str, tuple[RenderRules, Rendering]] = {}
+
+    def verdict(self, task: "Task") -> Verdict:
+        """Whether a task's page is rendered, by its job's rules."""
+        rules, job = task.job.spec.render, task.job.name
+        known = self._rules.get(job)
+        if known is None or known[0] != rules:
+            known = self._rules[job] = rules, Rendering(rules)
+        return known[1].verdict(task.row.url)
+
+    async def why(self, task: "Task", answer: "Answer", verdict: Verdict) -> str:
+        """Why a browser is to make the body of a page that may be rendered; empty where none is."""
+        is_page = not task.row.sitemap and is_shown(answer)
+        if verdict != "auto":
+            return verdict if is_page else ""
+        if is_page and await self.refusal(task, answer, answer.body):
+            return ""
+        try:
+            why = emptiness(answer.body, answer.content_type) if is_page else ""
+        except Exception:  # its URL would be asked for again and again
+            log.exception("look_broken", url=task.row.url, then="kept as it was sent")
+            return ""
+        if not why and answer.validators is not None:
+            answer.validators = msgspec.structs.replace(answer.validators, is_whole=True)
+        return why
+
+    async def refusal(self, task: "Task", answer: "Answer", body: bytes) -> str:
+        """Why nobody is to look at an answer's HTML: it might block the loop. If we are stopped, its room goes."""
+        try:
+            return await self._trial.refusal(body, answer.content_type, task.host.domain)
+        except TrialError as error:
+            log.warning("page_untried", url=task.row.url, error=str(error), then="not looked at")
+            return f"{TOO_COMPLEX}: nobody knows"
+        except BaseException:
+            answer.held.give()
+            raise
+
+    async def render(self, task: "Task", answer: "Answer", why: str) -> None:
+        """Have the browser make the body. Raises: LeaseLost: the worker may not ask for what the page needs."""
+        sent = answer.body
+        try:
+            await self._browser().render(task.row.url, answer, task.job.name, why)
+        except BaseException:  # also when it is cancelled: nobody else knows of the room
+            answer.held.give()
+            raise
+        if answer.body is not sent:
+            answer.held.give()
+            answer.held = self._client.room.count(len(answer.body) if len(answer.body) > FREE_BYTES else 0)
+
+    def _browser(self) -> Renderer:
+        if self._renderer is None:
+            resources = Resources(self._settings, self._client, self._hosts, self._ask_rules)
+            self._renderer = Renderer(self._settings, resources)
+        return self._renderer
+
+    async def close(self) -> None:
+        """End the browser, and the child that tries pages."""
+        self._trial.close()
+        if self._renderer is not None:
+            await self._renderer.close()
