@@ -347,7 +347,7 @@ class Stage:
                 jobs=self._counts(number, partition),
                 pages=self.pages,
                 bytes=self.bytes,
-                hosts=hosts,
+                hosts=hosts.get(number, []),
                 paused=self.orders.paused,
             )
             for number, partition in self.live.items()

@@ -723,11 +723,15 @@ class Frontier:
 
     # ------------------------------------------------------------------ views
 
-    def slowest(self, most: int) -> list[tuple[str, int, float]]:
-        """Hosts that wait longest: (host, URLs queued, seconds until it may be asked)."""
+    def slowest(self, most: int) -> dict[int, list[tuple[str, int, float]]]:
+        """Hosts that wait longest, by partition: (host, URLs queued, seconds until it may be asked)."""
         now = self.now()
         waits = nlargest(most, ((at, n, host) for at, n, host in self._later if host.where == LATER))
-        return [(host.key, self._queued(host), max(at - now, 0.0)) for at, _, host in waits]
+        found: dict[int, list[tuple[str, int, float]]] = {}
+        for at, host in {host.key: (at, host) for at, _, host in reversed(waits)}.values():
+            told = host.key, self._queued(host), max(at - now, 0.0)
+            found.setdefault(host.partition.fold.partition, []).append(told)
+        return found
 
     @staticmethod
     def _queued(host: Host) -> int:

@@ -538,7 +538,7 @@ def test_a_request_costs_the_same_with_many_hosts() -> None:
 
 
 def test_the_slowest_hosts_are_shown() -> None:
-    """With what they have queued and how long they rest."""
+    """With what they have queued and how long they rest; each in the report of its own partition, and so once."""
     world = World()
     world.job()
     world.find(*pages("a.com", 3), *pages("b.com", 2))
@@ -547,4 +547,6 @@ def test_the_slowest_hosts_are_shown() -> None:
         assert isinstance(task, Task)
         world.retry(task, 1.0, wait_s)
     world.fold_dones()
-    assert world.frontier.slowest(1) == [("http://a.com:80", 3, 9.0)]
+    a, b = ("http://a.com:80", 3, 9.0), ("http://b.com:80", 2, 5.0)
+    assert world.frontier.slowest(1) == {0: [a]}
+    assert sorted(world.frontier.slowest(5)[0]) == [a, b]
