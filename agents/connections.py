@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.resolver import AsyncResolver
+from aiohttp.streams import StreamReader
 from python_socks import ProxyConnectionError, ProxyError, ProxyType
 from python_socks.async_.asyncio import Proxy as SocksProxy
 
@@ -28,6 +29,9 @@ WHOLE_BYTES = 64 * 1024
 
 SLICE_BYTES = 16 * 1024
 """So much it gets of a connection whose last bytes took longer than a turn."""
+
+JOINED_BYTES = 64
+"""Pieces of a body that are smaller are joined."""
 
 TURN_S = 0.002
 """A connection that has kept the loop for so long goes on in the loop's next turn."""
@@ -131,6 +135,33 @@ class _Gate:
 _NOTHING = memoryview(b"")
 
 
+class _Body(StreamReader):
+    """aiohttp's reader of a body, but nobody asks it where chunks end, and small pieces are joined as they come.
+
+    A chunk of a byte then takes 0.75 µs instead of 1.5, and a million of them are no million objects.
+    """
+
+    __slots__ = ()
+
+    def feed_data(self, data: bytes, size: int = 0) -> bool:
+        """As aiohttp's own, but that a small piece grows while nobody has read it."""
+        buffer = self._buffer
+        if self._waiter is None and buffer and len(data) < JOINED_BYTES and len(buffer[-1]) < JOINED_BYTES:
+            buffer[-1] += data
+            self._size += len(data)
+            self.total_bytes += len(data)
+            if self._size > self._high_water:
+                self._protocol.pause_reading()
+            return False
+        return super().feed_data(data, size)
+
+    def begin_http_chunk_receiving(self) -> None:
+        """Where chunks begin is nothing to us."""
+
+    def end_http_chunk_receiving(self) -> None:
+        """Where chunks end is nothing to us."""
+
+
 class _Handler(ResponseHandler):
     """aiohttp's side of a connection: writes through the gate, and parses no longer than its share of a loop's turn.
 
@@ -163,9 +194,9 @@ class _Handler(ResponseHandler):
             if self._payload is None or self._payload.is_eof():
                 body_at = data.find(_HEAD_END) + len(_HEAD_END)
                 if len(_HEAD_END) <= body_at < len(data):
-                    super().data_received(data[:body_at])  # an error behind the body would take its answer with it
+                    self._parse(data[:body_at])  # an error behind the body would take its answer with it
                     data = data[body_at:]
-            super().data_received(data)
+            self._parse(data)
         elif data:
             self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
             if self._next_turn is None and not self._reading_paused:
@@ -173,6 +204,13 @@ class _Handler(ResponseHandler):
         else:
             super().data_received(data)
             self._go_on_later()
+
+    def _parse(self, data: bytes) -> None:
+        super().data_received(data)
+        body = self._payload
+        if type(body) is StreamReader:
+            body.__class__ = _Body  # the parser, compiled, makes aiohttp's own
+            body._http_chunk_splits = None  # noqa: SLF001  # of the chunks that came with the head
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Let the parser look for what it has left, unless it has done so since bytes came, or was at the end.
@@ -194,7 +232,7 @@ class _Handler(ResponseHandler):
         while self._rest and not self._reading_paused and took_s < TURN_S:
             piece, self._rest = self._rest[: self._slice_bytes], self._rest[self._slice_bytes :]
             self._is_fresh = True
-            super().data_received(bytes(piece))  # which may end the answer, and ask whether there is a rest
+            self._parse(bytes(piece))  # which may end the answer, and ask whether there is a rest
             took_s = time.monotonic() - began
         self._slice_bytes = WHOLE_BYTES if took_s < TURN_S else SLICE_BYTES
         if self._rest:

@@ -122,6 +122,26 @@ async def test_a_reader_that_has_enough_gets_no_more() -> None:
         assert await body.read() == b"x" * MANY
 
 
+async def test_small_chunks_are_joined_as_they_come() -> None:
+    """An object for each of a million took half of what they cost; and nothing is lost between large ones."""
+    handler, _ = await connected()
+    sizes = [1] * 500 + [63, 64, 65, 1, 1000, 1, 1, 300_000, 2] * 3
+    parts = [bytes((number % 251,)) * size for number, size in enumerate(sizes)]
+    handler.data_received(HEAD)
+    body = await body_of(handler)
+    for part in parts[:500]:
+        handler.data_received(b"%x\r\n%s\r\n" % (len(part), part))
+    assert len(body._buffer) < 20
+    got = b""
+    for part in [*parts[500:], b""]:
+        got += await body.readany() if body._buffer else b""
+        handler.data_received(b"%x\r\n%s\r\n" % (len(part), part))
+    async with asyncio.timeout(60):
+        got += await body.read()
+    assert got == b"".join(parts)
+    assert body.total_bytes == len(got)
+
+
 async def test_a_pause_between_two_pieces_delays_nothing() -> None:
     """The parser heeds it only with the next one, when nobody is paused any more, and keeps what came with that."""
     handler, _ = await connected()
