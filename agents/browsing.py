@@ -11,7 +11,8 @@ import structlog
 
 from crawlog.streams.rendering import Rendering, Verdict, emptiness, is_shown
 
-from .http import FREE_BYTES, Client
+from .http import Client
+from .reading import FREE_BYTES
 from .render import Renderer
 from .resources import Resources
 from .trial import TOO_COMPLEX, Trial, TrialError

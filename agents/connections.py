@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -20,7 +21,9 @@ from python_socks import ProxyConnectionError, ProxyError, ProxyType
 from python_socks.async_.asyncio import Proxy as SocksProxy
 
 from crawlog.streams.egress import address_refusal
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.outbound import REACHED_NOT, Proxy
+from crawlog.streams.settings import Settings
 
 from .outfit import ProxyFailed
 
@@ -35,6 +38,22 @@ JOINED_BYTES = 64
 
 TURN_S = 0.002
 """A connection that has kept the loop for so long goes on in the loop's next turn."""
+
+
+def tls_of(settings: Settings) -> ssl.SSLContext:
+    """As the settings say. Raises: Misconfigured: the file of authorities cannot be read."""
+    network = settings.network
+    try:
+        context = ssl.create_default_context()
+        if network.ca_file is not None:
+            context.load_verify_locations(network.ca_file)
+    except OSError as error:
+        raise Misconfigured(f"network.ca_file={network.ca_file} cannot be read: {error}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if network.min_tls == "1.3" else ssl.TLSVersion.TLSv1_2
+    if not network.verify_tls:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 class Refused(Exception):

@@ -12,7 +12,7 @@ from fetching import Record, Web, running
 
 from crawlog.agents import fetch
 from crawlog.agents.connections import LeaseLost
-from crawlog.agents.http import FREE_BYTES
+from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams.answers import Answer, Held

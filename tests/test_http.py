@@ -17,7 +17,8 @@ import aiohttp
 import pytest
 
 from crawlog.agents.connections import LeaseLost
-from crawlog.agents.http import DRAINED_BYTES, FREE_BYTES, Client
+from crawlog.agents.http import Client
+from crawlog.agents.reading import DRAINED_BYTES, FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.streams.answers import Answer
 from crawlog.streams.forms import read_form

@@ -12,7 +12,8 @@ from sites import Site, sites
 
 from crawlog.agents.addresses import Addresses
 from crawlog.agents.hosts import FOREIGN_HOSTS, Hosts
-from crawlog.agents.http import FREE_BYTES, Asker, Client
+from crawlog.agents.http import Asker, Client
+from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.render import Renderer, _Failed, _Visit
 from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.streams.answers import Answer

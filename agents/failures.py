@@ -1,0 +1,70 @@
+"""What an error is called: one word for each of what aiohttp, a proxy, or the guard may raise."""
+
+import ssl
+
+import aiohttp
+from python_socks import ProxyTimeoutError
+
+from crawlog.streams.answers import Answer
+
+from .connections import Refused
+from .outfit import Blame, ProxyFailed, Worn
+
+_HEADER_FAULTS = (("Got more than", "header_too_large"), ("Too many headers", "too_many_headers"))
+"""What aiohttp's parser says when a limit is reached, and our word for it."""
+
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (ProxyTimeoutError, "connect_timeout"),
+    (aiohttp.ClientConnectorDNSError, "dns"),
+    (aiohttp.ClientConnectorCertificateError, "tls_certificate"),
+    (aiohttp.ClientConnectorSSLError, "tls"),
+    (aiohttp.ConnectionTimeoutError, "connect_timeout"),
+    (TimeoutError, "timeout"),
+    (aiohttp.ClientConnectorError, "connect"),
+    (aiohttp.ServerDisconnectedError, "disconnected"),
+    (aiohttp.ClientPayloadError, "bad_body"),
+    (aiohttp.InvalidURL, "bad_url"),
+    (aiohttp.ClientResponseError, "bad_http"),
+    (aiohttp.ClientOSError, "connection_reset"),
+    (ssl.SSLError, "tls"),
+    (OSError, "connect"),
+    (aiohttp.ClientError, "bad_http"),
+    (ValueError, "bad_http"),
+)
+
+
+def reason_of(error: BaseException) -> str:
+    """One word for an exception of aiohttp."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        for said, word in _HEADER_FAULTS:
+            if said in error.message:
+                return word
+    return next((word for kind, word in _REASONS if isinstance(error, kind)), type(error).__name__)
+
+
+def failure(error: Exception, answer: Answer, outfit: Worn, blame: Blame) -> Answer:
+    """What is left of an answer whose request ended so.
+
+    Args:
+        blame: Whose fault it is, as what the request went out with says.
+    """
+    refused = error if isinstance(error, Refused) else error.__cause__
+    if isinstance(refused, Refused):
+        return private(str(refused))
+    if blame in ("proxy", "broken_off"):
+        answer = Answer(None, str(error) if isinstance(error, ProxyFailed) else "proxy")
+        answer.by_proxy, answer.again_s = True, outfit.again_s
+        return answer
+    answer.error = reason_of(error)
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        answer.error = "first_byte_timeout" if answer.http is None else "chunk_timeout"
+    answer.kept = False
+    answer.body = b""
+    return answer
+
+
+def private(refusal: str) -> Answer:
+    """The answer to a request that the guard refused."""
+    answer = Answer(None, f"private_address: {refusal}")
+    answer.private = True
+    return answer

@@ -1,0 +1,192 @@
+"""A body as it comes from the network: what is wanted of it, within its limits, a piece at a time.
+
+Nearly every body is small, of known length and not coded, and is read at once. Another one is unpacked in pieces that
+do not hold up the loop, and waits for room in memory beyond its first 256 KiB.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import aiohttp
+
+from crawlog.streams.answers import Answer
+from crawlog.streams.codings import BadCoding, TooLarge, decoder
+from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
+
+from .outfit import Worn
+from .room import Room
+
+DRAINED_BYTES = 64 * 1024
+"""A body that nobody wants is read up to here to keep its connection, and cut off beyond."""
+
+FREE_BYTES = 256 * 1024
+"""Of each body so much is read without room in memory: nearly every page is smaller."""
+
+TURN_S = 0.001
+"""A body that is being decoded gives the loop a turn after so long: others may come first, it is a bomb, perhaps."""
+
+
+class Reading(NamedTuple):
+    """How a response is read.
+
+    Attributes:
+        any_type: Keep the body whatever its type.
+        limit: Bytes of a body.
+        cuts: Whether a larger body is cut there; else none of it is kept.
+        outfit: What the request went out with.
+        deadline: Of the whole request.
+        room: What a large body waits for.
+    """
+
+    any_type: bool
+    limit: int
+    cuts: bool
+    outfit: Worn
+    deadline: asyncio.Timeout
+    room: Room
+
+
+class Reader:
+    """Reads bodies.
+
+    Args:
+        content_types: Those that are kept, by header and first bytes together.
+    """
+
+    def __init__(self, content_types: Iterable[str]) -> None:
+        self._accepted = frozenset(kind.lower() for kind in content_types)
+
+    async def read(self, response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
+        """Read the body into the answer, as far as it is wanted; its connection is kept where that is cheap."""
+        if reading.any_type or self._accepts(answer.content_type):
+            if _is_small(response, reading):
+                self._keep(answer, await response.read(), is_known=reading.any_type)
+            else:
+                await self._read(response, answer, reading)
+        elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
+            await response.read()
+        else:
+            response.close()
+
+    def _accepts(self, content_type: str) -> bool:
+        """Whether the header lets a body be read; without one, the body says what it is."""
+        kind = essence(content_type)
+        return kind in UNKNOWN or "/" not in kind or kind in self._accepted
+
+    def _is_wanted(self, answer: Answer, head: bytes) -> bool:
+        """Whether a body is of an accepted type, by header and first bytes together."""
+        kind = computed(answer.content_type, head)
+        if kind != essence(answer.content_type):
+            answer.sniffed = kind
+        return kind in self._accepted or not answer.sniffed
+
+    async def _read(self, response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
+        try:
+            await self._read_pieces(_Pieces(response, reading), answer, reading)
+        except (TooLarge, BadCoding) as error:
+            response.close()
+            answer.error = "too_large" if isinstance(error, TooLarge) else "bad_encoding"
+
+    async def _read_pieces(self, pieces: "_Pieces", answer: Answer, reading: Reading) -> None:
+        response = pieces.response
+        length = response.content_length if not pieces.is_coded else None
+        chunks: list[bytes] = []
+        size = 0
+        is_known = reading.any_type
+        while (piece := await pieces.next()) is not None:
+            chunks.append(piece)
+            size += len(piece)
+            if not is_known and size >= SNIFFED_BYTES:
+                is_known = True
+                if not self._is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES]):
+                    response.close()
+                    return
+            if size > reading.limit or (is_known and not reading.cuts and (length or 0) > reading.limit):
+                if not reading.cuts:
+                    raise TooLarge
+                response.close()
+                break
+            if max(size, length or 0) > FREE_BYTES and not answer.held.size_bytes:
+                await _take_room(response, answer, reading, length)
+        self._keep(answer, b"".join(chunks)[: reading.limit], is_known=is_known)
+
+    def _keep(self, answer: Answer, body: bytes, *, is_known: bool) -> None:
+        """Keep a body if it is of a type that is wanted."""
+        answer.kept = is_known or self._is_wanted(answer, body[:SNIFFED_BYTES])
+        answer.body = body if answer.kept else b""
+
+
+async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: Reading, length: int | None) -> None:
+    """Wait for room for all that the body may be. Meanwhile no byte is taken from the server, and no time runs."""
+    protocol = response.connection.protocol if response.connection is not None else None
+    if protocol is not None and protocol.connected:
+        protocol.pause_reading()  # which also stops the clock of `fetch.chunk_timeout_s`
+    loop = asyncio.get_running_loop()
+    deadline = reading.deadline
+    left_s = (deadline.when() or 0.0) - loop.time()
+    deadline.reschedule(None)
+    try:
+        answer.held = await reading.room.take(min(length or reading.limit, reading.limit))
+    finally:
+        deadline.reschedule(loop.time() + left_s)
+        if protocol is not None:
+            protocol.resume_reading()
+
+
+def _is_small(response: aiohttp.ClientResponse, reading: Reading) -> bool:
+    """Whether a body can be read at once: its length is known, and nothing has to be watched meanwhile."""
+    length = response.content_length
+    return (
+        length is not None
+        and length <= min(reading.limit, FREE_BYTES)
+        and "Content-Encoding" not in response.headers
+        and not reading.outfit.paced
+    )
+
+
+class _Pieces:
+    """A body as it comes, without its codings, none of its pieces so large that it would hold up the loop.
+
+    Attributes:
+        is_coded: Whether what is sent is not what comes.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, reading: Reading) -> None:
+        self.response = response
+        self._outfit = reading.outfit
+        self._limit = reading.limit
+        self._decoder = decoder(", ".join(response.headers.getall("Content-Encoding", ())), reading.limit)
+        self._decoded: Iterator[bytes] = iter(())
+        self._sent_bytes = 0
+        self._turned_at = 0.0
+        self.is_coded = self._decoder is not None
+
+    async def next(self) -> bytes | None:
+        """The next piece, None at the end. Raises: TooLarge, BadCoding."""
+        if self._decoder is None:
+            return await self._chunk() or None
+        piece = next(self._decoded, None)
+        if piece is not None:
+            if time.monotonic() - self._turned_at > TURN_S:
+                await asyncio.sleep(0)
+                self._turned_at = time.monotonic()
+            return piece
+        while chunk := await self._chunk():
+            self._turned_at = time.monotonic()
+            self._sent_bytes += len(chunk)
+            if self._sent_bytes > self._limit:
+                raise TooLarge  # a coded body may be endless, and nothing come of it
+            self._decoded = self._decoder.pieces(chunk)
+            piece = next(self._decoded, None)
+            if piece is not None:
+                return piece
+        self._decoder.end()
+        return None
+
+    async def _chunk(self) -> bytes:
+        chunk = await self.response.content.readany()
+        if self._outfit.paced and chunk:
+            await self._outfit.pace(len(chunk))
+        return chunk

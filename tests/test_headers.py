@@ -1,0 +1,50 @@
+"""What an answer tells of its response's headers."""
+
+import pytest
+from multidict import CIMultiDict
+
+from crawlog.streams.answers import Answer
+from crawlog.streams.headers import HEADER_CHARS, note
+
+
+def noted(http: int = 200, **headers: str) -> Answer:
+    """An answer with such headers; `_` for `-`."""
+    answer = Answer(http)
+    note(answer, CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()}))
+    return answer
+
+
+def test_headers_are_told_whatever_their_case() -> None:
+    """Those that are missing are empty."""
+    answer = noted(CONTENT_TYPE="text/html", retry_after="7", link="<a>", x_robots_tag="none", refresh="0; url=b")
+    told = answer.content_type, answer.retry_after, answer.link, answer.x_robots, answer.refresh
+    assert told == ("text/html", "7", ("<a>",), ("none",), "0; url=b")
+    nothing = noted()
+    assert (nothing.content_type, nothing.retry_after, nothing.link, nothing.refresh) == ("", None, (), "")
+
+
+@pytest.mark.parametrize(("http", "location"), [(301, "/x"), (302, "/x"), (308, "/x"), (200, ""), (201, ""), (304, "")])
+def test_a_redirect_alone_has_a_location(http: int, location: str) -> None:
+    """Elsewhere the header means something else."""
+    assert noted(http, location="/x").location == location
+
+
+def test_bytes_that_are_no_text_can_stand_in_a_record() -> None:
+    """In a Location they are escaped, as browsers send them on."""
+    answer = noted(301, location="/caf\udce9/é", content_type="text/\udce9")
+    assert (answer.location, answer.content_type) == ("/caf%E9/é", "text/?")
+    assert answer.content_type.encode()
+
+
+def test_values_beyond_the_limit_are_left_out() -> None:
+    """Whole ones: half a link would be another one."""
+    fits, short = "<" + "x" * (HEADER_CHARS - 2 - len("<short>")) + ">", "<short>"
+    answer = Answer(200)
+    note(answer, CIMultiDict([("Link", fits), ("Link", short), ("Link", "<beyond>")]))
+    assert answer.link == (fits, short)
+
+
+@pytest.mark.parametrize(("value", "allows"), [("true", True), ("True", False), ("1", False), ("", False)])
+def test_credentials_are_allowed_by_one_word(value: str, allows: bool) -> None:
+    """Fetch 4.10."""
+    assert noted(access_control_allow_credentials=value).allows_credentials is allows
