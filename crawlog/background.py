@@ -23,7 +23,7 @@ from .schemas.control import Control, Finished, JobCopy
 from .schemas.urls import DEFAULT_SPEC
 from .streams import engine
 from .streams.errors import CrawlError, EngineError, Misconfigured
-from .supervisor import Holder, Stop, Supervisor, holder, names, wait_for_end
+from .supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_for_end
 
 if TYPE_CHECKING:
     from .streams.settings import Settings
@@ -106,6 +106,7 @@ def status(settings: "Settings", *, as_json: bool = False) -> int:
     """Tells on standard output what runs on the folder, and how far its jobs are."""
     data = settings.run.data
     held, local = holder(data), engine.running(data)
+    settings = same_log(settings)
     if local and not settings.kafka.bootstrap:
         settings = local.point(settings)
     jobs, commands = ([], [])

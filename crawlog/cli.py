@@ -132,8 +132,10 @@ def _settings(
 def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
     """The settings with a cluster that answers; the local engine is started when none runs, and stopped after."""
     from .streams import logs
+    from .supervisor import same_log
 
     logs.configure("error")  # standard output is for answers
+    settings = same_log(settings)
     if settings.kafka.bootstrap:
         yield settings
         return

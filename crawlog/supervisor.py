@@ -60,21 +60,23 @@ class Stop(BaseException):
 
 
 class Holder(NamedTuple):
-    """Who holds a data folder."""
+    """Who holds a data folder; the address is that of a cluster of the user's, empty for the folder's own engine."""
 
     pid: int
     what: str
     workers: dict[str, int]
+    bootstrap: str = ""
 
 
 class Hold:
     """The data folder, held until this process ends."""
 
-    def __init__(self, data: Path, what: str) -> None:
+    def __init__(self, data: Path, what: str, bootstrap: str = "") -> None:
         self._folder = data.absolute() / "run"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = (self._folder / "lock").open("a")
         self._what = what
+        self._bootstrap = bootstrap
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -84,8 +86,8 @@ class Hold:
 
     def note(self, workers: dict[str, int]) -> None:
         """Puts on record who holds the folder."""
-        held = {"pid": os.getpid(), "what": self._what, "workers": workers}
-        files.write(self._folder / "holder.json", json.dumps(held))
+        held = Holder(os.getpid(), self._what, workers, self._bootstrap)
+        files.write(self._folder / "holder.json", json.dumps(held._asdict()))
 
     def release(self) -> None:
         """Lets go."""
@@ -105,6 +107,15 @@ def holder(data: Path) -> Holder | None:
             return Holder(**json.loads((data / "run" / "holder.json").read_text()))
         return Holder(0, "another crawlog", {})
     return None
+
+
+def same_log(settings: "Settings") -> "Settings":
+    """The settings, with the cluster that the folder is worked on with where they name none: no other log beside it."""
+    held = None if settings.kafka.bootstrap else holder(settings.run.data)
+    if held is None or not held.bootstrap:
+        return settings
+    kafka = settings.kafka.model_copy(update={"bootstrap": held.bootstrap})
+    return settings.model_copy(update={"kafka": kafka})
 
 
 def _in_use(data: Path, by: Holder | None) -> str:
@@ -133,7 +144,7 @@ class Supervisor:
 
             store_of(settings.snapshots.to)  # a missing package shows here, not in each worker
         self._data = settings.run.data
-        self._hold = Hold(self._data, what)
+        self._hold = Hold(self._data, what, settings.kafka.bootstrap)
         self._heard = 0
         self._closing = False
         self._signals = {number: signal.signal(number, self._on_signal) for number in _heard()}

@@ -10,6 +10,9 @@ import msgspec
 
 from ..schemas.dead import HANDLED, Mark, decode_mark, from_headers
 
+FOLD = "frontier"
+"""The stage whose verdict on a record is always the same."""
+
 Headers = list[tuple[str, bytes]]
 
 
@@ -64,6 +67,7 @@ class Letters:
     def __init__(self) -> None:
         self.all: dict[int, Letter] = {}
         self._tries: dict[tuple[str, int, int], int] = {}
+        self._folded: set[tuple[tuple[str, int, int], str, int]] = set()
 
     def take(self, offset: int, at: float, headers: Headers, value: bytes | None) -> None:
         """One record of crawl.dead, whoever wrote it."""
@@ -73,9 +77,18 @@ class Letters:
             return
         found = from_headers(named, None, None)
         place = (found.topic, found.partition, found.offset)
+        if found.stage == FOLD and self._is_told(place, found.error, value):
+            return
         size_bytes = None if value is None else len(value)
         tries = self._tries.get(place, 1)
         self.all[offset] = Letter(offset, at, found.stage, found.job, place, found.error, size_bytes, tries)
+
+    def _is_told(self, place: tuple[str, int, int], error: str, value: bytes | None) -> bool:
+        """Whether a state that was folded again, from the log's start, says what was said, and perhaps dealt with."""
+        said = place, error, hash(value)
+        was_told = said in self._folded
+        self._folded.add(said)
+        return was_told
 
     def _close(self, value: bytes | None) -> None:
         try:

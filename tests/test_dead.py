@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from crawlog import dead as command
@@ -51,6 +52,13 @@ def test_a_redriven_record_that_fails_again_is_its_second_try() -> None:
         letter(8),
     )
     assert [one.tries for one in log.all.values()] == [1, 2, 3, 1]
+
+
+def test_a_state_folded_again_opens_no_letter_that_was_dealt_with() -> None:
+    """The same record is bad once more. What a spider does to a page read again is news, so is another record there."""
+    bad, other = letter(1, stage="frontier"), msgspec.structs.replace(letter(1, stage="frontier"), value=b"y")
+    log = letters(bad, letter(2), dead.Mark([0, 1], "dropped"), bad, letter(2), other)
+    assert [one.offset for one in log.chosen(Choice())] == [4, 5]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from crawlog import supervisor
 from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.settings import load
 from crawlog.workers import (
     HEALTHY_S,
     KILLED_BACKOFF_S,
@@ -262,3 +263,16 @@ def test_a_closed_terminal_ends_nothing_under_nohup() -> None:
         assert supervisor._heard() == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_commands_on_a_held_folder_go_to_the_log_that_it_is_worked_on_with(tmp_path: Path) -> None:
+    """`up --bootstrap` and then `why` without it would start an engine of its own beside, which knows of nothing."""
+    settings = load({"run.data": tmp_path})
+    held = supervisor.Hold(tmp_path, "up", "kafka:9092")
+    assert supervisor.same_log(settings).kafka.bootstrap == "kafka:9092"
+    assert supervisor.same_log(load({"run.data": tmp_path, "kafka.bootstrap": "b:1"})).kafka.bootstrap == "b:1"
+    held.release()
+    assert supervisor.same_log(settings) is settings
+    local = supervisor.Hold(tmp_path, "up")
+    assert supervisor.same_log(settings) is settings
+    local.release()
