@@ -13,6 +13,7 @@ import structlog
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
+from crawlog.streams.answers import REDIRECTS
 from crawlog.streams.cookies import Jar
 from crawlog.streams.detours import Detours
 from crawlog.streams.domain import registrable_domain
@@ -116,6 +117,8 @@ class Worn:
             now = time.time()
             self._jar.keep(self._url, response.headers.getall("Set-Cookie"), now)
             self.has_new_cookies = self._jar.header(self._url, now) != self._cookies
+        if self._detours is not None and response.status not in REDIRECTS:
+            self._detours.forget(self._job, self._url)
 
     def leads_back(self, target: str) -> bool:
         """Take note of a redirect: whether its target led here, and would now be sent cookies which it was not."""

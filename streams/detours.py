@@ -18,7 +18,7 @@ MOST_HOPS = 5
 
 
 class _Step(NamedTuple):
-    source: str
+    target: str
     cookies: str
 
 
@@ -29,15 +29,19 @@ class Detours:
         self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
 
     def note(self, job: str, url: str, target: str, cookies: str) -> None:
-        """A URL redirects to another one, which others may have led to before: the last one counts.
+        """A URL redirects to another one.
 
         Args:
             cookies: That the request was sent with.
         """
-        self._steps[job, target] = _Step(url, cookies)
-        self._steps.move_to_end((job, target))
+        self._steps[job, url] = _Step(target, cookies)
+        self._steps.move_to_end((job, url))
         if len(self._steps) > REMEMBERED:
             self._steps.popitem(last=False)
+
+    def forget(self, job: str, url: str) -> None:
+        """A URL redirects no longer."""
+        self._steps.pop((job, url), None)
 
     def leads_back(self, job: str, url: str, target: str, cookies_of: Callable[[str], str]) -> bool:
         """Whether a redirect leads to a URL that led to it, and that would now be sent cookies which it was not.
@@ -45,11 +49,11 @@ class Detours:
         Args:
             cookies_of: What a URL is sent now.
         """
+        first = step = self._steps.get((job, target))
         for _ in range(MOST_HOPS):
-            step = self._steps.get((job, url))
-            if step is None:
-                return False
-            if step.source == target:
-                return cookies_of(target) not in ("", step.cookies)
-            url = step.source
-        return False
+            if step is None or step.target == url:
+                break
+            step = self._steps.get((job, step.target))
+        if first is None or step is None or step.target != url:
+            return False
+        return cookies_of(target) not in ("", first.cookies)

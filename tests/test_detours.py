@@ -32,6 +32,23 @@ def test_a_redirect_leads_back_where_its_target_led_to_it_and_has_cookies_now(
     assert not known.leads_back("other", last, target, lambda _: sent_now)
 
 
+def test_who_redirects_no_longer_leads_nowhere() -> None:
+    """A later epoch may find the page at once, and the check by another link."""
+    known = Detours()
+    known.note("j", A, B, "")
+    known.forget("j", A)
+    known.forget("j", C)
+    assert not known.leads_back("j", B, A, lambda _: "seen=1")
+
+
+def test_all_pages_behind_one_check_are_led_back_to() -> None:
+    """Which may find the way back by a cookie."""
+    known = Detours()
+    for url in (A, B):
+        known.note("j", url, C, "")
+    assert [known.leads_back("j", C, url, lambda _: "seen=1") for url in (A, B)] == [True, True]
+
+
 def test_only_so_many_redirects_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those seen last."""
     monkeypatch.setattr(detours, "REMEMBERED", 2)
