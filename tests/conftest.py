@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from forked import Server
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
@@ -55,6 +56,13 @@ def cluster(engine: Engine, request: pytest.FixtureRequest) -> Settings:
     settings = engine.point(Settings())
     prefix = f"{request.node.name[:80].replace('[', '-').replace(']', '-')}."
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"prefix": prefix})})
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Server]:
+    """What forks workers, for tests that start many."""
+    with Server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

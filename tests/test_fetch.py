@@ -1,14 +1,14 @@
 """The fetch service: how many requests at a time, to whom, and what becomes of them."""
 
 import asyncio
-import subprocess
-import sys
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fetching import Record, Web, running
+from forked import Server
 
 from crawlog.agents import fetch
 from crawlog.agents.connections import LeaseLost
@@ -351,38 +351,38 @@ async def main(folder):
             await world.all_done(*urls)
             print(world.became()["http://host3.com/x"], len(web.ended), web.most)
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main("FOLDER"))
 """
 """A worker that asks for eight URLs, one of which ends it."""
 
 
-def lives(folder: Path, how: str, most: int) -> list[str]:
+def lives(forks: Server, folder: Path, how: str, most: int) -> list[str]:
     """What the worker says in each of its lives, until it gets through; its state is a new one each time."""
     said: list[str] = []
     for life in range(most):
         data = folder / "data"
-        run = subprocess.run(
-            [sys.executable, "-c", DYING.replace("HOW", how), data],
-            cwd=Path(__file__).parent, capture_output=True, text=True, check=False, timeout=180,
-        )  # fmt: skip
-        said.append(run.stdout.splitlines()[-1] if run.stdout else "")
-        if run.returncode == 0:
+        code = DYING.replace("HOW", how).replace("FOLDER", str(data))
+        told = folder / f"said{life}"
+        with told.open("w") as output:
+            ended = forks.fork(code, folder, os.environ, output).wait(180)
+        said.append(told.read_text().splitlines()[-1] if not ended else "")
+        if not ended:
             break
         (data / "state").rename(folder / f"state{life}")
     return said
 
 
-def test_a_url_that_ends_its_worker_is_given_up_when_it_did_so_alone(tmp_path: Path) -> None:
+def test_a_url_that_ends_its_worker_is_given_up_when_it_did_so_alone(tmp_path: Path, forks: Server) -> None:
     """Twice among others, once by itself, then it is a failure with a reason; the others are fetched."""
-    *deaths, end = lives(tmp_path, "ctypes.string_at(0)", 6)
+    *deaths, end = lives(forks, tmp_path, "ctypes.string_at(0)", 6)
     assert len(deaths) == 3
     assert "('failed', 'crash_loop', '') 7" in end
 
 
-def test_kills_from_outside_never_give_a_url_up(tmp_path: Path) -> None:
+def test_kills_from_outside_never_give_a_url_up(tmp_path: Path, forks: Server) -> None:
     """Even if it is held at each of them, and nothing is slower for it."""
-    assert lives(tmp_path, "os.kill(os.getpid(), 9)", 4)[-1] == ""
-    [end] = lives(tmp_path, "None", 1)
+    assert lives(forks, tmp_path, "os.kill(os.getpid(), 9)", 4)[-1] == ""
+    [end] = lives(forks, tmp_path, "None", 1)
     assert "('fetched', '', '') 8 8" in end
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import msgspec
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
+from forked import Forked, Server
 
 from crawlog.agents import sink as agent
 from crawlog.agents.sink import Read, SinkStage, Worker
@@ -339,7 +339,8 @@ async def test_a_worker_reports_why_no_row_is_written(bench: Bench, monkeypatch:
 class Running:
     """Sink workers of one job on a cluster."""
 
-    def __init__(self, settings: Settings, data: Path) -> None:
+    def __init__(self, forks: Server, settings: Settings, data: Path) -> None:
+        self.forks = forks
         run = settings.run.model_copy(update={"data": data})
         kafka = settings.kafka.model_copy(update={"session_timeout_s": 3.0})  # that is how long a dead worker is missed
         self.settings = settings.model_copy(update={"run": run, "kafka": kafka})
@@ -347,13 +348,13 @@ class Running:
         self.topics = Topics(settings.kafka.prefix)
         self.producer = Producer(settings, "test")
         self.count = partitions(settings)
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.started: list[Forked] = []
 
-    def worker(self, name: str = "sink-0") -> "subprocess.Popen[bytes]":
+    def worker(self, name: str = "sink-0") -> Forked:
         """A new worker process."""
         environ = os.environ | to_environ(self.settings) | self.sink.environ() | {"CRAWLOG_WORKER": name}
         code = "from crawlog.streams import app; app.worker('sink')"
-        started = subprocess.Popen([sys.executable, "-c", code], env=environ)
+        started = self.forks.fork(code, Path.cwd(), environ, sys.__stderr__ or sys.stderr)
         self.started.append(started)
         return started
 
@@ -387,7 +388,7 @@ class Running:
         partial = self.sink.partial(self.settings.run.data)
         return partial.stat().st_size if partial.exists() else 0
 
-    def has_moved(self, size: int, process: "subprocess.Popen[bytes]") -> bool:
+    def has_moved(self, size: int, process: Forked) -> bool:
         """Whether the worker has written, or ended."""
         return self.size() != size or process.poll() is not None
 
@@ -412,10 +413,10 @@ class Running:
 
 
 @pytest.fixture
-def running(cluster: Settings, tmp_path: Path) -> Iterator[Running]:
+def running(forks: Server, cluster: Settings, tmp_path: Path) -> Iterator[Running]:
     """Topics and a data folder, no worker yet."""
     ensure(cluster)
-    made = Running(cluster, tmp_path)
+    made = Running(forks, cluster, tmp_path)
     yield made
     made.kill_all()
 
