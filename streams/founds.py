@@ -5,6 +5,7 @@ holds a link of it is in the log. So a link that another page put into a batch s
 the page waits for that batch; and a link counts as sent only when its batch was acknowledged.
 """
 
+from array import array
 from collections.abc import Callable, Mapping
 
 from ..schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
@@ -22,34 +23,66 @@ Refusal = Callable[[Outlink, int], str | None]
 class Sent:
     """Links of one job revision and epoch that are in the log, with the least depth, and those on their way.
 
+    The newest stand in a dict, 100 bytes each. Once it is full they go to a table, 8 bytes each, in pairs of places
+    that the low bits of the fingerprint name: of three links with the same ones the oldest is forgotten.
+
     Args:
-        cached: Links remembered, in two generations: the older one goes when the newer one is full.
+        newest: Links in the dict, at most; to move 65,536 of them takes some 20 ms.
+        bits: The table has 2 to this power pairs, 16 MiB by default, which remember 98 % of 400,000 links and 90 % of a
+            million. It is made when the dict is full for the first time: most crawls have none.
 
     Attributes:
-        newest: The newer generation: least depth by fingerprint.
+        newest: Least depth by fingerprint.
         on_way: Depth and batch of each link that was put into a batch and is not in the log yet.
     """
 
-    def __init__(self, cached: int = 200_000) -> None:
-        self._half = max(1, cached // 2)
+    def __init__(self, newest: int = 65_536, bits: int = 20) -> None:
+        self._most = newest
+        self._bits = bits
+        self._low = (1 << bits) - 1
+        self._older: array[int] | None = None
+        """Each the high bits of a fingerprint, in place of the low ones a depth, from 1 on; 0 where there is none."""
         self.newest: dict[int, int] = {}
-        self._old: dict[int, int] = {}
         self.on_way: dict[int, tuple[int, Batch]] = {}
 
     def depth(self, fingerprint: int) -> int | None:
         """The least depth that a link was sent with, None when it was not, or is forgotten."""
         depth = self.newest.get(fingerprint)
-        return self._old.get(fingerprint) if depth is None else depth
+        if depth is not None or self._older is None:
+            return depth
+        low = self._low
+        at = 2 * (fingerprint & low)
+        entry = self._older[at]
+        if (entry ^ fingerprint) > low:  # they differ in a high bit
+            entry = self._older[at + 1]
+            if (entry ^ fingerprint) > low:
+                return None
+        return (entry & low) - 1 if entry & low else None
 
     def acknowledged(self, batch: "Batch") -> None:
         """The batch is in the log."""
         for fingerprint, depth in batch.links:
-            if len(self.newest) >= self._half:
-                self._old, self.newest = self.newest, {}
+            if len(self.newest) >= self._most:
+                self._age()
             known = self.depth(fingerprint)
             self.newest[fingerprint] = depth if known is None else min(known, depth)
             if self.on_way.get(fingerprint, (0, None))[1] is batch:
                 del self.on_way[fingerprint]
+
+    def _age(self) -> None:
+        """Move the newest to the table, but for those deeper than it can say."""
+        low = self._low
+        if self._older is None:
+            self._older = array("Q", [0]) * (2 << self._bits)
+        older = self._older
+        for fingerprint, depth in self.newest.items():
+            if depth < low:
+                at = 2 * (fingerprint & low)
+                before = older[at]
+                if (before ^ fingerprint) > low:
+                    older[at + 1] = before
+                older[at] = fingerprint & ~low | depth + 1
+        self.newest = {}
 
 
 class Batch:
