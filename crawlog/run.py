@@ -134,7 +134,8 @@ class Summary:
             told.append(f"  {counts.fetched} fetched, {counts.redirected} redirected, {counts.failed} failed")
             told.append(f"  {counts.refused} refused, {counts.queued} queued")
             told.append(f"  this run: {self.pages} pages in {self.took_s:.1f} s{rate}")
-        if counts.failed + counts.refused and not counts.fetched + counts.redirected:
+        ended = counts.failed + counts.refused + sum(counts.dropped.values())
+        if ended and not counts.fetched + counts.redirected + counts.queued:
             told.append(f"  nothing could be fetched: `crawlog why {shlex.quote(self.seed)}` tells the reason")
         if self.parsed > self.pages:
             told.append(f"  {self.parsed - self.pages} stored pages were parsed again")

@@ -15,6 +15,8 @@ import pytest
 from crawlog import __version__, arguments, folder, outcome
 from crawlog.cli import main
 from crawlog.replay import Order
+from crawlog.run import Summary
+from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.outbound import basic, read_login
@@ -305,6 +307,22 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_told"),
+    [
+        (JobCounts(folded=2, failed=1), True),
+        (JobCounts(folded=2, refused=1), True),
+        (JobCounts(folded=2, dropped={"include": 1}), True),
+        (JobCounts(folded=2, fetched=1, failed=1), False),
+        (JobCounts(folded=2, failed=1, queued=1), False),
+    ],
+)
+def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bool) -> None:
+    """A host that is down, robots.txt, a rule that the seed itself does not meet: it ends like any other crawl."""
+    told = Summary("j", "http://a.example/?a&b", "finished", counts=counts).lines()
+    assert any("`crawlog why 'http://a.example/?a&b'`" in line for line in told) == is_told
 
 
 def test_closed_streams_are_no_error() -> None:
