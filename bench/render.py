@@ -20,9 +20,10 @@ import psutil
 from aiohttp import web
 
 from bench.results import section, table, versions
+from crawlog.agents.chromium import Chromium
 from crawlog.agents.hosts import Hosts
 from crawlog.agents.http import Client
-from crawlog.agents.render import Chromium, Renderer
+from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import browser_version, find_browser

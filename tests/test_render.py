@@ -20,9 +20,10 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from crawlog.agents.chromium import Chromium
 from crawlog.agents.hosts import Hosts
 from crawlog.agents.http import Client
-from crawlog.agents.render import Chromium, Renderer
+from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import RenderRules
@@ -435,7 +436,7 @@ async def test_a_page_whose_script_never_ends_is_stopped(
     browser: Chromium, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stays as it was sent, its process is gone, and the browser goes on."""
-    monkeypatch.setattr("crawlog.agents.render.TAKE_ENDLESS_S", 1.0)
+    monkeypatch.setattr("crawlog.agents.visit.TAKE_ENDLESS_S", 1.0)
     html = "<p>sent<script>while (true);</script>"
     async with stage(browser, render__timeout_s=3.0) as one:
         answer = await one.show(html, "http://example.com/")

@@ -14,8 +14,9 @@ from crawlog.agents.addresses import Addresses
 from crawlog.agents.hosts import FOREIGN_HOSTS, Hosts
 from crawlog.agents.http import Asker, Client
 from crawlog.agents.reading import FREE_BYTES
-from crawlog.agents.render import Renderer, _Failed, _Visit
+from crawlog.agents.render import Renderer
 from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
+from crawlog.agents.visit import Failed, Visit
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
@@ -381,7 +382,7 @@ async def test_a_browser_that_does_not_start_is_not_tried_for_each_page(
         starts += 1
         raise OSError("no such library")
 
-    monkeypatch.setattr("crawlog.agents.render.Chromium.start", start)
+    monkeypatch.setattr("crawlog.agents.chromium.Chromium.start", start)
     monkeypatch.setattr("crawlog.agents.render.find_browser", lambda _: "/usr/bin/chromium")
     renderer = Renderer(Settings(), resources(Web(), Owner()))
     for _ in range(3):
@@ -424,18 +425,18 @@ class Slow:
         return said.get(method, {})
 
 
-def visit(browser: Slow, of: Resources, timeout_s: float = 0.05) -> _Visit:
+def visit(browser: Slow, of: Resources, timeout_s: float = 0.05) -> Visit:
     """A visit of a page."""
     base = Settings()
     settings = base.model_copy(update={"render": base.render.model_copy(update={"timeout_s": timeout_s})})
-    return _Visit(settings, browser, of, "http://a.com/", Answer(200), budget())  # type: ignore[arg-type]  # no browser
+    return Visit(settings, browser, of, "http://a.com/", Answer(200), budget())  # type: ignore[arg-type]  # no browser
 
 
 async def test_the_browsers_blank_page_is_not_taken_for_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a machine is so busy that the browser has not asked for the document in time: the body stays."""
-    monkeypatch.setattr("crawlog.agents.render.START_S", 0.05)
+    monkeypatch.setattr("crawlog.agents.visit.START_S", 0.05)
     slow = Slow()
-    with pytest.raises(_Failed, match="render_timeout"):
+    with pytest.raises(Failed, match="render_timeout"):
         await visit(slow, resources(Web(), Owner()))._shown(slow)  # type: ignore[arg-type]  # no browser
 
 

@@ -1,0 +1,196 @@
+"""Chromium and what drives it, with all their processes: started, measured, ended.
+
+The browser has no network: its proxy is an address that nothing can listen on, no name resolves, service workers,
+pop-ups and WebRTC are off.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import structlog
+
+from crawlog.streams.browsers import may_sandbox
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Playwright
+
+    from crawlog.streams.settings import Settings
+
+log = structlog.get_logger()
+
+ARGUMENTS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--block-new-web-contents",
+    "--dns-prefetch-disable",
+    "--proxy-server=http://127.0.0.1:0",  # port 0: no process can ever listen there
+    "--proxy-bypass-list=<-loopback>",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
+"""Beside Playwright's own, which turn off updates, sync, extensions and first-run pages."""
+
+START_S = 30.0
+"""Time for the browser to start, its first time on a machine included."""
+
+CLOSE_S = 3.0
+"""Time in which a page must close, and the browser; then they are killed."""
+
+UNWANTED = ["--disable-ipc-flooding-protection", "--disable-popup-blocking", "--enable-unsafe-swiftshader"]
+"""Of Playwright's arguments, which are for tests: pages of strangers are better off without."""
+
+
+class Chromium:
+    """Chromium and what drives it, with all their processes.
+
+    Attributes:
+        drivers: The processes that drive it: Playwright's, one.
+        pages: In it now.
+        served: It has had.
+        empty: Set while no page is in it.
+        used_at: When the last of them ended.
+        cut_at: When one was ended for its memory.
+    """
+
+    def __init__(self, driver: "Playwright", browser: "Browser", processes: list[psutil.Process]) -> None:
+        self._driver = driver
+        self.drivers = processes
+        self.browser = browser
+        self.pages = self.served = 0
+        self._behind: set[asyncio.Task[None]] = set()
+        self.empty = asyncio.Event()
+        self.empty.set()
+        self.used_at = time.monotonic()
+        self.cut_at = 0.0
+
+    @classmethod
+    async def start(cls, path: str, settings: "Settings") -> "Chromium":
+        """Start both."""
+        from playwright.async_api import async_playwright  # an extra
+
+        before = set(psutil.Process().children())
+        driver = await async_playwright().start()
+        heap_mb = settings.render.memory_mb // (settings.render.pages + 1)
+        try:
+            browser = await driver.chromium.launch(
+                executable_path=path,
+                ignore_default_args=UNWANTED,
+                args=[*ARGUMENTS, f"--js-flags=--max-old-space-size={heap_mb}"],
+                chromium_sandbox=may_sandbox(settings),
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+            )
+        except BaseException:
+            await driver.stop()
+            raise
+        if settings.render.sandbox and os.geteuid() == 0:
+            log.warning("browser_without_sandbox", why="root's Chromium has none", then="run crawlog as another user")
+        started = cls(driver, browser, [one for one in psutil.Process().children() if one not in before])
+        log.info("browser_started", version=browser.version, path=path)
+        return started
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it answers."""
+        return self.browser.is_connected()
+
+    def take(self) -> None:
+        """One page more."""
+        self.pages += 1
+        self.empty.clear()
+
+    def let_go(self) -> None:
+        """One page less."""
+        self.pages -= 1
+        self.served += 1
+        self.used_at = time.monotonic()
+        if not self.pages:
+            self.empty.set()
+
+    def processes(self) -> list[psutil.Process]:
+        """Chromium's, as they are now."""
+        found = []
+        for driver in self.drivers:
+            with contextlib.suppress(psutil.Error):
+                found += [one for one in driver.children(recursive=True) if _is_chromium(one)]
+        return found
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Have something done, whoever waits for it or does not."""
+        task = asyncio.create_task(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+        return task
+
+    def kill(self) -> None:
+        """End it at once: it does not answer."""
+        for one in self.processes():
+            _kill(one)
+
+    def shrink(self, most_bytes: int) -> int:
+        """How large it is, bytes; where that is too much the largest page has been ended."""
+        sizes = size_bytes(self.processes())
+        size = sum(sizes.values())
+        if size > most_bytes:
+            self.cut_at = time.monotonic()
+            pages = [one for one in sizes if _is_page(one)]
+            for one in [max(pages, key=sizes.__getitem__)] if pages else list(sizes):
+                _kill(one)
+        return size
+
+    async def close(self) -> None:
+        """End all its processes."""
+        processes = self.processes()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.browser.close()
+        except Exception:  # noqa: BLE001  # it may be dead, or hang
+            for one in processes:
+                _kill(one)
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSE_S):
+                await self._driver.stop()
+        for one in (*processes, *self.drivers):
+            _kill(one)
+
+
+def size_bytes(processes: Iterable[psutil.Process]) -> dict[psutil.Process, int]:
+    """What each process has of its own, and the first one also what they share: together a little more than their PSS.
+
+    The kernel's own PSS costs it some 10 ms a process, and stops the process for as long.
+    """
+    sizes: dict[psutil.Process, int] = {}
+    shared = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            memory = process.memory_info()
+            sizes[process] = memory.rss - memory.shared
+            shared = max(shared, memory.shared)
+    for first in list(sizes)[:1]:
+        sizes[first] += shared
+    return sizes
+
+
+def _is_chromium(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "node" not in process.name()
+    return False
+
+
+def _is_page(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "--type=renderer" in process.cmdline()
+    return False
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(signal.SIGKILL)

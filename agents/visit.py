@@ -1,0 +1,301 @@
+"""One page in the browser: it is given the body that is here, its requests are answered, and its DOM is taken.
+
+    goto ─► its document: what the server sent ─► asks for scripts, data ─► loaded and quiet ─► its DOM
+                                               └─► goes elsewhere by itself ─► a location for the frontier
+
+It ends in its time, whatever its scripts do: as it is then, or not at all, with the reason.
+"""
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from crawlog.streams.answers import Answer
+from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.outbound import origin_of
+from crawlog.streams.rendering import Wish
+
+from .chromium import CLOSE_S, START_S, Chromium
+from .connections import LeaseLost
+from .resources import Budget, Resources
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, CDPSession, Page, Request, Route
+
+    from crawlog.streams.settings import Settings
+
+log = structlog.get_logger()
+
+TAKE_S, TAKE_ENDLESS_S = 10.0, 3.0
+"""Time in which a page must show its DOM, and one that has not loaded in its time: a script that never ends cannot."""
+
+LOOK_S = 0.05
+"""Between two looks whether a page is ready."""
+
+FLOOD = 10
+"""Times `render.max_requests` that a page may ask, refused or not, before it is taken as it is."""
+
+_DOM = """(most => {
+  const open = [];
+  const walk = at => {
+    for (const one of at.querySelectorAll('*'))
+      if (one.shadowRoot) { open.push(one.shadowRoot); walk(one.shadowRoot); }
+  };
+  walk(document);
+  const html = document.documentElement.getHTML({shadowRoots: open});
+  const root = document.documentElement.cloneNode(false).outerHTML.replace(/<\\/html>$/i, '');
+  const all = '<!DOCTYPE html>' + root + html + '</html>';
+  return all.length > most ? null : all;
+})(%d)"""
+"""In a world of its own, so that no script of the page has changed what these words mean. Shadow roots are shown as the
+templates that declare them."""
+
+
+class Gone(Exception):
+    """The browser died, or was ended; who was not at fault may try again."""
+
+
+class Failed(Exception):
+    """A page that cannot be rendered: the reason, in a word."""
+
+
+class Visit:
+    """One page in the browser.
+
+    Attributes:
+        location: Where it went by itself; empty if it stayed.
+        error: Why it ended before it was ready.
+    """
+
+    def __init__(
+        self,
+        settings: "Settings",
+        browser: Chromium,
+        resources: Resources,
+        url: str,
+        answer: Answer,
+        budget: Budget,
+    ) -> None:
+        self.location = ""
+        self.error = ""
+        self._settings = settings
+        self._browser = browser
+        self._resources = resources
+        self._url = url
+        self._answer = answer
+        self._budget = budget
+        self._started = time.monotonic()
+        self._page: Page | None = None
+        self._shown_at = 0.0
+        self._is_shown = self._is_loaded = self._is_crashed = False
+        self._lost: LeaseLost | None = None
+        self._asked_for = 0
+        self._most = FLOOD * max(budget.requests, 10)
+        self._serving: set[asyncio.Task[None]] = set()
+        self._quiet_since = 0.0
+
+    async def run(self) -> str:
+        """The page's DOM, empty where there is none to be had.
+
+        Raises:
+            LeaseLost: The worker may not ask.
+            Gone: The browser died.
+            Failed: It takes no such page.
+        """
+        from playwright.async_api import Error  # an extra
+
+        context: BrowserContext | None = None
+        is_given_up = False
+        try:
+            async with asyncio.timeout(START_S):
+                context = await self._browser.browser.new_context(service_workers="block", accept_downloads=False)
+            return await self._shown(context)
+        except (Error, TimeoutError) as error:
+            if self._lost is not None:
+                raise self._lost from None
+            if isinstance(error, TimeoutError):
+                self._browser.kill()
+            raise self._what_failed(error) from None
+        except asyncio.CancelledError:
+            is_given_up = True
+            raise
+        finally:
+            for serving in self._serving:
+                serving.cancel()
+            if context is not None:
+                closing = self._browser.in_background(self._close(context))
+                if not is_given_up:  # a rebalance waits for nobody
+                    await closing
+
+    def _what_failed(self, error: Exception) -> Exception:
+        if self._browser.cut_at > self._started:
+            return Failed("render_memory")
+        if isinstance(error, TimeoutError) or self._is_crashed or not self._browser.is_alive or "closed" in str(error):
+            return Gone()
+        log.debug("render_failed", url=self._url, error=str(error)[:300])
+        return Failed("render_failed")
+
+    async def _close(self, context: "BrowserContext") -> None:
+        """A page whose script never ends closes all the same: its process is ended. If not, the browser is."""
+        from playwright.async_api import Error
+
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await context.close()
+        except TimeoutError:
+            log.warning("browser_stuck", url=self._url, then="it is ended")
+            self._browser.kill()
+        except Error:
+            return
+
+    async def _shown(self, context: "BrowserContext") -> str:
+        async with asyncio.timeout(START_S):
+            await context.route("**/*", self._asked)
+            page = self._page = await context.new_page()
+            session = await context.new_cdp_session(page)
+        page.on("load", lambda _: self._loaded())
+        page.on("crash", lambda _: self._crashed())
+        limit_s = self._settings.render.timeout_s
+        self._shown_at = time.monotonic() + START_S  # at the latest
+        going = asyncio.create_task(page.goto(self._url, wait_until="commit", timeout=(limit_s + START_S) * 1000))
+        try:
+            if not await self._is_ready(going, limit_s):
+                self.error = "render_timeout"
+            elif self._asked_for > self._most:
+                self.error = "render_requests"
+        finally:
+            if not going.done():
+                going.cancel()
+            with contextlib.suppress(BaseException):
+                await going
+        if self._lost is not None:
+            raise self._lost
+        if self.location:
+            return ""
+        if self._is_crashed or not self._browser.is_alive:
+            raise self._what_failed(RuntimeError("crashed"))
+        if not self._is_shown:
+            raise Failed("render_timeout")  # what there is to see is the browser's own blank page
+        return await self._dom(session)
+
+    async def _is_ready(self, going: "asyncio.Task[Any]", limit_s: float) -> bool:
+        """Whether the page became ready, or ended otherwise, in time."""
+        settle_s = self._settings.render.settle_s
+        while (now := time.monotonic()) < self._shown_at + limit_s:
+            if self.location or self._is_crashed or self._lost is not None or not self._browser.is_alive:
+                return True
+            if self._asked_for > self._most:
+                return True
+            if going.done() and going.exception() is not None and not self._is_loaded:
+                going.result()
+            if self._is_loaded and not self._serving and now - self._quiet_since >= settle_s:
+                return True
+            await asyncio.sleep(LOOK_S)
+        return False
+
+    async def _dom(self, session: "CDPSession") -> str:
+        try:
+            async with asyncio.timeout(TAKE_S if self._is_loaded else TAKE_ENDLESS_S):
+                if self.error:
+                    await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
+                tree = await session.send("Page.getFrameTree")
+                frame = tree["frameTree"]["frame"]["id"]
+                world = await session.send("Page.createIsolatedWorld", {"frameId": frame})
+                script = _DOM % self._settings.fetch.max_body_bytes
+                where = {"contextId": world["executionContextId"], "returnByValue": True}
+                found = await session.send("Runtime.evaluate", {"expression": script, **where})
+        except TimeoutError:
+            raise Failed("render_timeout") from None
+        html = found["result"].get("value")
+        if not isinstance(html, str) or len(html.encode("utf-8", "replace")) > self._settings.fetch.max_body_bytes:
+            raise Failed("render_too_large" if html is None or html else "render_failed")
+        return html
+
+    # ------------------------------------------------------------------ what the browser tells
+
+    def _loaded(self) -> None:
+        self._is_loaded = True
+        self._quiet_since = time.monotonic()
+
+    def _crashed(self) -> None:
+        self._is_crashed = True
+
+    def _asked(self, route: "Route", request: "Request") -> None:
+        """The page asks for something: answered in a task of its own, so that it can be given up with the page."""
+        self._asked_for += 1
+        if self._asked_for > self._most:
+            return  # no answer is the cheapest one, and the page is at its end
+        serving = asyncio.create_task(self._answer_to(route, request))
+        self._serving.add(serving)
+        serving.add_done_callback(self._served)
+
+    def _served(self, serving: "asyncio.Task[None]") -> None:
+        self._serving.discard(serving)
+        self._quiet_since = time.monotonic()
+        if not serving.cancelled() and isinstance(serving.exception(), LeaseLost):
+            self._lost = LeaseLost()
+
+    async def _answer_to(self, route: "Route", request: "Request") -> None:
+        from playwright.async_api import Error
+
+        with contextlib.suppress(Error):  # the page has gone meanwhile
+            if self._is_own(request):
+                await self._navigated(route, request)
+                return
+            cors = request.headers.get("origin", "")
+            wish = Wish(request.method, request.url, request.resource_type, self._asker(request), cors)
+            try:
+                answer = await self._resources.get(wish, request.headers, self._budget)
+            except LeaseLost:
+                raise
+            except Exception as error:  # the page would wait for its answer as long as it may
+                log.exception("resource_broken", page=self._url, url=request.url[:200])
+                answer = Answer(None, type(error).__name__)
+            if answer.http is None or not answer.kept:
+                log.debug("resource_refused", page=self._url, url=request.url[:200], reason=answer.error)
+                await route.abort()
+                return
+            told = {"content-type": answer.content_type}
+            if cors:  # it may be read; without a header of ours Playwright would write that credentials were allowed
+                told |= {"access-control-allow-origin": cors}
+                if answer.allows_credentials:
+                    told["access-control-allow-credentials"] = "true"
+            await route.fulfill(status=answer.http, headers=told, body=answer.body)
+
+    def _asker(self, request: "Request") -> str:
+        """Origin of the document that asks; for a frame's own document it is the one that holds the frame."""
+        from playwright.async_api import Error
+
+        assert self._page is not None
+        try:
+            frame = request.frame
+        except Error:  # what no frame asks for has no origin that is known
+            return ""
+        if request.is_navigation_request():
+            frame = frame.parent_frame or frame
+        return origin_of(self._url if frame == self._page.main_frame else frame.url)
+
+    def _is_own(self, request: "Request") -> bool:
+        """Whether it is the page itself that is asked for, not something in it."""
+        if not request.is_navigation_request():
+            return False
+        assert self._page is not None
+        return request.frame == self._page.main_frame
+
+    async def _navigated(self, route: "Route", request: "Request") -> None:
+        """The page's document is already here; where it goes from there is for the frontier to decide."""
+        if not self._is_shown:
+            self._is_shown = True
+            self._shown_at = time.monotonic()
+            headers = {"content-type": self._answer.content_type or "text/html"}
+            await route.fulfill(status=self._answer.http or 200, headers=headers, body=self._answer.body)
+            return
+        if request.method == "GET" and not self.location:
+            with contextlib.suppress(InvalidUrl):
+                to = serialise(request.url).partition("#")[0]
+                self.location = "" if to == self._url.partition("#")[0] else to
+                self._loaded()  # the `load` of a page that wants to be another one may never come
+        await route.abort("aborted")  # any other word would replace the page by an error page
