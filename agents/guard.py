@@ -19,6 +19,7 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import structlog
 
+from ..streams.memory import make_room
 from ..streams.settings import RECORD_HEADROOM, Settings
 from ..streams.spider import Bounds
 from ..streams.suspects import Suspects, Verdict
@@ -160,12 +161,13 @@ class Clock:
 
 
 class Guard(NamedTuple):
-    """What a page may take; without a trial none is tried."""
+    """What a page may take; without a trial none is tried. `make_room` is told the size of each before it is parsed."""
 
     bounds: Bounds = Bounds()
     clock: Clock = Clock(10.0, lambda _: None)
     notes: Notes = NoNotes()
     trial: Trial | None = None
+    make_room: Callable[[int], None] = lambda _: None
 
 
 def guard_of(settings: Settings, worker: str) -> Guard:
@@ -177,7 +179,7 @@ def guard_of(settings: Settings, worker: str) -> Guard:
     clock.start()
     bounds = Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM)
     trial = Trial(settings.parse, Outcomes(settings.run.data / "trials" / f"{worker}.jsonl"))
-    return Guard(bounds, clock, notes, trial)
+    return Guard(bounds, clock, notes, trial, make_room)
 
 
 def _limit_memory(size_bytes: int) -> None:

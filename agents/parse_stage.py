@@ -188,6 +188,7 @@ class ParseStage:
             self.untried.add(message, meta, page, body)
             self.lacks_trial()
             return
+        self.guard.make_room(len(body))
         notes.touch(key)
         try:
             judged = self.guard.clock.call(job.judged, meta, body)

@@ -181,7 +181,8 @@ class Trial:
         if self._is_closed:
             raise ConnectionAbortedError("the worker stops")
         child = self._socket or self._start()
-        child.sendall(ASKED.pack(len(html), limits.cpu_s, limits.memory_bytes) + html)
+        child.sendall(ASKED.pack(len(html), limits.cpu_s, limits.memory_bytes))
+        child.sendall(html)
         answer = b""
         while len(answer) < ANSWERED.size:
             part = child.recv(ANSWERED.size - len(answer))

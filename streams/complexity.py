@@ -123,12 +123,12 @@ class Allowances:
 
     Args:
         timeout_s: CPU seconds for parsing a page.
-        memory_mb: Of a parse worker; a page may take a quarter, since one with templates has two trees there.
+        memory_mb: Of a parse worker; a page may take an eighth.
     """
 
     def __init__(self, timeout_s: float, memory_mb: int) -> None:
         self._timeout_s = timeout_s
-        self._memory_bytes = memory_mb << 18
+        self._memory_bytes = memory_mb << 17
         self._wasted_s = 0.0
         self._domains: OrderedDict[str, _Domain] = OrderedDict()
 

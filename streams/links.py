@@ -214,6 +214,7 @@ def _parsed(body: bytes, content_type: str) -> tuple[LexborHTMLParser, str]:
     html = _in_utf_8(body, encoding)
     page = LexborHTMLParser(flattened(thinned(html)))  # it replaces what is not UTF-8 itself
     if page.tags("template"):  # to ask the tree costs a fifth of searching all bytes
+        del page  # each may take 20 times the bytes
         page = LexborHTMLParser(flattened(thinned(opened(html))))
     return page, encoding
 

@@ -14,7 +14,7 @@ from ..schemas.pages import PageMeta
 from .inorder import Page
 from .kafka import Record
 
-WAITING_BYTES = 16 << 20
+WAITING_BYTES = 8 << 20
 """Bodies of the pages in one line that stay in memory, bytes, beyond the first one's."""
 
 HELD_LOOKS = 24

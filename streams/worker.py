@@ -4,7 +4,6 @@ Faust's worker sleeps more than a second when it ends, paints spinners and banne
 """
 
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -19,6 +18,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from . import logs
 from .errors import CrawlError, EngineError, Misconfigured
+from .memory import give_back_large_blocks
 from .watchdog import EX_TEMPFAIL
 
 if TYPE_CHECKING:
@@ -28,13 +28,6 @@ log = structlog.get_logger()
 
 STOP_S = 6.0
 """A stop takes 0.1 s, and 4 s when every wait reaches its limit; what takes longer is cut off, as a kill would."""
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-MAPPED_BYTES = 1 << 20
-"""Blocks from here on are mapped one by one: rare ones, for each costs a system call and its page faults."""
-
-KEPT_BYTES = 32 << 20
-"""Free memory at the end of a heap that stays there: given back and taken anew for each page, it cost parse 6 %."""
 
 EXIT: dict[type[Exception], int] = {Misconfigured: 2, EngineError: 3}
 
@@ -107,7 +100,7 @@ def run(app: "CrawlApp") -> NoReturn:
         refuse(error, app.stage)
     app.worker_init_post_autodiscover()
     spare_the_collector()
-    give_back_memory()
+    give_back_large_blocks()
     raise app.Worker(loglevel=app.crawl.log.level).execute_from_commandline()
 
 
@@ -120,18 +113,6 @@ def spare_the_collector() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     gc.enable()
-
-
-def give_back_memory() -> None:
-    """Have the C library return large blocks to the system when they are freed, where it can be told so.
-
-    Of itself glibc keeps blocks as large as the largest that was freed lately, up to 32 MiB, in a heap for each thread;
-    bodies of some megabytes then leave hundreds of megabytes of holes.
-    """
-    with contextlib.suppress(AttributeError):  # musl has no such heap
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
-        library.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def refuse(error: Exception, stage: str) -> NoReturn:

@@ -124,9 +124,9 @@ def test_fair_pages_cost_no_allowance() -> None:
 
 
 def test_no_trial_takes_longer_than_its_share() -> None:
-    """Of `parse.timeout_s`, however large the page; and a quarter of the worker's memory."""
+    """Of `parse.timeout_s`, however large the page; and an eighth of the worker's memory."""
     limits = Allowances(4.0, 1024).limits("a.test", b"<p>" * 3_000_000)
-    assert limits == (1.0, 256 << 20)
+    assert limits == (1.0, 128 << 20)
 
 
 def test_allowances_of_so_many_domains_are_remembered() -> None:
