@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from crawlog.streams import crash, validators
-from crawlog.streams.answers import NOT_MODIFIED, Answer
+from crawlog.streams.answers import NOT_MODIFIED, PRECONDITION_FAILED, Answer
 from crawlog.streams.outcomes import CRASH_LOOP, Unasked, unasked
 from crawlog.streams.queues import Task
 
@@ -169,9 +169,14 @@ class Tasks:
         answer, why = await self._record.keep(task.row.url, partial(self._looked_at, task, unless))
         if answer is None:
             return None
-        if unless is not None and answer.http == NOT_MODIFIED:
-            answer.validators = msgspec.structs.replace(unless, epoch=task.epoch)
-            answer.same_as = task.partition.fold.partition, unless.offset
+        if unless is not None:
+            answer.is_conditional = True
+            used = msgspec.structs.replace(unless, epoch=task.epoch)
+            if answer.http == NOT_MODIFIED:
+                answer.validators = used
+                answer.same_as = task.partition.fold.partition, unless.offset
+            elif answer.http == PRECONDITION_FAILED:  # the next attempt goes without
+                task.partition.remember(validators.key(task.job.name, task.row.url), validators.pack(used))
         if why:
             await self.browsing.render(task, answer, why)
         return answer

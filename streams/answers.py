@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
 OK = 200
 NOT_MODIFIED = 304
+PRECONDITION_FAILED = 412
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -52,6 +53,7 @@ class Answer:
         is_cookie_check: It redirects to its own URL, with a cookie that the request did not have: the page lies behind.
         leads_back: It redirects to a URL that led here, and that would now be sent cookies which it was not.
         validators: By which the page, if its body is here, can be asked for again.
+        is_conditional: The page was asked for by the validators of an older one.
         same_as: (partition, offset) of the page in crawl.pages that it still is.
         again_s: Seconds before which another attempt would meet the same.
         rendered, render_error: As in a page's metadata.
@@ -68,6 +70,7 @@ class Answer:
         "error",
         "held",
         "http",
+        "is_conditional",
         "is_cookie_check",
         "is_inside",
         "kept",
@@ -104,6 +107,7 @@ class Answer:
         self.allow_origin = ""
         self.allows_credentials = False
         self.by_proxy = False
+        self.is_conditional = False
         self.is_cookie_check = False
         self.leads_back = False
         self.again_s = 0.0

@@ -7,6 +7,7 @@ URL is asked for again when that may end otherwise. Neither is said of a host wh
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from .answers import NOT_MODIFIED, PRECONDITION_FAILED
 from .politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
 
 if TYPE_CHECKING:
@@ -27,9 +28,16 @@ def may_pass(answer: "Answer") -> bool:
         return True
     if answer.private or answer.error in _FOR_GOOD:
         return False
-    if answer.http is None or answer.http in RETRY_STATUSES:
+    if answer.http is None or answer.http in RETRY_STATUSES or _mistakes_condition(answer):
         return True
     return bool(answer.error) and 200 <= answer.http < 300
+
+
+def _mistakes_condition(answer: "Answer") -> bool:
+    """Whether it is a 304 that means no page of ours, or a 412, which no GET with validators has (RFC 9110 13.1)."""
+    if answer.http == NOT_MODIFIED:
+        return answer.same_as is None
+    return answer.http == PRECONDITION_FAILED and answer.is_conditional
 
 
 class Again(NamedTuple):

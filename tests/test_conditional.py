@@ -23,6 +23,7 @@ from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams import validators
+from crawlog.streams.answers import Answer
 from crawlog.streams.engine import Engine
 from crawlog.streams.kafka import kafka_config
 from crawlog.streams.settings import Settings
@@ -134,6 +135,32 @@ async def test_a_later_epoch_asks_by_the_validators_and_its_page_points_to_the_o
     assert told[6] == ("x", 2, 200, None, True)
     assert Counter(done.status for done in world.log.dones) == {"fetched": 5, "not_modified": 2}
     assert ("http://a.com/y", '"2"') in web.conditions
+
+
+async def test_a_server_that_mistakes_a_condition_is_asked_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """412, which no GET with such headers has, is no page; the next attempt sends none of them."""
+
+    class Strict(Web):
+        """As some servers are."""
+
+        async def get(self, url: str, **asked_for: Any) -> Answer:
+            """412 to any condition."""
+            answer = await super().get(url, **asked_for)
+            if asked_for.get("headers"):
+                answer.http, answer.kept, answer.body, answer.validators = 412, False, b"", None
+            return answer
+
+    web = Strict(etags={URL: '"1"'})
+    async with running(tmp_path, monkeypatch, web) as world:
+        for epoch in range(2):
+            begin(world, epoch)
+            world.find(URL, epoch=epoch)
+            await world.until(partial(has_pages, world, epoch + 1))
+    assert [(meta.epoch, meta.http, bool(body)) for meta, body in world.log.pages] == [(0, 200, True), (1, 200, True)]
+    assert web.conditions == [(URL, '"1"')]
+    assert [(done.http, done.next_at > 0) for done in world.log.dones] == [(200, False), (412, True), (200, False)]
 
 
 async def test_a_page_that_may_need_a_browser_now_is_fetched_whole_once(
