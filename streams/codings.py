@@ -23,6 +23,9 @@ MAX_MEMBERS = 1000
 PIECE_BYTES = 64 * 1024
 """Bytes that come out at once, of br up to half as many more: about 0.1 ms."""
 
+SOUGHT_BYTES = 256 * 1024
+"""Of a br body so much is kept as it came, to look for its end where the library does not tell."""
+
 _WINDOW_LOG = 23
 """Of zstd: 8 MiB, the most that a body may ask for (RFC 9659)."""
 
@@ -183,29 +186,82 @@ def _zstd(head: bytes, members: int) -> Any:
 
 
 class _Brotli:
-    """Bytes behind its end are ignored if they come later; in one chunk with it the library calls all of it broken."""
+    """Bytes behind its end are ignored; the library calls a chunk with both broken: then the end is sought."""
 
     def __init__(self) -> None:
         self._stream = brotli.Decompressor()
-        self._has_come = self._is_fed = False
+        self._fed = bytearray()
+        self._came = 0
+        self._is_fed = self._is_over = False
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         stream = self._stream
         self._is_fed = self._is_fed or bool(data)
-        while not stream.is_finished():
+        if len(self._fed) <= SOUGHT_BYTES:
+            self._fed += data
+        while not self._is_over and not stream.is_finished():
             try:
                 piece = stream.process(data, output_buffer_limit=PIECE_BYTES)
             except brotli.error as error:
-                raise BadCoding(str(error)) from None
+                yield from self._last(str(error))
+                return
             if not piece:  # nothing else says that it has no more of it
                 return
-            self._has_come = True
+            self._came += len(piece)
             yield piece
             data = b""
 
+    def _last(self, error: str) -> Iterator[bytes]:
+        """What is left up to its end. Raises: BadCoding: it has none, or too much came to look for it."""
+        fed = bytes(self._fed)
+        end = _brotli_end(fed, self._came + 4 * PIECE_BYTES) if len(fed) <= SOUGHT_BYTES else None
+        if end is None:
+            raise BadCoding(error)
+        self._is_over = True
+        known = self._came
+        try:
+            for piece in _unpacked(brotli.Decompressor(), fed[:end]):
+                if len(piece) > known:
+                    yield piece[known:]
+                known = max(0, known - len(piece))
+        except brotli.error:
+            raise BadCoding(error) from None
+
     def end(self) -> None:
-        if self._is_fed and not self._has_come and not self._stream.is_finished():
+        if self._is_fed and not self._came and not self._is_over and not self._stream.is_finished():
             raise BadCoding("it ends before its first byte")
+
+
+def _unpacked(stream: Any, data: bytes) -> Iterator[bytes]:
+    """What comes of some bytes. Raises: brotli.error: they are broken, or go on behind the end."""
+    while not stream.is_finished() and (piece := stream.process(data, output_buffer_limit=PIECE_BYTES)):
+        yield piece
+        data = b""
+
+
+def _brotli_end(data: bytes, most: int) -> int | None:
+    """Where a stream ends, or breaks; None where it does neither, or more than `most` bytes come of it.
+
+    Found in steps first, then byte by byte, which together is twice the work of undoing it.
+    """
+    rough = _brotli_step(data, range(1024, len(data) + 1024, 1024), most)
+    return None if rough is None else _brotli_step(data, range(max(rough - 1024, 1), rough + 1), most)
+
+
+def _brotli_step(data: bytes, cuts: Iterable[int], most: int) -> int | None:
+    """The first of these places by which a stream has ended, or broken."""
+    stream, came, last = brotli.Decompressor(), 0, 0
+    for cut in cuts:
+        try:
+            came += sum(map(len, _unpacked(stream, data[last:cut])))
+        except brotli.error:
+            return cut
+        if came > most:
+            return None
+        if stream.is_finished():
+            return cut
+        last = cut
+    return None
 
 
 _LAYERS: dict[str, Callable[[], _Layer]] = {
