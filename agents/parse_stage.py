@@ -145,11 +145,12 @@ class ParseStage:
         """Parse a page, hold it, or put it aside if it may be; else its outputs are on their way, or gather."""
         page = self._taken.take(message.partition, message.offset)
         crash.point("parse.taken")
-        self.pages += 1
         self.bytes += len(message.value or b"")
         try:
             meta = pages.decode(_header(message))
+            self.pages += meta.kind != "robots"  # what names sitemaps is none that was fetched as a page
         except ValueError as error:
+            self.pages += 1
             self._outputs.bury(message, "", _said(error), page, _trace(error))
             return
         self._parse(message, meta, page, aside=aside and meta.kept and len(self.aside) < MAX_ASIDE)

@@ -138,7 +138,7 @@ class Summary:
         if ended and not counts.fetched + counts.redirected + counts.queued:
             told.append(f"  nothing could be fetched: `crawlog why {shlex.quote(self.seed)}` tells the reason")
         if self.parsed > self.pages:
-            told.append(f"  {self.parsed - self.pages} stored pages were parsed again")
+            told.append(f"  {self.parsed - self.pages} pages stored before were parsed")
         if self.output and self.rows is not None:
             told.append(f"  {self.rows} rows in {self.output}")
         if self.dead:

@@ -221,3 +221,12 @@ def test_nobody_is_asked_unless_told_to() -> None:
         stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/d/{number}")
     stage.stage.flush()
     assert [found.url for found in stage.founds()] == ["http://a.test/d/x"]
+
+
+def test_what_names_sitemaps_is_no_page_that_was_parsed() -> None:
+    """Fetch counts it as none either: `run` would tell of pages that were stored before."""
+    stage = Stage()
+    stage.take(b"http://a.test/map.xml", url="http://a.test/robots.txt", kind="robots", content_type="text/plain")
+    stage.take(b"http://a.test/1", url="http://a.test/map.xml", kind="sitemap", content_type="text/plain")
+    stage.take(links("x"))
+    assert stage.stage.pages == 2
