@@ -1,10 +1,13 @@
 """One long crawl: does a page cost at the end what it cost at the start, and does anything grow that should not?
 
     python -m bench.soak            400,000 small pages on 400 hosts, killed whole at half: a quarter of an hour
+    python -m bench.soak --calm     the same without the kill
     python -m bench.soak --short    4,000 of them: a minute, nothing written
 
 The pages are the synthetic site's, which counts what it served. CPU by process comes from samples, each tenth of the
 crawl apart from the others; the kill falls into the sixth, which so shows what a restart takes as well.
+A fixed piece of work beside it tells a slower crawl from a slower machine: with other work on it, or in another hour,
+the same costs twice the CPU.
 """
 
 import argparse
@@ -20,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
+from statistics import fmean
 from typing import IO
 
 from bench import results
@@ -32,6 +36,9 @@ PARTS = 10
 LOOK_S = 0.5
 LIMIT_S = 7200.0
 MIB = 2**20
+FIXED = json.dumps([{"at": at, "url": f"http://example.com/{at}"} for at in range(2000)])
+"""Reading this takes some 2 ms."""
+
 GOAL = 1.1
 """Highest CPU a page of the last tenth, compared with the second: the first holds the start."""
 
@@ -46,6 +53,7 @@ class Look:
         cpu_s: CPU by process id, of all that ever were.
         rss: Bytes by stage, the largest process of it.
         folders: Bytes on disk: state and log.
+        fixed_ms: CPU of the fixed piece of work, the mean since the look before.
     """
 
     at: float
@@ -54,6 +62,7 @@ class Look:
     cpu_s: dict[str, float]
     rss: Counter[str]
     folders: dict[str, int]
+    fixed_ms: float
 
 
 @dataclass
@@ -63,6 +72,7 @@ class Watch:
     data: Path
     names: dict[int, str] = field(default_factory=dict)
     spent: dict[int, float] = field(default_factory=dict)
+    fixed_ms: list[float] = field(default_factory=list)
 
     def look(self, site: Site) -> Look:
         """Now."""
@@ -76,7 +86,15 @@ class Watch:
             cpu_s_of[self.names.get(pid, "run")] += seconds
         stats = site.stats()
         folders = {name: _size(self.data / name) for name in ("state", "kafka")}
-        return Look(time.monotonic(), stats.unique, stats.duplicates, dict(cpu_s_of), rss, folders)
+        self.work()
+        fixed_ms, self.fixed_ms = fmean(self.fixed_ms), []
+        return Look(time.monotonic(), stats.unique, stats.duplicates, dict(cpu_s_of), rss, folders, fixed_ms)
+
+    def work(self) -> None:
+        """Does the fixed piece of work."""
+        before = time.thread_time()
+        json.loads(FIXED)
+        self.fixed_ms.append((time.thread_time() - before) * 1000)
 
     def others(self) -> dict[int, float]:
         """CPU by process id of all that runs now."""
@@ -119,8 +137,8 @@ def _size(folder: Path) -> int:
     return total
 
 
-def crawl(folder: Path, hosts: int, pages: int) -> tuple[list[Look], list[str]]:
-    """Crawls the site, killing all at half.
+def crawl(folder: Path, hosts: int, pages: int, *, kill: bool = True) -> tuple[list[Look], list[str]]:
+    """Crawls the site, with a kill of all at half or without.
 
     Returns:
         A look at each tenth of the pages, from none to all; what went wrong.
@@ -133,7 +151,8 @@ def crawl(folder: Path, hosts: int, pages: int) -> tuple[list[Look], list[str]]:
         words = ["run", "--seeds", str(folder / "seeds.txt"), "-o", str(rows), "--data", str(folder / "data")]
         words += ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0"]
         with (folder / "output.log").open("w") as said:
-            looks, exit_code = _follow([sys.executable, "-m", "crawlog", *words], Watch(folder / "data"), site, said)
+            command = [sys.executable, "-m", "crawlog", *words]
+            looks, exit_code = _follow(command, Watch(folder / "data"), site, said, kill=kill)
         stats = site.stats()
     lines = rows.read_text().splitlines() if rows.exists() else []
     counts = Counter(json.loads(line)["url"] for line in lines)
@@ -145,13 +164,16 @@ def crawl(folder: Path, hosts: int, pages: int) -> tuple[list[Look], list[str]]:
     return looks, wrong
 
 
-def _follow(command: list[str], watch: Watch, site: Site, said: IO[str]) -> tuple[list[Look], int | None]:
+def _follow(
+    command: list[str], watch: Watch, site: Site, said: IO[str], *, kill: bool
+) -> tuple[list[Look], int | None]:
     """Runs the crawl, and again after a kill of all at half; the looks, and the exit code, None if it took too long."""
     run = subprocess.Popen(command, stdout=said, stderr=said)
-    looks, is_killed = [watch.look(site)], False
+    looks, is_killed = [watch.look(site)], not kill
     try:
         while run.poll() is None and time.monotonic() - looks[0].at < LIMIT_S:
             time.sleep(LOOK_S)
+            watch.work()
             stats = site.stats()
             if stats.unique * PARTS >= stats.expected * len(looks):
                 looks.append(watch.look(site))
@@ -176,18 +198,20 @@ def _line(before: Look, after: Look) -> str:
     spent = ", ".join(f"{stage} {_milliseconds(before, after, stage):.2f}" for stage in STAGES)
     held = ", ".join(f"{stage} {after.rss[stage] / MIB:.0f}" for stage in STAGES)
     disk = ", ".join(f"{name} {size / MIB:.0f}" for name, size in after.folders.items())
-    return f"{after.pages:>9,} pages, {after.at - before.at:5.0f} s; ms {spent}; RSS MB {held}; disk MB {disk}"
+    work = f"fixed work {after.fixed_ms:.2f}"
+    return f"{after.pages:>9,} pages, {after.at - before.at:5.0f} s; ms {spent}, {work}; RSS MB {held}; disk MB {disk}"
 
 
 def main() -> int:
     """0 when nothing was lost or doubled."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--calm", action="store_true", help="without the kill; nothing written")
     parser.add_argument("--hosts", type=int, default=400)
     parser.add_argument("--pages", type=int, default=1000, help="on each host")
     args = parser.parse_args()
     hosts, pages = (20, 200) if args.short else (args.hosts, args.pages)
-    looks, wrong = crawl(FOLDER, hosts, pages)
+    looks, wrong = crawl(FOLDER, hosts, pages, kill=not args.calm)
     rows = []
     for number, (before, after) in enumerate(itertools.pairwise(looks), start=1):
         spent = [_milliseconds(before, after, stage) for stage in STAGES]
@@ -196,18 +220,20 @@ def main() -> int:
         disk = [f"{size / MIB:.0f}" for size in after.folders.values()]
         rows.append(
             [str(number), f"{after.pages:,}", f"{speed:.0f}", *(f"{ms:.2f}" for ms in (*spent, sum(spent))),
-             " / ".join(held), *disk]
+             f"{after.fixed_ms:.2f}", " / ".join(held), *disk]
         )  # fmt: skip
     head = ["tenth", "pages", "pages/s", *(f"{stage} ms" for stage in STAGES), "CPU ms a page",
-            f"RSS MB: {' / '.join(STAGES)}", "state MB", "log MB"]  # fmt: skip
+            "fixed work ms", f"RSS MB: {' / '.join(STAGES)}", "state MB", "log MB"]  # fmt: skip
     text = results.table(head, rows)
     if len(rows) == PARTS:
         ratio = float(rows[-1][8]) / float(rows[1][8])
         verdict = "reached" if ratio <= GOAL else "MISSED"
+        fixed = looks[-1].fixed_ms / looks[2].fixed_ms
         text += f"\n\nCPU a page, the last tenth against the second: {ratio:.2f} (≤ {GOAL}): {verdict}."
-    text += f" {looks[-1].again} requests repeated after the kill."
+        text += f" CPU of a fixed piece of work at these times: {fixed:.2f}."
+    text += f" {looks[-1].again} requests repeated."
     print(text, *wrong, sep="\n")
-    if not args.short and not wrong:
+    if not (args.short or args.calm or wrong):
         facts = {"run": f"`python -m bench.soak --hosts {hosts} --pages {pages}`: bodies of 8 kB, 30 links"}
         results.section("soak", "One long crawl", text, facts)
     return 1 if wrong else 0

@@ -17,3 +17,4 @@ def test_a_crawl_that_is_killed_at_half_is_measured_to_its_end(tmp_path: Path) -
     assert not wrong, (tmp_path / "output.log").read_text()
     assert len(looks) == soak.PARTS + 1
     assert looks[-1].pages == 600
+    assert all(look.fixed_ms > 0 for look in looks)
