@@ -135,7 +135,9 @@ class Source:
     def parts(self) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Each part's name and lines, numbered from 1; URLs given as arguments are one part."""
         given = [
-            argument.encode() for argument in self._arguments if "://" in argument and argument not in self._collected
+            argument.encode("utf-8", "surrogateescape")  # what is no UTF-8 is a bad line, as in a file
+            for argument in self._arguments
+            if "://" in argument and argument not in self._collected
         ]
         if given:
             yield "argument", given

@@ -17,8 +17,15 @@ FORMAT = 1
 def prepare(data: Path) -> None:
     """Makes the folder if need be, and sees that it can be written and is of this format; others may do so at once.
 
-    Raises: Misconfigured: it cannot be written, is no folder, or is of another format.
+    Raises: Misconfigured: it cannot be written, is no folder, is of another format, or lies where Java finds no path.
     """
+    try:
+        str(data.absolute()).encode()
+    except UnicodeEncodeError:
+        raise Misconfigured(
+            f"cannot use the data folder: its path {str(data.absolute())!r} is not UTF-8, which Kafka cannot open.\n"
+            "Name another one with --data DIR."
+        ) from None
     try:
         data.mkdir(parents=True, exist_ok=True)
         version = data / "VERSION"

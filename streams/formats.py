@@ -16,10 +16,11 @@ Chunks = Callable[[], Iterable[bytes]]
 
 
 def known(path: Path) -> str:
-    """The format that a file's name asks for. Raises: Misconfigured: none of ours."""
-    if path.suffix not in SUFFIXES:
+    """The format that a file's name asks for, in any case. Raises: Misconfigured: none of ours."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
         raise Misconfigured(f"-o {path.name}: the name must end in {', '.join(SUFFIXES)}, or be - for standard output")
-    return path.suffix
+    return suffix
 
 
 def one_line(line: bytes) -> bytes:

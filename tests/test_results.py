@@ -418,8 +418,9 @@ def _happen(event: str, data: Path, sink: Sink, log: Log) -> None:
 
 
 def test_every_format_is_known() -> None:
-    """By the name's end."""
-    assert [formats.known(Path(f"x{suffix}")) for suffix in formats.SUFFIXES] == list(formats.SUFFIXES)
+    """By the name's end, in any case, as the command line takes it."""
+    for spelled in (str, str.upper):
+        assert [formats.known(Path(f"x{spelled(suffix)}")) for suffix in formats.SUFFIXES] == list(formats.SUFFIXES)
 
 
 def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sink: Sink) -> None:

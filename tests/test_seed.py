@@ -204,6 +204,12 @@ def test_a_source_is_read_twice(tmp_path: Path) -> None:
             assert lines == [b"http://u.example/", b"http://f.example/", b"http://s.example/"]
 
 
+def test_an_argument_that_is_no_utf_8_is_a_bad_line() -> None:
+    """As it is in a file."""
+    with Source(["http://a.example/", "http://a.example/\udcff"]) as source:
+        assert [line for _, part in source.parts() for line in part] == [b"http://a.example/", b"http://a.example/\xff"]
+
+
 @pytest.mark.parametrize("packed", [bytes, gzip.compress])
 def test_a_pipe_is_read_twice_too(tmp_path: Path, packed: Callable[[bytes], bytes]) -> None:
     """As shells make them for `<(…)`; /dev/stdin may be one."""
