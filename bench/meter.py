@@ -113,14 +113,14 @@ def _stat(pid: int) -> tuple[int, float] | None:
     return int(fields[1]), (int(fields[11]) + int(fields[12])) / TICK
 
 
-def descendants() -> dict[int, float]:
-    """Process id → CPU seconds of all that this process and its children started and that still exist."""
+def descendants(ancestor: int | None = None) -> dict[int, float]:
+    """Process id → CPU seconds of all that this process, or another, and its children started and that still exist."""
     stats = {int(entry.name): stat for entry in Path("/proc").glob("[0-9]*") if (stat := _stat(int(entry.name)))}
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in stats.items():
         children.setdefault(parent, []).append(pid)
     found: dict[int, float] = {}
-    todo = list(children.get(os.getpid(), []))
+    todo = list(children.get(ancestor or os.getpid(), []))
     while todo:
         pid = todo.pop()
         found[pid] = stats[pid][1]

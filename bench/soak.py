@@ -67,9 +67,10 @@ class Look:
 
 @dataclass
 class Watch:
-    """Samples all that this process started, the site aside."""
+    """Samples the command and all that it started: what else this process has started is nobody's crawl."""
 
     data: Path
+    run: int = 0
     names: dict[int, str] = field(default_factory=dict)
     spent: dict[int, float] = field(default_factory=dict)
     fixed_ms: list[float] = field(default_factory=list)
@@ -98,13 +99,14 @@ class Watch:
 
     def others(self) -> dict[int, float]:
         """CPU by process id of all that runs now."""
-        alive = descendants()
+        ours = {self.run, *descendants(self.run)}
+        alive = {pid: cpu_s for pid, cpu_s in descendants().items() if pid in ours}
         for pid in alive:
             command = _read(f"/proc/{pid}/cmdline")
             if command:  # a zombie has none
                 name = name_of(command.rstrip("\0").split("\0"))
-                self.names[pid] = name if name in (*STAGES, "site") else "run"
-        return {pid: cpu_s for pid, cpu_s in alive.items() if self.names.get(pid) != "site"}
+                self.names[pid] = name if name in STAGES else "run"
+        return alive
 
     def kill_all(self) -> None:
         """Ends all that runs, without notice."""
@@ -169,6 +171,7 @@ def _follow(
 ) -> tuple[list[Look], int | None]:
     """Runs the crawl, and again after a kill of all at half; the looks, and the exit code, None if it took too long."""
     run = subprocess.Popen(command, stdout=said, stderr=said)
+    watch.run = run.pid
     looks, is_killed = [watch.look(site)], not kill
     try:
         while run.poll() is None and time.monotonic() - looks[0].at < LIMIT_S:
@@ -183,6 +186,7 @@ def _follow(
                 watch.kill_all()
                 run.wait()
                 run = subprocess.Popen(command, stdout=said, stderr=said)
+                watch.run = run.pid
         return looks, run.poll()
     finally:
         watch.kill_all()
