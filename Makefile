@@ -28,8 +28,9 @@ else
 	@$(BIN)/crawlog run $(URLS) -o $(OUT) $(ARGS)
 endif
 
+# Three workers for two cores: a test that starts a crawl waits for a third of its time.
 test: setup-dev
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup-dev build/typing
 	$(BIN)/ruff check .

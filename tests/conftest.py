@@ -26,7 +26,7 @@ examples.load_profile("beside others")  # a test may wait for the processor as l
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with most slow tests come first, so that the two halves of `make test` end together."""
+    """Files with most slow tests come first, so that the workers of `make test` end together."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     broker = Counter(item.path for item in items if item.get_closest_marker("broker"))
     items.sort(key=lambda item: (-slow[item.path], -broker[item.path]))
