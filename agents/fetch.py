@@ -25,6 +25,7 @@ from crawlog.streams.suspects import Suspects
 
 from . import frontier
 from .browsing import Browsing
+from .caution import Caution
 from .connections import LeaseLost
 from .fetch_task import Means, Tasks
 from .frontier import Stage
@@ -33,7 +34,6 @@ from .http import Client
 from .logins import Logins
 from .outcomes import Outcomes
 from .pages import LOOK_S, PagesLog
-from .record import Record
 from .robots import Robots
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter
@@ -87,14 +87,14 @@ class Fetcher:
         """Dispatch until stopped."""
         settings, stage = self.settings, self.stage
         client = Client(settings, settings.fetch.user_agent or f"crawlog/{__version__}", stage.may_ask)
-        record = Record(self.suspects)
+        caution = Caution(self.suspects)
         retrying = Retrying(settings.fetch, settings.politeness, _jitter)
         hosts = Hosts(settings, self.frontier, stage.place, retrying.rest_s)
-        robots = self.robots = Robots(stage, client, hosts, record, self._aside)
+        robots = self.robots = Robots(stage, client, hosts, caution, self._aside)
         browsing = Browsing(settings, client, hosts, partial(robots.give, in_turn=True))
-        logins = Logins(settings, client, record, browsing.refusal)
+        logins = Logins(settings, client, caution, browsing.refusal)
         sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
-        means = Means(sitemaps, logins, record, client, browsing, retrying, self._outcomes)
+        means = Means(sitemaps, logins, caution, client, browsing, retrying, self._outcomes)
         tasks = self.tasks = Tasks(stage, means, self._pages.lows, self._release)
         try:
             while True:

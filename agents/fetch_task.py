@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from crawlog.streams.validators import Validators
 
     from .browsing import Browsing
+    from .caution import Caution
     from .frontier import Stage
     from .http import Client
     from .logins import Logins
     from .outcomes import Outcomes
-    from .record import Record
     from .sitemaps import Sitemaps
 
 log = structlog.get_logger()
@@ -47,7 +47,7 @@ class Means(NamedTuple):
 
     sitemaps: "Sitemaps"
     logins: "Logins"
-    record: "Record"
+    caution: "Caution"
     client: "Client"
     browsing: "Browsing"
     retrying: "Retrying"
@@ -66,7 +66,7 @@ class Tasks:
         self._robots = stage.settings.robots
         self._is_conditional = stage.settings.fetch.conditional
         self._frontier = stage.frontier
-        self._sitemaps, self._logins, self._record, self._client, self.browsing, self._retrying, self._outcomes = means
+        self._sitemaps, self._logins, self._caution, self._client, self.browsing, self._retrying, self._outcomes = means
         self._lows = lows
         self._release = release
 
@@ -133,7 +133,7 @@ class Tasks:
         """Whether its done is known, and on its way, without asking the web."""
         url = task.row.url
         end = unasked(task.host, url, self._robots)
-        if end is None and self._record.gives_up(url):
+        if end is None and self._caution.gives_up(url):
             log.error("crash_loop", url=url, then="failed without another try")
             end = Unasked("failed", CRASH_LOOP)
         if end is None:
@@ -166,7 +166,7 @@ class Tasks:
     async def _asked(self, task: Task) -> Answer | None:
         """The answer, rendered or pointing to an older page where it is one; None when the address is busy."""
         unless = self._validators(task)
-        answer, why = await self._record.keep(task.row.url, partial(self._looked_at, task, unless))
+        answer, why = await self._caution.asked(task.row.url, partial(self._looked_at, task, unless))
         if answer is None:
             return None
         if unless is not None:

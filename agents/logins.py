@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from crawlog.streams.queues import Host, Task
     from crawlog.streams.settings import Settings
 
+    from .caution import Caution
     from .http import Client
-    from .record import Record
 
 log = structlog.get_logger()
 
@@ -47,11 +47,11 @@ class Logins:
         refusal: Why HTML is not to be parsed; empty where it may be.
     """
 
-    def __init__(self, settings: "Settings", client: "Client", record: "Record", refusal: Refusal) -> None:
+    def __init__(self, settings: "Settings", client: "Client", caution: "Caution", refusal: Refusal) -> None:
         self._settings = settings.fetch
         self._robots = settings.robots
         self._client = client
-        self._record = record
+        self._caution = caution
         self._refusal = refusal
         self._forms = {form.origin: form for form in map(read_form, self._settings.forms)}
         self._sessions: dict[tuple[str, str], Session] = {}
@@ -107,9 +107,9 @@ class Logins:
         refusal = ""
         try:
             if turn == "send":
-                answer = await self._record.keep(session.posted.url, partial(self._post, task, session))
+                answer = await self._caution.asked(session.posted.url, partial(self._post, task, session))
             else:
-                answer, refusal = await self._record.keep(session.form.url, partial(self._page, task, session))
+                answer, refusal = await self._caution.asked(session.form.url, partial(self._page, task, session))
         finally:
             if answer is None:
                 session.given_back()

@@ -23,10 +23,10 @@ from crawlog.streams.queues import Host
 from crawlog.streams.robots import MAX_BYTES, RobotsRules, Shared
 
 from .addresses import BUSY_S
+from .caution import Caution
 from .frontier import Stage
 from .hosts import Hosts
 from .http import Asker, Client
-from .record import Record
 from .room import Room
 
 log = structlog.get_logger()
@@ -57,7 +57,7 @@ class Robots:
         stage: Stage,
         client: Client,
         hosts: Hosts,
-        record: Record,
+        caution: Caution,
         aside: Aside,
     ) -> None:
         settings = stage.settings
@@ -66,7 +66,7 @@ class Robots:
         self._place = stage.place
         self._client = client
         self._hosts = hosts
-        self._record = record
+        self._caution = caution
         self._aside = aside
         self._access = Access(settings.robots, settings.fetch, settings.politeness)
         self._room = Room(RULES_BYTES)
@@ -92,7 +92,7 @@ class Robots:
             self._frontier.unsent(host)
             return
         url = f"{host.key}/robots.txt"
-        if self._record.gives_up(url):
+        if self._caution.gives_up(url):
             log.error("crash_loop", url=url, then="nothing of its host is asked for")
             self._close(host, CRASH_LOOP)
             self._frontier.unsent(host)
@@ -111,7 +111,7 @@ class Robots:
         """The answer at the end of redirects; None when the address is busy. Another host is asked in its turn."""
         addresses, home = self._client.addresses, url
         ask = addresses.in_turn if in_turn else addresses.at_once
-        answer = await self._record.keep(url, partial(ask, url, partial(self._get, url)))
+        answer = await self._caution.asked(url, partial(ask, url, partial(self._get, url)))
         if answer is None:
             return None
         is_home = True
@@ -124,7 +124,7 @@ class Robots:
                 break
             is_home = is_home and self._place(url).host == self._place(home).host
             if is_home:
-                answer = await self._record.keep(home, partial(addresses.in_turn, url, partial(self._get, url)))
+                answer = await self._caution.asked(home, partial(addresses.in_turn, url, partial(self._get, url)))
             else:
                 with self._hosts.visiting(home):  # hosts that redirect to each other wait for requests, not for waits
                     answer = await self._elsewhere(home, url, in_turn)
@@ -137,7 +137,7 @@ class Robots:
             with nullcontext() if in_turn else self._aside():
                 await self._hosts.turn(url)
             ask = partial(self._hosts.ask, url, partial(self._get, url))
-            answer = await self._record.keep(home, partial(self._client.addresses.in_turn, url, ask))
+            answer = await self._caution.asked(home, partial(self._client.addresses.in_turn, url, ask))
         return answer
 
     async def _get(self, url: str) -> Answer:

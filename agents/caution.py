@@ -1,4 +1,4 @@
-"""Requests with their URL on record, so that what ends this process is known; what did so before is asked alone."""
+"""Asking with the URL on record, so that what ends this process is known; what did so before is asked for alone."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,8 +10,8 @@ from .turns import Turns
 A = TypeVar("A")
 
 
-class Record:
-    """One worker's."""
+class Caution:
+    """How one worker asks for what may end it."""
 
     def __init__(self, suspects: Suspects) -> None:
         self._suspects = suspects
@@ -21,8 +21,8 @@ class Record:
         """Whether a URL is not to be asked for any more."""
         return self._suspects.verdict(url) == "give_up"
 
-    async def keep(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
-        """Ask for something with the URL on record meanwhile."""
+    async def asked(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
+        """What `ask` answers, with the URL on record meanwhile."""
         suspects = self._suspects
         turn = None if suspects.is_calm else await self._turns.take(alone=suspects.verdict(url) == "alone")
         try:
