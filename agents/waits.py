@@ -18,8 +18,8 @@ import structlog
 from confluent_kafka import KafkaException
 
 from ..streams.app import CrawlApp
-from ..streams.consumer import LARGE_BYTES
 from ..streams.errors import EngineError
+from ..streams.member import LARGE_BYTES
 from ..streams.waiting import Message, Waiting
 from .bodies import BATCH, Bodies
 from .control import Obedience

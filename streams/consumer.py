@@ -29,7 +29,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode import Service
 
-from .member import LIBRARY, ConsumerThread, RebalanceListener
+from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
 from .positions import Position, Range, first_offset
 
 if TYPE_CHECKING:
@@ -53,11 +53,9 @@ LEAVE_S = 0.5
 BOUNDS_S = 10.0
 """How long the log may take to say what it holds, before it is asked again."""
 
-LARGE_BYTES = 512 << 10
-"""A record as large as this waits until the agent's buffer is empty: `BUFFERED` counts, and pages may have 8 MiB."""
-
 LARGE_LOOK_S = 0.01
-"""Between two looks for that, as a queue does not tell when it is empty; to parse such a page takes longer."""
+"""A large record waits until the agent's buffer, which counts, is empty. A queue does not tell when it is: this stands
+between two looks, and to parse such a page takes longer."""
 
 YIELD_EVERY = 50
 """Records handed over between two turns of the event loop."""

@@ -52,7 +52,11 @@ POLLED_BYTES = 4 << 20
 """Records handed to the app's loop at a time are `POLLED` in number, or so large together; a page may have 8 MiB."""
 
 POLLED_PIECE = 4
-"""Records looked at a time for that; 2 µs a record, while a hand-over costs some 200 µs."""
+"""Records looked at a time for that; 2 µs a record, while a hand-over costs some 200 µs. One after a large one, for
+others may follow, and four pages have 32 MiB."""
+
+LARGE_BYTES = 512 << 10
+"""Of a record: what counts records counts few of this size, and pages may have 8 MiB."""
 
 NEVER_MS = 24 * 3600 * 1000
 """aiokafka leaves the group when records are not taken for this long. Back-pressure may hold for hours; the watchdog
@@ -92,6 +96,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     logger = LIBRARY
     rebalances = 0
     """How many rebalances began; written in this thread only."""
+    _piece = POLLED_PIECE
 
     @property
     def crawl(self) -> "CrawlApp":
@@ -172,7 +177,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                 break  # it would wait for the end of it, and what was found be another owner's
             try:
                 some = await fetch(
-                    consumer, active, timeout=0 if found else timeout, max_records=min(left, POLLED_PIECE)
+                    consumer, active, timeout=0 if found else timeout, max_records=min(left, self._piece)
                 )
             except KafkaError:
                 if found:
@@ -182,8 +187,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                 break
             for tp, records in some.items():
                 found.setdefault(tp, []).extend(records)
-                left -= len(records)
-                size_bytes += sum(len(record.value or b"") for record in records)
+            sizes = [len(record.value or b"") for records in some.values() for record in records]
+            left -= len(sizes)
+            size_bytes += sum(sizes)
+            self._piece = 1 if max(sizes, default=0) >= LARGE_BYTES else POLLED_PIECE
         return found
 
     async def write_commit(self, positions: Mapping[TopicPartition, Position]) -> bool:

@@ -10,9 +10,9 @@ from crawlog.schemas import items, pages, urls
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
-from crawlog.streams.consumer import LARGE_BYTES
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import GiveUp
+from crawlog.streams.member import LARGE_BYTES
 from crawlog.streams.topics import Topics
 
 NAMES = Topics("crawl.")

@@ -11,8 +11,15 @@ from faust.transport.drivers import aiokafka as driver
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from crawlog.streams import consumer as consumer_module
-from crawlog.streams.consumer import LARGE_BYTES, Consumer, Fetcher, Stream, Transport
-from crawlog.streams.member import POLLED_BYTES, POLLED_PIECE, REST_WAIT_MS, ConsumerThread, paced
+from crawlog.streams.consumer import Consumer, Fetcher, Stream, Transport
+from crawlog.streams.member import (
+    LARGE_BYTES,
+    POLLED_BYTES,
+    POLLED_PIECE,
+    REST_WAIT_MS,
+    ConsumerThread,
+    paced,
+)
 
 MIB = 1 << 20
 
@@ -25,6 +32,7 @@ class Log:
         self.timeouts: list[float | None] = []
         self._coordinator = SimpleNamespace(check_errors=lambda: None)
         self._subscription = SimpleNamespace(reassignment_in_progress=False)
+        self._thread: Any = ConsumerThread.__new__(ConsumerThread)
         monkeypatch.setattr(driver.AIOKafkaConsumerThread, "_fetch_records", self._fetch)
 
     async def _fetch(self, _log: Any, _active: Any, *, max_records: int, **more: float) -> dict[str, list[Any]]:
@@ -42,8 +50,7 @@ class Log:
 
     async def polled(self, most: int = 64) -> int:
         """How many records come at once."""
-        thread: Any = ConsumerThread.__new__(ConsumerThread)
-        found = await thread._fetch_records(self, set(), timeout=1.0, max_records=most)
+        found = await self._thread._fetch_records(self, set(), timeout=1.0, max_records=most)
         return sum(len(records) for records in found.values())
 
 
@@ -67,6 +74,12 @@ async def test_records_are_polled_by_number_and_by_bytes(
     assert await log.polled(most) == polled
     assert log.timeouts[0] == 1.0
     assert set(log.timeouts[1:]) <= {0}
+
+
+async def test_pages_of_some_megabytes_come_one_by_one_once_the_first_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four of them wait in memory, at most once in a row."""
+    log = Log(monkeypatch, *[8 * MIB] * 6, 1, *[1000] * 8)
+    assert [await log.polled(8) for _ in range(5)] == [4, 1, 1, 8, 1]
 
 
 async def test_an_error_behind_records_does_not_lose_them(monkeypatch: pytest.MonkeyPatch) -> None:
