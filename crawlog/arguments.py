@@ -114,12 +114,12 @@ def job_name(name: str) -> str:
 
 
 def existing_file(path: Path, option: str) -> Path:
-    """The path, if it is a readable file, or a pipe, which is not opened: who writes to it would be cut off.
+    """The path, if it is a readable file, `-` for standard input, or a pipe, unopened: its writer would be cut off.
 
     Raises: Misconfigured: it is not.
     """
     try:
-        if path.is_fifo():
+        if str(path) == "-" or path.is_fifo():
             return path
         with path.open("rb"):
             return path

@@ -163,7 +163,9 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
 @click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
-@click.option("--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines.")
+@click.option(
+    "--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines; - is stdin."
+)
 @click.option("--spider", metavar="FILE.py[:Class]", help="Your spider; without one every link in scope is followed.")
 @click.option("--job", metavar="NAME", help="Name of the job; without it a hash of seeds and spider.")
 @click.option("--fresh", is_flag=True, help="Begin the job again from its seeds, in a new epoch.")

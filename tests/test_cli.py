@@ -1,5 +1,6 @@
 """The command line: messages, exit codes, and what stays off standard output."""
 
+import io
 import json
 import os
 import signal
@@ -12,10 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from crawlog import __version__, arguments, folder, outcome
+from crawlog import __version__, arguments, folder, outcome, run
 from crawlog.cli import main
 from crawlog.replay import Order
-from crawlog.run import Summary
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
@@ -224,6 +224,16 @@ def test_a_url_that_is_a_file_is_named_so(crawlog: Command, tmp_path: Path) -> N
     assert "--seeds urls.txt" in crawlog("run", "urls.txt").stderr
 
 
+def test_seeds_may_come_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `crawlog run -` is told."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"http://a.example/\n")))
+    order = run.Order(seeds_file=arguments.existing_file(Path("-"), "--seeds"))
+    assert order.name() == run.job_name(["http://a.example/"])
+    assert order.source is not None
+    with order.source as source:
+        assert [line for _, part in source.parts() for line in part] == [b"http://a.example/\n"]
+
+
 def test_all_wrong_urls_are_told_at_once() -> None:
     """Not one a try."""
     with pytest.raises(Misconfigured) as caught:
@@ -324,7 +334,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 )
 def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bool) -> None:
     """A host that is down, robots.txt, a rule that the seed itself does not meet: it ends like any other crawl."""
-    told = Summary("j", "http://a.example/?a&b", "finished", counts=counts).lines()
+    told = run.Summary("j", "http://a.example/?a&b", "finished", counts=counts).lines()
     assert any("`crawlog why 'http://a.example/?a&b'`" in line for line in told) == is_told
 
 
