@@ -122,7 +122,7 @@ async def test_a_later_epoch_asks_by_the_validators_and_its_page_points_to_the_o
             web.etags["http://a.com/y"] = f'"{epoch + 2}"'
         again = u.FoundUrl(URL, again="not_modified")
         world.log.send("crawl.urls", u.encode(u.UrlsRecord(job="j", epoch=2, urls=[again])))
-        await world.until(partial(has_pages, world, 7))
+        await world.until(lambda: len(world.log.dones) == 7)
     told = [(meta.url[-1], meta.epoch, meta.http, meta.same_as, bool(body)) for meta, body in world.log.pages]
     assert sorted(told[:6]) == [
         ("x", 0, 200, None, True),
@@ -158,6 +158,7 @@ async def test_a_server_that_mistakes_a_condition_is_asked_without_one(
             begin(world, epoch)
             world.find(URL, epoch=epoch)
             await world.until(partial(has_pages, world, epoch + 1))
+        await world.until(lambda: len(world.log.dones) == 3)
     assert [(meta.epoch, meta.http, bool(body)) for meta, body in world.log.pages] == [(0, 200, True), (1, 200, True)]
     assert web.conditions == [(URL, '"1"')]
     assert [(done.http, done.next_at > 0) for done in world.log.dones] == [(200, False), (412, True), (200, False)]
