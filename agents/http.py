@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
-from crawlog.streams.answers import OK, REDIRECTS, Answer
-from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.answers import OK, Answer
 from crawlog.streams.egress import literal_refusal
 from crawlog.streams.forms import Form
 from crawlog.streams.headers import note
@@ -250,10 +249,9 @@ class Client:
             answer.http = response.status
             headers = response.headers
             note(answer, headers)
-            if response.status in REDIRECTS:
-                target = _target(url, answer.location)
+            if outfit.keeps_cookies and (target := answer.target(url)):
                 answer.is_cookie_check = outfit.has_new_cookies and target == url
-                answer.leads_back = bool(target) and outfit.leads_back(target)
+                answer.leads_back = outfit.leads_back(target)
             if response.connection is not None and response.connection.protocol is not None:
                 response.connection.protocol.read_timeout = self._chunk_timeout_s
             await self._reader.read(response, answer, reading)
@@ -267,14 +265,6 @@ def sent_as(url: str) -> URL:
     if url.endswith("?"):  # an empty query would be left out, and the page asked for would be another one
         wanted._cache["raw_path_qs"] = url[url.index("/", 8) :]  # noqa: SLF001  # no other way to say so
     return wanted
-
-
-def _target(url: str, location: str) -> str:
-    """Where a redirect leads; empty where that is nowhere."""
-    try:
-        return serialise(location, url) if location else ""
-    except InvalidUrl:
-        return ""
 
 
 def _origin(url: str) -> str:

@@ -120,6 +120,11 @@ class Worn:
         if self._detours is not None and response.status not in REDIRECTS:
             self._detours.forget(self._job, self._url)
 
+    @property
+    def keeps_cookies(self) -> bool:
+        """Whether those that come are the job's."""
+        return self._jar is not None
+
     def leads_back(self, target: str) -> bool:
         """Take note of a redirect: whether its target led here, and would now be sent cookies which it was not."""
         if self._jar is None or self._detours is None or target == self._url:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from crawlog.streams.answers import REDIRECTS, Answer
-from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.queues import Host
 from crawlog.streams.rendering import CACHED, Cors, Wish, forwarded, refusal
@@ -137,9 +136,8 @@ class Resources:
                 return Answer(None, "cors")
             if answer.http not in REDIRECTS or not answer.location:
                 return answer
-            try:
-                url = serialise(answer.location, url).partition("#")[0]
-            except InvalidUrl:
+            url = answer.target(url)
+            if not url:
                 return Answer(None, "bad_url")
             if not cors.follows(url):
                 return Answer(None, "cors")

@@ -15,8 +15,7 @@ import structlog
 
 from crawlog.streams import access
 from crawlog.streams.access import UNREACHABLE_TTL_S, Access, Counts, Later
-from crawlog.streams.answers import REDIRECTS, Answer
-from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.answers import Answer
 from crawlog.streams.outcomes import CRASH_LOOP
 from crawlog.streams.politeness import crawl_delay_s
 from crawlog.streams.queues import Host
@@ -116,12 +115,10 @@ class Robots:
             return None
         is_home = True
         for _ in range(MOST_REDIRECTS):
-            if answer.http not in REDIRECTS or not answer.location:
+            target = answer.target(url)
+            if not target:
                 break
-            try:
-                url = serialise(answer.location, url)
-            except InvalidUrl:
-                break
+            url = target
             is_home = is_home and self._place(url).host == self._place(home).host
             if is_home:
                 answer = await self._caution.asked(home, partial(addresses.in_turn, url, partial(self._get, url)))

@@ -14,7 +14,7 @@ import msgspec
 from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.streams import sitemap
-from crawlog.streams.answers import REDIRECTS, Answer
+from crawlog.streams.answers import Answer
 from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
@@ -170,12 +170,10 @@ class _Collected:
         """The answer behind redirects, and whose it is."""
         answer = await self._get(client, url)
         for _ in range(self._settings.scope.max_redirects):
-            if answer.http not in REDIRECTS or not answer.location:
+            target = answer.target(url)
+            if not target:
                 break
-            try:
-                url = serialise(answer.location, url)
-            except InvalidUrl:
-                break
+            url = target
             answer = await self._get(client, url)
         return answer, url
 

@@ -295,7 +295,7 @@ class Visit:
             return
         if request.method == "GET" and not self.location:
             with contextlib.suppress(InvalidUrl):
-                to = serialise(request.url).partition("#")[0]
+                to = serialise(request.url)
                 self.location = "" if to == self._url.partition("#")[0] else to
                 self._loaded()  # the `load` of a page that wants to be another one may never come
         await route.abort("aborted")  # any other word would replace the page by an error page

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from .folder import is_utf_8
 from .streams.canonical import InvalidUrl, serialise
 from .streams.errors import Misconfigured
 from .streams.outbound import without_login
@@ -40,7 +41,7 @@ def logins_apart(urls: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _url_problem(url: str) -> str:
-    if not _is_utf_8(url):
+    if not is_utf_8(url):
         return f"{url!r} is not UTF-8; write such bytes as %FF"
     try:
         serialise(url)
@@ -55,15 +56,6 @@ def _url_problem(url: str) -> str:
         return f"{url!r} cannot be crawled: crawlog fetches http and https"
     likely = _with_https(url) if not scheme else ""
     return f"{url!r} is not a URL" + (f"; did you mean {likely} ?" if likely else "")
-
-
-def _is_utf_8(text: str) -> bool:
-    """Whether it has no bytes of another encoding, which Python keeps as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _with_https(url: str) -> str:
@@ -150,7 +142,7 @@ def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:
         raise Misconfigured(f"-o {path}: is a folder")
     if not path.absolute().parent.is_dir():
         raise Misconfigured(f"-o {path}: there is no folder {path.parent}")
-    if not _is_utf_8(str(path.absolute())):
+    if not is_utf_8(str(path.absolute())):
         raise Misconfigured(f"-o: the path {str(path.absolute())!r} is not UTF-8; use another name or folder")
     if path.exists() and not path.is_file():
         raise Misconfigured(f"-o {path}: is no file, and would be replaced by one; -o - writes to standard output")

@@ -19,13 +19,11 @@ def prepare(data: Path) -> None:
 
     Raises: Misconfigured: it cannot be written, is no folder, is of another format, or lies where Java finds no path.
     """
-    try:
-        str(data.absolute()).encode()
-    except UnicodeEncodeError:
+    if not is_utf_8(str(data.absolute())):
         raise Misconfigured(
             f"cannot use the data folder: its path {str(data.absolute())!r} is not UTF-8, which Kafka cannot open.\n"
             "Name another one with --data DIR."
-        ) from None
+        )
     try:
         data.mkdir(parents=True, exist_ok=True)
         version = data / "VERSION"
@@ -44,3 +42,12 @@ def prepare(data: Path) -> None:
             f"the data folder {data} is of another version: its VERSION says {found!r}, this crawlog reads {FORMAT}.\n"
             "Use the crawlog that wrote it, or another folder with --data DIR."
         )
+
+
+def is_utf_8(text: str) -> bool:
+    """Whether it has no bytes of another encoding, which Python keeps as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -29,7 +29,8 @@ INTERRUPTED = 130
 READER_GONE = 141
 """128 + SIGPIPE: `crawlog topics | head -1`, as any Unix filter."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a command, from whoever sends it."""
 
 OF_THE_USER = frozenset(
     {
@@ -72,7 +73,7 @@ def stopped_by_signals() -> Iterator[None]:
     Else what a command has started would be left behind, by one `kill` or by an impatient second Ctrl-C. A signal that
     is ignored stays so (`nohup`).
     """
-    numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def stop(number: int, _: FrameType | None) -> None:
         for each in numbers:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TextIO
 
 import xxhash
 
+from . import outcome
 from .picture import Picture
 from .streams import engine, files
 from .streams.errors import EngineError, Misconfigured
@@ -297,7 +298,7 @@ def _load() -> None:
 def _heard() -> list[int]:
     """The signals that end it: under `nohup` a closed terminal does not."""
     hangs_on = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [number for number in _SIGNALS if number != signal.SIGHUP or not hangs_on]
+    return [number for number in outcome.SIGNALS if number != signal.SIGHUP or not hangs_on]
 
 
 def _is_full(path: Path) -> bool:
@@ -305,9 +306,6 @@ def _is_full(path: Path) -> bool:
         return shutil.disk_usage(path).free < FULL_BYTES
     except FileNotFoundError:
         return False
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def names(settings: "Settings", *, with_sink: bool) -> list[Name]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .canonical import InvalidUrl, serialise
+
 if TYPE_CHECKING:
     from .validators import Validators
 
@@ -116,3 +118,16 @@ class Answer:
         self.validators: Validators | None = None
         self.same_as: tuple[int, int] | None = None
         self.held = Held()
+
+    def target(self, url: str) -> str:
+        """Where it redirects to, as `serialise` has it; empty where it does not, or to what is no URL of http(s).
+
+        Args:
+            url: That was asked for.
+        """
+        if self.http not in REDIRECTS or not self.location:
+            return ""
+        try:
+            return serialise(self.location, url)
+        except InvalidUrl:
+            return ""

@@ -29,6 +29,25 @@ def test_a_redirect_alone_has_a_location(http: int, location: str) -> None:
     assert noted(http, location="/x").location == location
 
 
+@pytest.mark.parametrize(
+    ("http", "location", "target"),
+    [
+        (302, "/x", "http://a.com/x"),
+        (302, "//b.com?q#f", "http://b.com/?q"),
+        (302, "", ""),
+        (302, "ftp://b.com/", ""),
+        (302, "http://[", ""),
+        (None, "/x", ""),
+        (200, "/x", ""),
+    ],
+)
+def test_a_redirect_leads_to_a_url_or_nowhere(http: int | None, location: str, target: str) -> None:
+    """A page that a browser sent elsewhere has a location as well, and is no redirect."""
+    answer = Answer(http)
+    answer.location = location
+    assert answer.target("http://a.com/d/e") == target
+
+
 def test_bytes_that_are_no_text_can_stand_in_a_record() -> None:
     """In a Location they are escaped, as browsers send them on."""
     answer = noted(301, location="/caf\udce9/é", content_type="text/\udce9")
