@@ -71,16 +71,16 @@ _Wild = tuple[int, _Pieces, _Line]
 
 
 class _Group:
-    """User agents and the rules they share."""
+    """User agents, the rules they share, perhaps with the group before, and the delays asked of them alone."""
 
     __slots__ = ("agents", "closed", "delays_s", "is_for_all", "rules", "whole")
 
-    def __init__(self) -> None:
+    def __init__(self, rules: list[_Line]) -> None:
         self.agents: set[str] = set()
         self.whole: set[str] = set()
         self.is_for_all = False
         self.closed = False
-        self.rules: list[_Line] = []
+        self.rules = rules
         self.delays_s: list[float] = []
 
 
@@ -209,7 +209,9 @@ class RobotsRules:
                 sitemaps.append(value)
             elif kind == "agent":
                 if not groups or groups[-1].closed:
-                    groups.append(_Group())
+                    groups.append(_Group([]))
+                elif groups[-1].delays_s:  # a delay is for the agents above it; only a rule ends their group
+                    groups.append(_Group(groups[-1].rules))
                 _add_agent(groups[-1], value)
             elif not groups:
                 continue
@@ -277,7 +279,8 @@ class RobotsRules:
             groups = [group for group in self._groups if name and name in group.agents]
         if not groups:
             groups = [group for group in self._groups if group.is_for_all]
-        lines = (line for group in groups for line in group.rules)
+        shared = {id(group.rules): group.rules for group in groups}.values()
+        lines = (line for rules in shared for line in rules)
         return _Matcher(lines, [delay_s for group in groups for delay_s in group.delays_s])
 
 
@@ -424,11 +427,9 @@ def _seconds(value: str) -> float | None:
 
 
 def _escaped(value: str) -> str:
-    """A pattern in the spelling that `_path` gives URLs: what is always escaped there is escaped, in upper case."""
+    """A pattern in the spelling that `_path` gives URLs: escaped, in upper case, is only what has to be."""
     if "$" in value[:-1]:
         value = value[:-1].replace("$", "%24") + value[-1:]
-    if _ALWAYS_ESCAPED.search(value):
-        value = _ALWAYS_ESCAPED.sub(lambda m: f"%{ord(m[0]):02X}", value)
     if value.isascii() and "%" not in value:
         return value
     raw = _BEYOND_ASCII.sub(lambda m: b"%%%02X" % m[0][0], value.encode("utf-8", "surrogateescape"))
@@ -436,9 +437,9 @@ def _escaped(value: str) -> str:
 
 
 def _unreserved(escape: re.Match[str]) -> str:
-    """An escape in upper case, or the letter that needed none (RFC 9309 2.2.2: `%62%61%7A` is `baz`)."""
+    """An escape in upper case, or the character that means the same (RFC 9309 2.2.2: `%62%61%7A` is `baz`)."""
     char = chr(int(escape[0][1:], 16))
-    return char if char.isascii() and (char.isalnum() or char in "-._~") else escape[0].upper()
+    return char if (char.isascii() and char.isalnum()) or char in _ALIKE else escape[0].upper()
 
 
 def _path(url: str) -> str:
@@ -459,8 +460,9 @@ def _path(url: str) -> str:
 
 
 _ESCAPE = re.compile(r"%[0-9a-f]{2}", re.IGNORECASE)
-_ALWAYS_ESCAPED = re.compile(r'[<>" ]')
-"""Characters that no URL has as they are, neither in its path nor in its query."""
+_ALIKE = frozenset("-._~" + "".join(map(chr, range(1, 33))) + "\"'<>\\^`{|}\x7f")
+"""Characters that mean the same escaped or not: those that need no escape (RFC 3986 2.3), and those that no URI has as
+they are but patterns do, while the URL standard leaves some in a path, others in a query, as it does the apostrophe."""
 
 _PATH_START = re.compile(r"[/?;]")
 

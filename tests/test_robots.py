@@ -110,6 +110,8 @@ def test_any_bytes_are_a_file(body: bytes) -> None:
         ("User-agent: *\nDisallow: /%62%61z", "/ba%7a", False),
         ("User-agent: *\nDisallow: /a<b c", "/a%3Cb%20c", False),
         ("User-agent: *\nDisallow: /a%3cb", "/a%3cb", False),
+        ("User-agent: *\nDisallow: /{a}`^", "/%7Ba%7D%60%5E", False),
+        ("User-agent: *\nDisallow: /a%7Cb?'{x}", "/a|b?%27{x}", False),
         ("User-agent: *\nDisallow: /a%2Ab%24", "/a*b$", False),
         ("User-agent: *\nDisallow: /a%2Ab", "/axb", True),
         ("User-agent: mj12bot\nDisallow: /", "/x", True),
@@ -173,6 +175,15 @@ def test_the_deciding_line_is_named() -> None:
 def test_a_crawl_delay_is_a_number_or_nothing(lines: str, delay_s: float | None) -> None:
     """The longest of several; garbage is no wish."""
     assert RobotsRules.parse(f"User-agent: *\n{lines}".encode()).crawl_delay_s("crawlog") == delay_s
+
+
+def test_a_delay_is_for_the_agents_above_it() -> None:
+    """Where no rule stands between agents, the rules below are for all of them, but one crawler's delay is its own."""
+    rules = RobotsRules.parse(
+        b"User-agent: a\nCrawl-delay: 60\n\nUser-agent: *\nUser-agent: b\nCrawl-delay: 1\nDisallow: /x"
+    )
+    assert [rules.crawl_delay_s(token) for token in ("a", "b", "crawlog")] == [60.0, 1.0, 1.0]
+    assert not any(rules.allowed("http://h.test/x", token)[0] for token in ("a", "b", "crawlog"))
 
 
 def test_our_own_groups_delay_counts_alone() -> None:
