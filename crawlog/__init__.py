@@ -1,6 +1,5 @@
 """The front door: the names that users import, and the command line."""
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -8,15 +7,19 @@ if TYPE_CHECKING:
     from .streams.response import Response as Response
     from .streams.spider import Spider as Spider
 
-__all__ = ["Request", "Response", "Spider", "__version__"]
+    __version__: str
 
-__version__ = version("crawlog")
+__all__ = ["Request", "Response", "Spider", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    """The spider's names, once they are asked for: they bring a parser, which `crawlog --help` does not need."""
+    """The names, once asked for: a spider's bring a parser, and the front door takes signals before all else."""
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("crawlog")
     from .streams import response, spider
 
     return getattr(spider if name == "Spider" else response, name)

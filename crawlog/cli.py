@@ -66,6 +66,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def _invoke(arguments: list[str]) -> int:
+    outcome.hear_interrupts()
     try:
         code = cli.main(args=arguments, prog_name="crawlog", standalone_mode=False)
     except click.Abort:
@@ -136,14 +137,14 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
     logs.configure("error")  # standard output is for answers
     settings = same_log(settings)
-    if settings.kafka.bootstrap:
-        yield settings
-        return
-    from .folder import prepare
-    from .streams import engine
-
-    prepare(settings.run.data)
     with outcome.stopped_by_signals():
+        if settings.kafka.bootstrap:
+            yield settings
+            return
+        from .folder import prepare
+        from .streams import engine
+
+        prepare(settings.run.data)
         local = engine.start(settings, settings.run.data, _report)
         try:
             yield local.point(settings)
@@ -203,8 +204,7 @@ def run(
         raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
     checked, logins = arguments.logins_apart(arguments.checked_urls(urls))
     if logins:
-        fetch = settings.fetch.model_copy(update={"logins": (*settings.fetch.logins, *logins)})
-        settings = settings.model_copy(update={"fetch": fetch})
+        settings = settings.with_logins(logins)
     if output:
         arguments.writable_file(output, RESULT_SUFFIXES)
     if seeds:

@@ -66,6 +66,12 @@ def complain(message: str) -> None:
         print(f"crawlog: {message}", file=sys.stderr, flush=True)  # noqa: T201  # this is the command line
 
 
+def hear_interrupts() -> None:
+    """From now on Ctrl-C unwinds what runs; while modules were loaded it ended the process at once (`__main__.py`)."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind what runs inside, as Ctrl-C does; while that is on its way, further ones do nothing.

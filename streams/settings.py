@@ -131,6 +131,11 @@ class Settings(BaseSettings):
         """Only what the caller passes: `resolve` reads the sources, so that it can name the one at fault."""
         return (init_settings,)
 
+    def with_logins(self, logins: Iterable[str]) -> Self:
+        """These settings with further `fetch.logins`."""
+        fetch = self.fetch.model_copy(update={"logins": (*self.fetch.logins, *logins)})
+        return self.model_copy(update={"fetch": fetch})
+
     @model_validator(mode="after")
     def body_fits_a_record(self) -> Self:
         """A page is one record."""

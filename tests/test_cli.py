@@ -311,6 +311,26 @@ def test_ctrl_c_is_130() -> None:
     assert outcome.exit_code(interrupted, verbose=lambda: False) == 130
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, outcome.INTERRUPTED), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_while_a_command_is_loaded_is_no_crash(number: int, code: int, tmp_path: Path) -> None:
+    """A third of a second, in which nothing is there to be cleaned up: no traceback, the usual code."""
+    (tmp_path / "rich_click.py").write_text("print('loading', flush=True)\nimport time\ntime.sleep(60)\n")
+    command = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); from crawlog.__main__ import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", command],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        assert started.stdout.readline() == b"loading\n"
+        started.send_signal(number)
+        assert (started.stderr.read(), started.wait(60)) == (b"", code)
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     """`crawlog settings | head -1` ends like any Unix filter, without a word."""
     reader, writer = os.pipe()
