@@ -249,6 +249,8 @@ class Client:
             answer.http = response.status
             headers = response.headers
             note(answer, headers)
+            if "@" in answer.location:
+                answer.location = answer.target(url) or answer.location  # a login in it is for no record
             if outfit.keeps_cookies and (target := answer.target(url)):
                 answer.is_cookie_check = outfit.has_new_cookies and target == url
                 answer.leads_back = outfit.leads_back(target)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from crawlog.streams.answers import REDIRECTS, Answer
+from crawlog.streams.canonical import plain
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.queues import Host
 from crawlog.streams.rendering import CACHED, Cors, Wish, forwarded, refusal
@@ -127,7 +128,7 @@ class Resources:
         refused = refusal(wish, self._settings.render.block)
         if refused:
             return Answer(None, refused)
-        url, cors = wish.url.partition("#")[0], Cors(wish)
+        url, cors = plain(wish.url.partition("#")[0]), Cors(wish)
         for _ in range(HOPS + 1):
             is_anonymous = origin_of(url) != wish.origin or cors.origin != ""
             asked = _Asked(budget.job, url, is_anonymous, cors.origin, budget.is_inside)

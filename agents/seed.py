@@ -12,7 +12,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Self, cast
 
@@ -22,10 +22,10 @@ from ..schemas.control import JobCopy, Join
 from ..schemas.decoding import decoded
 from ..schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
 from ..streams import crash
-from ..streams.canonical import Canonicaliser, serialise
+from ..streams.canonical import Canonicaliser, plain, serialise
 from ..streams.domain import Places
 from ..streams.errors import Misconfigured
-from ..streams.jobs import known, resolve_spec, write_job, write_joins
+from ..streams.jobs import kept, known, resolve_spec, write_job, write_joins
 from ..streams.kafka import bounds, read_all
 from ..streams.outbound import without_login
 from ..streams.scope import scope_name
@@ -153,6 +153,16 @@ class Source:
                 with Path(argument).open("rb") as file:
                     yield argument, _whole(argument, _lines(_unpacked(file)))
 
+    def first(self) -> str:
+        """The first URL, without a login; empty where no line holds one."""
+        for _, lines in self.parts():
+            for line in lines:
+                text = line.strip()
+                if text and text[0] != COMMENT:
+                    with suppress(ValueError):
+                        return plain(serialise(_found(text, str).url))
+        return ""
+
 
 class Sower:
     """Sends seeds of one job that its record has gone before.
@@ -189,8 +199,8 @@ class Sower:
             except ValueError as error:
                 self._refuse(part, number, text, error)
                 continue
-            if "@" in found.url:
-                found = self._plain(part, number, found)
+            if b"@" in text:
+                self._tell_of_login(part, number, text)
             at = place(found.url)
             if at.host not in names:
                 self._name(at.host, scope_name(self._copy.spec.scope.kind, at))
@@ -224,14 +234,13 @@ class Sower:
         if len(self._names) < MAX_NAMES:
             self._names[host] = name
 
-    def _plain(self, part: str, number: int, found: FoundUrl) -> FoundUrl:
-        """The seed without the user and password in its URL."""
-        url, _ = without_login(found.url)
-        if url != found.url:
+    def _tell_of_login(self, part: str, number: int, text: bytes) -> None:
+        """Say that the user and password in a seed are left out, if there are any: no canonical URL has them."""
+        href = serialise(_found(text, str).url)
+        if without_login(href)[0] != href:
             self._logins += 1
             if self._logins == 1:
                 self._report(f"{part}:{number}: the login in this URL is left out, as the log would keep it; {LOGIN}")
-        return msgspec.structs.replace(found, url=url)
 
     def _refuse(self, part: str, number: int, text: bytes, error: ValueError) -> None:
         self._bad += 1
@@ -273,6 +282,8 @@ def plant(  # all that a crawl begins with
     if not isinstance(copy, JobCopy):
         listed = sorted(names)[:MAX_NAMES]
         copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed))
+    elif line := kept(job, copy.spec, settings):
+        report(line)
     if kind != "any":
         joined = {entry.name for entry in said.values() if isinstance(entry, Join) and entry.job == job}
         write_joins(producer, topics, job, names - joined - set(copy.spec.scope.names))

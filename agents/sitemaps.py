@@ -15,9 +15,10 @@ from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.streams import sitemap
 from crawlog.streams.answers import Answer
-from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.canonical import InvalidUrl, plain, serialise
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.outbound import without_login
 
 from .http import Client
 
@@ -96,15 +97,17 @@ def collect(settings: "Settings", url: str, report: "Callable[[str], None]") -> 
     Raises: Misconfigured: it is no URL, cannot be fetched, or lists nothing.
     """
     try:
-        first = serialise(url)
+        given = serialise(url)
     except InvalidUrl as error:
         raise Misconfigured(f"sitemap:{url}: {error}; write it as sitemap:https://example.com/sitemap.xml") from None
     spool = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115  # whoever asked for the seeds closes it
+    first, (_, login) = plain(given), without_login(given)
+    settings = settings.with_logins((login,)) if login else settings
     collected = _Collected(settings, spool, report)  # type: ignore[arg-type]  # a binary file in all but name
     asyncio.run(collected.collect(first))
     if not collected.count:
         spool.close()
-        raise Misconfigured(f"sitemap:{url} lists no URL of {collected.domain}" + collected.failure)
+        raise Misconfigured(f"sitemap:{first} lists no URL of {collected.domain}" + collected.failure)
     spool.seek(0)
     return spool  # type: ignore[return-value]  # a binary file in all but name
 
@@ -164,7 +167,7 @@ class _Collected:
                 self.count += 1
             else:
                 self._elsewhere += 1
-        return [entry.loc for entry in listed.sitemaps]
+        return [plain(entry.loc) for entry in listed.sitemaps]
 
     async def _answer(self, client: Client, url: str) -> tuple[Answer, str]:
         """The answer behind redirects, and whose it is."""

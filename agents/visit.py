@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from crawlog.streams.answers import Answer
-from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.canonical import InvalidUrl, plain, serialise
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.rendering import Wish
 
@@ -295,7 +295,7 @@ class Visit:
             return
         if request.method == "GET" and not self.location:
             with contextlib.suppress(InvalidUrl):
-                to = serialise(request.url)
+                to = plain(serialise(request.url))
                 self.location = "" if to == self._url.partition("#")[0] else to
                 self._loaded()  # the `load` of a page that wants to be another one may never come
         await route.abort("aborted")  # any other word would replace the page by an error page

@@ -85,8 +85,15 @@ def _trial() -> "Trial":
     return Trial(Parse())
 
 
+class _AsWritten(Canonicaliser):
+    """No rule at all, where `plain` holds in every crawl."""
+
+    def canonical(self, url: str, base: str | None = None) -> str:
+        return serialise(url, base)
+
+
 _places = Places(1)
-_links_as_written = Links(Canonicaliser(CanonicalRules(drop_params=())), _places, cached=2)
+_links_as_written = Links(_AsWritten(CanonicalRules(drop_params=())), _places, cached=2)
 
 
 def _refusal(body: bytes, content_type: str, url: str) -> str:

@@ -76,6 +76,10 @@ class Order:
         lines = (line.decode(errors="replace").strip() for _, part in self.source.parts() for line in part)
         return job_name(filter(None, lines), spider)
 
+    def example(self) -> str:
+        """One of the URLs that it is given, for a hint; where the job has all of its own, the word URL."""
+        return next(iter(self.seeds), "") or (self.source.first() if self.source is not None else "") or "URL"
+
     @cached_property
     def source(self) -> "Source | None":
         """The seeds, read once where they come from a pipe; None when the job has all of its own."""
@@ -162,7 +166,7 @@ def run(  # noqa: PLR0913  # the command's own options
     if wants_browser(settings):
         find_browser(settings)  # said before anything is started
     order = Order(seeds, seeds_file, spider, job, output, fresh)
-    summary = Summary(order.name(), next(iter(order.seeds), "URL"), output=str(output) if output else None)
+    summary = Summary(order.name(), order.example(), output=str(output) if output else None)
     started = time.monotonic()
     shown = view()
     shown.say(f"job {summary.job}")
@@ -322,10 +326,13 @@ class Run:
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record as this command wants it; the same when nothing is different."""
         from .agents.seed import scope_names
-        from .streams.jobs import resolve_spec
+        from .streams.jobs import kept, resolve_spec
 
         spec = copy.spec
-        if source is not None:  # without seeds the job goes on as it was given
+        if source is None:  # the job goes on as it was given
+            if line := kept(copy.job, spec, self.settings):
+                self._shown.say(line)
+        else:
             kind = self.settings.scope.kind
             listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))
             wanted = resolve_spec(self.settings, self.order.spider, listed)

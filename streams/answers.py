@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .canonical import InvalidUrl, serialise
+from .canonical import InvalidUrl, plain, serialise
 
 if TYPE_CHECKING:
     from .validators import Validators
@@ -120,7 +120,7 @@ class Answer:
         self.held = Held()
 
     def target(self, url: str) -> str:
-        """Where it redirects to, as `serialise` has it; empty where it does not, or to what is no URL of http(s).
+        """Where it redirects to, serialised and `plain`; empty where it does not, or to what is no URL of http(s).
 
         Args:
             url: That was asked for.
@@ -128,6 +128,6 @@ class Answer:
         if self.http not in REDIRECTS or not self.location:
             return ""
         try:
-            return serialise(self.location, url)
+            return plain(serialise(self.location, url))
         except InvalidUrl:
             return ""

@@ -72,6 +72,22 @@ def serialise(url: str, base: str | None = None) -> str:
     return href[: href.index("#")] if "#" in href else href
 
 
+def plain(href: str) -> str:
+    """A serialised URL without what leads to the same page by another name: a login, the root's dot behind a host.
+
+    No login that a page or a redirect spells is ever sent or written down, and a page has one spelling instead of as
+    many as there are users. Names that end in several dots exist nowhere, and stay.
+    """
+    if "@" not in href and "./" not in href and ".:" not in href:
+        return href
+    scheme, _, rest = href.partition("://")
+    authority, slash, path = rest.partition("/")
+    name, colon, port = authority.rpartition("@")[2].partition(":")
+    if name.endswith(".") and not name.endswith("..") and name != ".":
+        name = name[:-1]
+    return f"{scheme}://{name}{colon}{port}{slash}{path}"
+
+
 def joined_base(href: str, url: str) -> str:
     """What a page's links are joined with, by its `base` (WHATWG HTML 4.2.3): of any scheme but data and javascript.
 
@@ -140,7 +156,7 @@ class Canonicaliser:
 
         Raises: InvalidUrl: as `serialise`.
         """
-        href = self.dropped(serialise(url, base))
+        href = self.dropped(plain(serialise(url, base)))
         return self._rewritten(href) if self._rewrites else href
 
     def dropped(self, href: str) -> str:
@@ -194,12 +210,11 @@ def _param_name(param: str) -> str:
 
 def _without_www(href: str) -> str:
     """Without a leading `www.`, unless the name is registered with it."""
-    root = href.index("/", _HOST_FROM)
-    user = max(href.rfind("@", 0, root), href.index("/") + 1) + 1
-    if not href.startswith("www.", user):
+    start = href.index("/") + 2
+    if not href.startswith("www.", start):
         return href
-    host = href[user:root].partition(":")[0]
-    return href if registrable_domain(host) == host else href[:user] + href[user + 4 :]
+    host = href[start : href.index("/", start)].partition(":")[0]
+    return href if registrable_domain(host) == host else href[:start] + href[start + 4 :]
 
 
 def _dropped_pattern(names: tuple[str, ...]) -> re.Pattern[str] | None:

@@ -87,7 +87,8 @@ def host_of(text: str) -> str:
     scheme, is_url, rest = text.strip().rpartition("://")
     name, port = _parts(rest.removesuffix("/"))
     try:
-        plain = serialise(f"{scheme or 'http'}://{name.removeprefix('.')}/").partition("://")[2][:-1]
+        bare = name.removeprefix(".").removesuffix(".")
+        plain = serialise(f"{scheme or 'http'}://{bare}/").partition("://")[2][:-1]
     except InvalidUrl:
         raise ValueError(f"{text!r} is no host: http://name:port, name, name:port or .name") from None
     if is_url and port == f":{_PORTS.get(scheme.lower())}":

@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
     Attributes:
         domain: Registrable domain; an IP address, a bare suffix and a single label are their own.
-        host: `scheme://name:port`, the port always written.
+        host: `scheme://name:port`, the port always written, the name without the root's dot.
         partition: Of every topic keyed by domain.
         domain_hash, host_hash: xxh3_64 of either, as in the state's keys.
     """
@@ -120,6 +120,8 @@ class Places:
         name, colon, port = authority.rpartition(":")
         if not colon or authority.endswith("]"):
             name, port = authority, _DEFAULT_PORTS[scheme]
+        if name.endswith(".") and not name.endswith(".."):
+            name = name[:-1] or name  # the root's dot: the same host
         domain = registrable_domain(name)
         host = f"{scheme}://{name}:{port}"
         place = Place(domain, host, partition_of(domain, self._partitions), hashed(domain), hashed(host))

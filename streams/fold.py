@@ -27,7 +27,7 @@ from .scope import Scope, any_of, scope_name
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 
 _HOSTS_CACHED = 65_536
 
@@ -490,7 +490,7 @@ class Fold:
         if twin is not None and any(self._is_known(job, place, name) for name in twin):
             return "trap_session"
         is_host_new = self._is_new_host(job, place)
-        if is_host_new and (".:" in place.host or self._has_hosts(job, place)):
+        if is_host_new and self._has_hosts(job, place):
             return "trap_hosts"
         # What a sitemap lists is finite, and meant to be asked for.
         rule = self.traps.suspicion(job.number, rules, found, url, place) if found.source != "sitemap" else None
@@ -507,7 +507,7 @@ class Fold:
     def _is_new_host(self, job: Job, place: Place) -> bool:
         """Whether a host beside the domain's own name has had no queue yet."""
         host, domain = place.host, place.domain
-        if host in job.hosts or (host.startswith(domain, host.index("//") + 2) and ".:" not in host):
+        if host in job.hosts or host.startswith(domain, host.index("//") + 2):
             return False
         key = r.host_queue_key(job.number, place.host_hash)
         is_new = key not in self._hosts and self.rows.get(key) is None

@@ -8,7 +8,7 @@ It takes two turns of the host: the form's page is read for what it hides in the
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from .canonical import InvalidUrl, serialise
+from .canonical import InvalidUrl, plain, serialise
 from .outbound import origin_of
 
 Sign = Literal["redirect", "401", "403"]
@@ -43,10 +43,10 @@ def read_form(text: str) -> Form:
     shape = "a form login is https://HOST[:PORT]/PATH#FIELD=VALUE&FIELD=VALUE; fields are percent-encoded"
     url, _, fields = text.strip().partition("#")
     try:
-        parts, origin = urlsplit(url), origin_of(url)
+        parts, origin = urlsplit(url), origin_of(plain(url))
         pairs = parse_qsl(fields, keep_blank_values=True, strict_parsing=True)
         is_form = pairs and parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
-        url = serialise(url)
+        url = plain(serialise(url))
     except (ValueError, InvalidUrl):
         raise ValueError(shape) from None
     if not is_form:

@@ -14,7 +14,7 @@ import msgspec
 from ..schemas import urls as u
 from ..schemas.progress import JobCounts
 from . import rows as r
-from .canonical import Canonicaliser, InvalidUrl, serialise
+from .canonical import Canonicaliser, InvalidUrl, plain, serialise
 from .domain import Place, Places
 from .fold import Fold, Job, Placed, effective
 
@@ -252,7 +252,7 @@ class History:
 
     def __init__(self, url: str, places: Places, only: str = "", supposed: Iterable[u.UrlsRecord] = ()) -> None:
         self.given = url
-        self.serialised = serialise(url)
+        self.serialised = plain(serialise(url))
         self.place = places.of(self.serialised)
         self.needle = Needle(self.place.domain)
         self.events: list[Event] = []
@@ -508,7 +508,7 @@ def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place
         "domain_budget": f"{place.domain} has had its {spec.max_pages_per_domain} URLs",
         "trap_params": f"{traps.max_params} query parameters or more",
         "trap_path": f"over {traps.max_segments} path segments, or one of them over {traps.max_repeats} times",
-        "trap_hosts": f"{place.domain} has had its {traps.hosts} hosts, or the name ends in a dot",
+        "trap_hosts": f"{place.domain} has had its {traps.hosts} hosts",
         "trap_session": "its page is known with another session id, or with none",
         "trap_calendar": f"a date found on a date, {strays}",
         "trap_facets": f"another combination of the same parameters, {strays}",

@@ -26,6 +26,29 @@ ACKNOWLEDGED_S = 60.0
 """How long the few records of a job may take to be acknowledged, seconds."""
 
 
+SETTINGS = {
+    "max_depth": "run.depth",
+    "max_pages": "run.max_pages",
+    "max_pages_per_domain": "scope.max_pages_per_domain",
+    "max_redirects": "scope.max_redirects",
+    "max_url_length": "scope.max_url_length",
+    "order": "frontier.order",
+    "confirm": "dedup.confirm",
+    "links": "links.sources",
+    "nofollow": "links.nofollow",
+    "meta_robots": "robots.meta",
+    "token": "robots.token",
+    "max_links": "links.max_per_page",
+    "sitemaps": "sitemaps.follow",
+    "max_sitemap_urls": "sitemaps.max_urls",
+    "max_sitemap_bytes": "sitemaps.max_bytes",
+}
+"""What `resolve_spec` takes each field from; the fields of a group are the settings of a section of that name."""
+
+FIXED = frozenset({"frontier.order", "dedup.confirm"})
+"""Keys of the state depend on these, so a job has them for its life (`Fold._revise`)."""
+
+
 def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = ()) -> JobSpec:
     """Every value the fold will use for a new job, so that it never reads a worker's settings.
 
@@ -60,6 +83,37 @@ def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = 
         traps=TrapRules(**settings.traps.model_dump()),
         render=RenderRules(settings.render.mode, settings.render.include, settings.render.exclude),
     )
+
+
+def kept(job: str, spec: JobSpec, settings: "Settings") -> str:
+    """Which settings, of those that somebody gave, a job has otherwise and keeps, and what to do; empty where none.
+
+    Args:
+        spec: As the job is.
+    """
+    given = {f"{name}.{field}" for name, section in settings for field in section.model_fields_set}
+    wanted = _settings_of(resolve_spec(settings, spec.spider, spec.scope.names))
+    own = _settings_of(spec)
+    others = sorted(key for key in given & own.keys() if own[key] != wanted[key])
+    if not others:
+        return ""
+    fixed = [key for key in others if key in FIXED]
+    hint = f"`crawlog run URL… --job {job}` changes them, given with all the job's settings"
+    if fixed:
+        hint = f"{', '.join(fixed)} cannot change" + (f"; {hint} (the others)" if len(fixed) < len(others) else "")
+    return f"job {job} is there already and keeps its own {', '.join(others)}: {hint}"
+
+
+def _settings_of(spec: JobSpec) -> dict[str, object]:
+    """The fields of a job's record by the settings that they are made of."""
+    fields: dict[str, object] = {}
+    for name in spec.__struct_fields__:
+        value = getattr(spec, name)
+        if isinstance(value, msgspec.Struct):
+            fields |= {f"{name}.{inner}": getattr(value, inner) for inner in value.__struct_fields__}
+        elif name in SETTINGS:
+            fields[SETTINGS[name]] = value
+    return fields
 
 
 def write_job(  # a record and where it goes

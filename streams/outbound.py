@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import xxhash
 
+from .canonical import plain
+
 OWN_HEADERS = frozenset(
     {"host", "user-agent", "authorization", "proxy-authorization", "cookie", "content-length", "transfer-encoding",
      "connection", "accept-encoding"}
@@ -79,7 +81,7 @@ def read_login(url: str) -> Login:
     """
     try:
         parts = urlsplit(url.strip())
-        origin = origin_of(url.strip())
+        origin = origin_of(plain(url.strip()))
     except ValueError:
         raise ValueError("a login is https://USER:PASSWORD@HOST[:PORT]") from None
     if parts.scheme not in ("http", "https") or not parts.username or not parts.hostname or parts.path not in ("", "/"):

@@ -351,7 +351,7 @@ class Traps(Section):
 
 
 class Canonical(Section):
-    """How two spellings become one URL."""
+    """How two spellings become one URL; a fragment, a login, the dot that may end a host's name are dropped always."""
 
     drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
     """Query parameters dropped from every URL; a trailing `*` is a prefix."""

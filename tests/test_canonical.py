@@ -88,6 +88,31 @@ def test_tracking_parameters_go_and_the_rest_stays(url: str, canonical: str) -> 
     assert DEFAULT.canonical(url) == canonical
 
 
+@pytest.mark.parametrize(
+    ("url", "canonical"),
+    [
+        ("http://u:p@a.com/", "http://a.com/"),
+        ("https://u@a.com:8443/x?y=@z", "https://a.com:8443/x?y=@z"),
+        ("http://u:p%40ss@[::1]:81/", "http://[::1]:81/"),
+        ("http:\\\\u:p@a.com\\x", "http://a.com/x"),
+        ("http://a.com/@u", "http://a.com/@u"),
+        ("http://a.com./", "http://a.com/"),
+        ("http://A.com.:81/x./", "http://a.com:81/x./"),
+        ("http://u@a.com.", "http://a.com/"),
+        ("http://b\u00fccher.example\u3002/", "http://xn--bcher-kva.example/"),
+        ("http://127.0.0.1./", "http://127.0.0.1/"),
+        ("http://0x7f.1./", "http://127.0.0.1/"),
+        ("http://localhost./", "http://localhost/"),
+        ("http://a.com../", "http://a.com../"),
+        ("http://./", "http://./"),
+    ],
+)
+def test_a_login_and_the_roots_dot_lead_to_the_same_page(url: str, canonical: str) -> None:
+    """So a page gives nobody a login, and has one spelling; what WHATWG says of a URL alone keeps them."""
+    assert DEFAULT.canonical(url) == canonical
+    assert DEFAULT.canonical(canonical) == canonical
+
+
 def test_without_rules_nothing_is_dropped() -> None:
     """An empty list of parameters keeps them all."""
     assert Canonicaliser(CanonicalRules(drop_params=())).canonical("http://a/?utm_source=x") == "http://a/?utm_source=x"
@@ -117,8 +142,7 @@ EVERY_RULE = CanonicalRules(
         ("index_files", "http://a/x/index.html?q", "http://a/x/?q"),
         ("index_files", "http://a/myindex.html", "http://a/myindex.html"),
         ("drop_www", "http://www.a.com:81/", "http://a.com:81/"),
-        ("drop_www", "http://u:p@www.a.com/", "http://u:p@a.com/"),
-        ("drop_www", "http://www.a@www.com/", "http://www.a@www.com/"),
+        ("drop_www", "http://www.com/", "http://www.com/"),
         ("drop_www", "http://www.co.uk/", "http://www.co.uk/"),
         ("drop_slash", "http://a/x//?q=/", "http://a/x?q=/"),
         ("drop_slash", "http://a/", "http://a/"),
@@ -155,6 +179,16 @@ def test_what_is_queued_is_what_is_sent(base: str, href: str) -> None:
     except InvalidUrl:
         return
     assert f"{url[: url.index('/', 8)]}{sent_as(url).raw_path_qs}" == url
+
+
+@given(st.text(alphabet="ab0x1/.@:?\u3002-[", max_size=16))
+def test_a_host_of_any_spelling_is_canonical_once_it_was_made_so(rest: str) -> None:
+    """What is left of it without login and dot is a URL as it is."""
+    try:
+        url = DEFAULT.canonical(f"http://{rest}")
+    except InvalidUrl:
+        return
+    assert DEFAULT.canonical(url) == url == serialise(url)
 
 
 @given(st.text(alphabet="ab/.?#%:@;&=[]^~|\\\t 1é", max_size=30))

@@ -84,6 +84,7 @@ def test_a_tombstone_ends_a_command() -> None:
         ("bücher.de", "xn--bcher-kva.de"),
         ("[::1]", "[::1]"),
         ("http://[::1]:8080", "http://[::1]:8080"),
+        ("https://a.com./", "https://a.com"),
     ],
 )
 def test_a_host_may_be_written_as_people_do(text: str, host: str) -> None:

@@ -69,10 +69,13 @@ def test_a_partition_exists(domain: str, partitions: int) -> None:
         ("http://[::1]/", "http://[::1]:80"),
         ("http://[::1]:81/", "http://[::1]:81"),
         ("http://h/", "http://h:80"),
+        ("http://a.example.com./", "http://a.example.com:80"),
+        ("https://a.example.com.:8443/", "https://a.example.com:8443"),
+        ("http://./", "http://.:80"),
     ],
 )
 def test_a_host_key_always_names_its_port(url: str, host: str) -> None:
-    """Scheme, host and port, without credentials."""
+    """Scheme, host and port, without credentials and the root's dot."""
     assert Places(8).of(url).host == host
 
 

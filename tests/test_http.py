@@ -355,6 +355,19 @@ async def test_a_redirect_is_told_and_not_followed(status: int) -> None:
     assert (answer.http, answer.location, len(web.requests)) == (status, "/elsewhere", 1)
 
 
+@pytest.mark.parametrize(
+    ("location", "told"),
+    [
+        ("http://u:p@b.test/x#y", "http://b.test/x"),
+        ("//u@b.test./", "http://b.test/"),
+        ("mailto:u@b.test", "mailto:u@b.test"),
+    ],
+)
+async def test_a_login_in_a_redirect_is_not_told(location: str, told: str) -> None:
+    """What comes of an answer is written down, and asked for."""
+    assert (await got(says(response(b"", f"Location: {location}\r\n", "302 Found")))).location == told
+
+
 async def test_only_a_redirect_has_a_location() -> None:
     """A 201 may name one too."""
     assert (await got(says(response(b"", f"{HTML}Location: /x\r\n", "201 Created")))).location == ""

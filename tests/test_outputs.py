@@ -68,6 +68,15 @@ def test_links_in_scope_are_found_one_level_deeper() -> None:
     ]
 
 
+def test_a_login_in_a_link_and_the_roots_dot_name_no_other_page() -> None:
+    """However many users a page names, by a `base` too: it gives nobody a login, and its links are one URL."""
+    stage = Stage()
+    stage.take(links("/x", *(f"http://u{n}:pw@a.test/x" for n in range(9)), "//a.test./x"))
+    stage.take(b"<base href='http://u:pw@a.test./d/'>" + links("y", "/z"))
+    stage.stage.flush()
+    assert [found.url for found in stage.founds()] == ["http://a.test/x", "http://a.test/d/y", "http://a.test/z"]
+
+
 def test_a_batch_over_two_domains_has_no_key() -> None:
     """Only its partition."""
     twins = [n for n in range(200) if partition_of(f"d{n}.test", 8) == 0][:2]

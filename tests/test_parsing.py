@@ -39,6 +39,7 @@ def outlink(url: str) -> Outlink:
         ("/q", {"seed": True}, "http://a.test/q", ""),
         ("mailto:x@a.test", {"seed": True}, None, ""),
         ("/q", {"hops": 10}, None, ""),
+        ("http://u:p@a.test./q", {}, "http://a.test/q", ""),
     ],
 )
 def test_where_a_redirect_leads(location: str, page: dict[str, object], target: str | None, joins: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ from crawlog.streams.kafka import bounds, read
 from crawlog.streams.producer import Producer
 from crawlog.streams.sections import Run, Scope
 from crawlog.streams.seeds import FRAME_BYTES, SeedBatch, SeedBatches
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings import Settings, Sources, known_keys, resolve
 from crawlog.streams.topics import Topics, ensure, partitions
 
 PARTITIONS = 4
@@ -210,6 +211,15 @@ def test_an_argument_that_is_no_utf_8_is_a_bad_line() -> None:
         assert [line for _, part in source.parts() for line in part] == [b"http://a.example/", b"http://a.example/\xff"]
 
 
+def test_an_example_of_the_seeds_is_the_first_url_among_them(tmp_path: Path) -> None:
+    """Hints name it, so it is without a login; a file may begin with anything."""
+    file = tmp_path / "seeds.txt"
+    file.write_bytes(b'# mine\n\nnonsense\n{"url": "http://me:pw@b.example/x"}\nhttp://c.example/\n')
+    assert Order(seeds_file=file).example() == "http://b.example/x"
+    assert Order(seeds=["http://a.example/"], seeds_file=file).example() == "http://a.example/"
+    assert Order(job="j").example() == "URL"
+
+
 @pytest.mark.parametrize("packed", [bytes, gzip.compress])
 def test_a_pipe_is_read_twice_too(tmp_path: Path, packed: Callable[[bytes], bytes]) -> None:
     """As shells make them for `<(…)`; /dev/stdin may be one."""
@@ -307,6 +317,34 @@ def _found_urls(settings: Settings) -> list[UrlsRecord]:
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize(
+    ("pairs", "told"),
+    [
+        ({}, ""),
+        ({"run.depth": "3"}, ""),
+        ({"politeness.delay_s": "9"}, ""),
+        ({"run.depth": "4", "scope": "any"}, "its own run.depth, scope.kind: `crawlog run URL… --job j` changes them"),
+        ({"links.nofollow": "follow", "traps.hosts": "7"}, "its own links.nofollow, traps.hosts: `"),
+        ({"dedup.confirm": "false"}, "its own dedup.confirm: dedup.confirm cannot change"),
+        ({"dedup.confirm": "false", "render": "auto"}, "dedup.confirm cannot change; `crawlog run"),
+    ],
+)
+def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told: str) -> None:
+    """Of what was given for this command alone; defaults say nothing, nor what the job has so already."""
+    job = resolve(Sources(flags={"run.depth": 3, "links.nofollow": "skip", "scope": "host"}, environ={})).settings
+    line = jobs.kept("j", jobs.resolve_spec(job, names=["a.test"]), resolve(Sources(flags=pairs, environ={})).settings)
+    assert told in line
+    assert bool(line) == bool(told)
+
+
+def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
+    """What is told of a job by its settings leaves none out."""
+    known = jobs._settings_of(JobSpec()).keys()
+    assert known - known_keys() == {"scope.names"}
+    groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
+    assert set(JobSpec.__struct_fields__) - jobs.SETTINGS.keys() - groups == {"rev", "spider", "state"}
+
+
 def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) -> None:
     """Each partition begins with it, and crawl.control knows it."""
     ensure(cluster)

@@ -148,10 +148,10 @@ def test_seeds_are_taken_from_sitemaps_and_gzipped_files(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("meta", "body", "pages", "sitemaps"),
     [
-        ({"kind": "robots"}, b"/a.xml\nhttp://b.example/b.xml\nftp://c",
+        ({"kind": "robots"}, b"/a.xml\nhttp://u:p@b.example/b.xml\nftp://c",
          [], ["http://a.example/a.xml", "http://b.example/b.xml"]),
         ({"kind": "sitemap"},
-         b"<url><loc>/1?gclid=1</loc><priority>.9</priority></url><url><loc>/2</loc><lastmod>2024</lastmod>",
+         b"<url><loc>/1?gclid=1</loc><priority>.9</priority></url><url><loc>//u:p@a.example./2</loc><lastmod>2024</lastmod>",
          [("http://a.example/2", 0), ("http://a.example/1", 8)], []),
         ({"kind": "sitemap", "http": 404}, b"<url><loc>/1</loc></url>", [], []),
         ({"kind": "sitemap", "http": 302, "location": "/x"}, b"<url><loc>/1</loc></url>", [], []),
