@@ -169,18 +169,19 @@ def _all() -> list[Peer]:
     ours = [str(CRAWLOG), *CRAWLOG_COMMAND]
     shown = " ".join(["crawlog", *CRAWLOG_COMMAND])
     redis = [str(PYTHON), str(PEERS / "redis_scrapy.py"), *FILES]
-    scrapy, documented, tuned = ["scrapy", "Twisted", "lxml"], "scrapy_documented.py", "scrapy_tuned.py"
+    scrapy, further = ["scrapy", "Twisted", "lxml"], "scrapy_further.py"
     return [
         Peer("crawlog", "crawlog", "log", ours, shown, install_crawlog, _crawlog_version),
         _python_peer("bare", "bare loop", "bare.py", names=["aiohttp", "uvloop", "selectolax"]),
         Peer("colly", "Colly", "memory", [str(COLLY), *FILES], "colly seeds.txt rows.jsonl",
              install_colly, _colly_version),
-        _python_peer("scrapy_stripped", "Scrapy, stripped", tuned, "stripped", names=[*scrapy, "aiohttp"]),
-        _python_peer("scrapy_tuned", "Scrapy, tuned", tuned, names=scrapy),
+        _python_peer("scrapy_stripped", "Scrapy, stripped", further, "stripped", names=[*scrapy, "aiohttp"]),
+        _python_peer("scrapy_further", "Scrapy, tuned further", further, names=scrapy),
+        _python_peer("scrapy_tuned", "Scrapy, tuned", "scrapy_tuned.py", names=scrapy),
         _python_peer("crawlee", "Crawlee", "crawlee_parsel.py", names=["crawlee", "parsel", "impit"]),
         Peer("scrapy_redis", "scrapy-redis", "Redis", redis, "python redis_scrapy.py seeds.txt rows.jsonl",
              install_redis, _redis_version),
-        _python_peer("scrapy_documented", "Scrapy, documented", documented, names=scrapy),
+        _python_peer("scrapy_documented", "Scrapy, documented", "scrapy_documented.py", names=scrapy),
     ]  # fmt: skip
 
 
