@@ -31,9 +31,10 @@ _PARAMETER = re.compile(r"""[;,]?\s*([^;=]*)(?:=\s*(?:"((?:[^"\\]|\\.?)*)(?:"[^;
 """One of a header's parameters; a quoted value may hold what ends others, and its end may be missing."""
 _LOOSE_CHARSET = re.compile(r"(?<![\w-])charset\s*=\s*([^\s;,]+)", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
-    rb"""[\t\n\x0c\r /]*([^\t\n\x0c\r />=]*)[\t\n\x0c\r ]*"""
-    rb"""(?:=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r >]*))?"""
+    rb"""[\t\n\x0c\r /]*(=?[^\t\n\x0c\r />=]*)[\t\n\x0c\r ]*"""
+    rb"""(?:=[\t\n\x0c\r ]*("[^"]*"?|'[^']*'?|[^\t\n\x0c\r >]*))?"""
 )
+"""One of a tag's attributes; a quoted value without its end goes on to the end of the page."""
 _LATE = re.compile(
     rb"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp|noframes)(?=[\t\n\x0c\r />]).*?(?:</\1|\Z)"
     rb"|(<meta)[\t\n\x0c\r /]",
@@ -46,7 +47,7 @@ _XML_DECLARED = re.compile(
 )
 _UTF_16 = ("utf-16be", "utf-16le")
 _CONTENT_CHARSET = re.compile(
-    rb"""charset[\t\n\x0c\r ]*=[\t\n\x0c\r ]*("[^"]*"|'[^']*'|[^\t\n\x0c\r ;"'][^\t\n\x0c\r ;]*)""", re.IGNORECASE
+    rb"""charset[\t\n\x0c\r ]*=[\t\n\x0c\r ]*(?:(["'])([^"']*)\1|(?!["'])([^\t\n\x0c\r ;]*)|)""", re.IGNORECASE
 )
 
 
@@ -104,7 +105,7 @@ def _from_mark(body: bytes) -> str | None:
 @cache
 def _named(label: str) -> str | None:
     """The encoding a label means, or None."""
-    label = label.strip("\t\n\x0c\r ").lower()
+    label = webencodings.ascii_lower(label.strip("\t\n\x0c\r "))
     if label in _REPLACEMENT:
         return "replacement"
     found = webencodings.lookup(label)
@@ -213,7 +214,7 @@ def _declared(attributes: dict[bytes, bytes]) -> str | None:
         found = _CONTENT_CHARSET.search(attributes.get(b"content", b""))
         if found is None:
             return None
-        label = found[1].strip(b"\"'")
+        label = found[2] or found[3] or b""
     encoding = _named(label.decode("latin-1"))
     if encoding in _UTF_16:
         return "utf-8"  # the meta was read as ASCII, so it cannot be UTF-16
