@@ -78,7 +78,9 @@ class Logins:
         is_sign = str(answer.http) in signs or (
             "redirect" in signs and answer.http in REDIRECTS and leads_to(session.form, url, answer.location)
         )
-        return is_sign and url != session.form.url and session.is_worth_another(asked_at, time.monotonic())
+        if not is_sign:
+            session.answered_for(url)
+        return is_sign and url != session.form.url and session.is_worth_another(url, asked_at, time.monotonic())
 
     async def spend(self, task: "Task", session: Session) -> Spent | None:
         """Log in with the task's turn where that is needed; None where its page may be asked for.

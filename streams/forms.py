@@ -63,6 +63,10 @@ def leads_to(form: Form, url: str, location: str) -> bool:
     return origin_of(target) == form.origin and urlsplit(target).path == urlsplit(form.url).path
 
 
+MOST_ANEW = 1000
+"""Pages that wait for their answer after a login of their own, of one session; more are not under way at a host."""
+
+
 class Session:
     """A job's session at one origin.
 
@@ -85,6 +89,7 @@ class Session:
         self._state: Literal["out", "reading", "read", "sending", "in", "failed"] = "out"
         self._at = 0.0
         self._tries = 0
+        self._anew_for: set[str] = set()
         self.missing = ""
 
     def turn(self, now: float) -> Turn:
@@ -126,10 +131,22 @@ class Session:
             told = f", its page: {self.missing}" if self.missing else ""
             self._state, self.reason = "failed", f"login_failed: {reason}{told}"
 
-    def is_worth_another(self, asked_at: float, now: float) -> bool:
-        """Whether a page whose answer shows no session is asked for once more, logged in anew."""
+    def is_worth_another(self, url: str, asked_at: float, now: float) -> bool:
+        """Whether a page whose answer shows no session is asked for once more, logged in anew.
+
+        Once for each page: one that is closed to this user would have it logged in for ever where its host rests
+        longer than that.
+        """
         if self._state == "in" and asked_at >= self._at:
-            if now - self._at < self._again_s:
+            if now - self._at < self._again_s or url in self._anew_for:
+                self.answered_for(url)
                 return False
+            if len(self._anew_for) >= MOST_ANEW:
+                self._anew_for.clear()
+            self._anew_for.add(url)
             self._state = "out"
         return self._state != "failed"
+
+    def answered_for(self, url: str) -> None:
+        """A page's answer counts: another time it may have another login."""
+        self._anew_for.discard(url)

@@ -130,10 +130,10 @@ def test_a_session_is_begun_again_once_in_a_while_only() -> None:
     assert [session.turn(0.5), session.turn(0.5)] == ["send", "wait"]
     session.answered("", 1.0, may_pass=False)
     assert session.turn(2.0) == "ask"
-    assert session.is_worth_another(asked_at=0.5, now=2.0)
-    assert not session.is_worth_another(asked_at=2.0, now=3.0)
+    assert session.is_worth_another("x", asked_at=0.5, now=2.0)
+    assert not session.is_worth_another("x", asked_at=2.0, now=3.0)
     assert session.turn(3.0) == "ask"
-    assert session.is_worth_another(asked_at=700.0, now=701.0)
+    assert session.is_worth_another("x", asked_at=700.0, now=701.0)
     assert session.turn(701.0) == "read"
 
 
@@ -148,7 +148,7 @@ def test_a_login_that_fails_stands_for_a_while() -> None:
     session.answered("connect", 1.0, may_pass=True)
     assert session.turn(1.0) == "fail"
     assert session.reason == "login_failed: connect"
-    assert not session.is_worth_another(0.0, 2.0)
+    assert not session.is_worth_another("x", 0.0, 2.0)
     assert session.turn(601.0) == "read"
     session.shown(None, "no_form")
     assert session.turn(601.0) == "send"
@@ -262,6 +262,19 @@ async def test_who_is_logged_out_logs_in_again_and_asks_again(tmp_path: Path, mo
         await world.all_done("http://a.com/y")
         assert told() == ["http://a.com/x fetched ", "http://a.com/y fetched "]
     assert [line.partition(" ")[0] for line in web.asked_with] == ["GET", "POST", "GET", "GET", "GET", "POST", "GET"]
+
+
+async def test_a_page_that_is_closed_to_this_user_has_one_login_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its host rests longer than two logins lie apart, it was logged in for without end."""
+    web = Members()
+    web.status = {"http://a.com/x": 403, "http://a.com/y": 403}
+    async with members(tmp_path, monkeypatch, web, fetch__login_again_s=0.0) as (world, told):
+        world.find("http://a.com/x", "http://a.com/y")
+        await world.all_done("http://a.com/x", "http://a.com/y")
+        assert sorted(told()) == ["http://a.com/x fetched ", "http://a.com/y fetched "]
+    assert web.asked_with.count("POST http://a.com/login j") == 3
 
 
 async def test_a_login_that_fails_fails_its_hosts_urls_with_its_reason(
