@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import xxhash
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["down", "run", "status", "up"]
 
 REPARSE = "if the spider has changed: `crawlog replay --group parse --to-earliest --execute`, then this command again"
+
+TOLD = 3
+"""Seeds that are named one by one."""
 
 LOOK_S = 0.1
 """Between two looks at workers and engine."""
@@ -170,6 +174,8 @@ def run(  # noqa: PLR0913  # the command's own options
     started = time.monotonic()
     shown = view()
     shown.say(f"job {summary.job}")
+    for line in refused(order.seeds, settings):
+        shown.say(line)
     code = outcome.FINISHED
     try:
         own = settings.model_copy(update={"run": settings.run.model_copy(update={"job": summary.job})})
@@ -192,6 +198,21 @@ def run(  # noqa: PLR0913  # the command's own options
         sys.stdout.write(summary.as_json() + "\n")
         sys.stdout.flush()
     return code or (outcome.DEAD_LETTERS if summary.dead else outcome.FINISHED)
+
+
+def refused(seeds: Sequence[str], settings: "Settings") -> list[str]:
+    """What to tell of seeds that their spelling alone keeps from being asked: how to have them, or that none does."""
+    from .streams.canonical import serialise
+    from .streams.egress import literal_refusal
+
+    told: dict[str, str] = {}
+    for seed in seeds:
+        host = urlsplit(serialise(seed)).hostname or ""
+        reason = literal_refusal(host, settings.network.allow_private)
+        if reason is not None:
+            is_open = literal_refusal(host, allow_private=True) is None
+            told[host] = f"{seed} is not asked: {reason}" + ("; -s network.allow_private=true has it asked" * is_open)
+    return list(told.values())[:TOLD]
 
 
 class Run:

@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -123,11 +123,21 @@ def _is_spider(kind: object) -> bool:
 
 
 def _check(spider: Spider, path: Path) -> None:
-    urls, settings = spider.start_urls, spider.settings
-    if isinstance(urls, str) or not all(isinstance(url, str) for url in urls):
+    """What is wrong with it for every page is told before the first."""
+    urls, statuses, settings = spider.start_urls, spider.handle_httpstatus_list, spider.settings
+    if isinstance(urls, str) or not isinstance(urls, Collection) or not all(isinstance(url, str) for url in urls):
         raise Misconfigured(f"--spider {path}: start_urls = {urls!r:.80}: it is a list of URLs")
+    if not isinstance(statuses, Collection) or not all(isinstance(status, int) for status in statuses):
+        raise Misconfigured(f"--spider {path}: handle_httpstatus_list = {statuses!r:.80}: it is a list of numbers")
     if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
+    try:
+        inspect.signature(spider.parse).bind(None)
+    except TypeError as error:
+        raise Misconfigured(
+            f"--spider {path}: {type(spider).__name__}.parse cannot be called with a page ({error});"
+            " write it as parse(self, response)"
+        ) from None
 
 
 def _label(spider: Spider, path: Path, digest: str) -> str:

@@ -94,7 +94,12 @@ class Response:
             return href
 
     def follow(self, href: "str | LexborNode", priority: int = 0) -> Request:
-        """A request of a link on this page: its `href` as written, or the `a` element itself."""
+        """A request of a link on this page: its `href` as written, or the `a` element itself.
+
+        Raises: TypeError: it is None, as `css_first` gives where nothing matches.
+        """
+        if href is None:
+            raise TypeError("follow wants an href or an element, got None: does css_first find what it looks for?")
         written = href if isinstance(href, str) else href.attributes.get("href") or ""
         return Request(self.urljoin(written), priority)
 

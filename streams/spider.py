@@ -8,6 +8,7 @@ Redirects are no spider's business: they are links of the same depth.
 import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from types import GeneratorType
 from typing import NamedTuple
 
 import msgspec
@@ -206,7 +207,10 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
         outputs = spider.parse(response)
         try:
             for output in _each(outputs):
-                given.take(output)
+                try:
+                    given.take(output)
+                except TypeError as error:
+                    raise TypeError(f"{error}{_where(outputs)}") from error
         finally:
             if isinstance(outputs, Generator):
                 outputs.close()  # now, while the clock watches: its `finally` may be endless too
@@ -257,9 +261,31 @@ class _Given:
 
 def _written(output: object) -> bytes:
     try:
-        return _encode(output)
-    except UnicodeEncodeError:  # a lone surrogate, as JSON and scripts have them, is no character
-        return json.dumps(msgspec.to_builtins(output), ensure_ascii=False).encode("utf-8", "replace")
+        try:
+            return _encode(output)
+        except UnicodeEncodeError:  # a lone surrogate, as JSON and scripts have them, is no character
+            return json.dumps(msgspec.to_builtins(output), ensure_ascii=False).encode("utf-8", "replace")
+    except TypeError as error:
+        raise TypeError(f"{_unwritable(output)}: {error}") from None
+
+
+def _unwritable(output: object) -> str:
+    """Which part of an item JSON has no word for."""
+    if isinstance(output, Mapping):
+        for key, value in output.items():
+            try:
+                _encode({key: value})
+            except TypeError:
+                return f"an item's {key!r:.80} is no JSON"
+            except UnicodeEncodeError:
+                continue
+    return f"an item of type {type(output).__name__} is no JSON"
+
+
+def _where(outputs: object) -> str:
+    """The line of a spider that yielded last; empty where it yielded none."""
+    frame = outputs.gi_frame if isinstance(outputs, GeneratorType) else None
+    return f" (line {frame.f_lineno})" if frame is not None else ""
 
 
 def _each(outputs: Iterable[object] | None) -> Iterable[object]:

@@ -20,6 +20,7 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.outbound import basic, read_login
+from crawlog.streams.sections import Network
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import ensure
 
@@ -356,6 +357,16 @@ def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bo
     """A host that is down, robots.txt, a rule that the seed itself does not meet: it ends like any other crawl."""
     told = run.Summary("j", "http://a.example/?a&b", "finished", counts=counts).lines()
     assert any("`crawlog why 'http://a.example/?a&b'`" in line for line in told) == is_told
+
+
+def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> None:
+    """By their spelling alone; what a name resolves to only the crawl learns."""
+    seeds = ["http:127.1:81/x", "https://a.example/", "http://169.254.169.254/", "http://x.localhost./"]
+    closed = run.refused(seeds, Settings())
+    assert [line.partition(" is not asked")[0] for line in closed] == [seeds[0], seeds[2], seeds[3]]
+    assert ["network.allow_private=true" in line for line in closed] == [True, False, True]
+    opened = run.refused(seeds, Settings(network=Network(allow_private=True)))
+    assert [line.partition(" ")[0] for line in opened] == [seeds[2]]
 
 
 def test_closed_streams_are_no_error() -> None:

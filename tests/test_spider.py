@@ -82,6 +82,8 @@ def test_a_response_has_what_users_of_scrapy_expect() -> None:
     assert node is not None
     assert response.follow(node) == response.follow("../x") == Request("http://a.test/x")
     assert response.css_first("b") is None
+    with pytest.raises(TypeError, match="does css_first find what it looks for"):
+        response.follow(response.css_first("b"))  # type: ignore[arg-type]  # which mypy would tell
     assert response.urljoin("?z") == "http://a.test/dir/p?z"
     assert Response(PageMeta(PAGE, "j"), b'{"a": [1]}').json() == {"a": [1]}
 
@@ -110,11 +112,30 @@ def test_half_a_character_costs_no_item() -> None:
     assert items(given(One([{"a": "x\ud800y", "b": {"é"}}]))) == [{"a": "x?y", "b": ["é"]}]
 
 
-@pytest.mark.parametrize("output", ["text", ["text"], 3, [[1]], [object()], [{"a": object()}], [b"x"]])
-def test_what_is_neither_item_nor_request_is_an_error(output: Any) -> None:
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("text", "yields dicts .* got str"),
+        (["text"], "got str"),
+        (3, "got int"),
+        ([[1]], "got list"),
+        ([b"x"], "got bytes"),
+        ([object()], "an item of type object is no JSON"),
+        ([{"a": 1, "b": [object()]}], "an item's 'b' is no JSON: .* type object"),
+        ([{"a": "x\ud800y", "b": object()}], "an item's 'b' is no JSON"),
+    ],
+)
+def test_what_is_neither_item_nor_request_is_an_error(output: Any, says: str) -> None:
     """Which names what it got."""
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=says):
         given(One(output))
+
+
+def test_what_a_page_may_not_give_is_told_with_its_line(tmp_path: Path) -> None:
+    """The traceback ends in crawlog: a generator only waits for the next page of its own."""
+    path = written(tmp_path, GOOD + "        yield response.css_first('title')\n")
+    with pytest.raises(TypeError, match=r"LexborNode.* \(line 11\)"):
+        given(load_spider(str(path)).spider, b"<title>x</title>")
 
 
 @pytest.mark.parametrize(("url", "priority"), [(None, 0), (b"http://a.test/", 0), ("/x", "1")])
@@ -276,6 +297,13 @@ def test_neighbours_may_be_imported(tmp_path: Path) -> None:
         (GOOD.replace('["http://a.test/"]', '"http://a.test/"'), "", "a list of URLs"),
         (GOOD.replace('{"politeness.delay_s": 0.5}', "3"), "", "a dict by dotted names"),
         (GOOD + "\n    def __init__(self, x): pass", "", "TypeError"),
+        (GOOD + "\n    start_urls = None", "", "start_urls = None: it is a list of URLs"),
+        (GOOD + "\n    start_urls = iter(('http://a.test/',))", "", "it is a list of URLs"),
+        (GOOD + "\n    handle_httpstatus_list = 404", "", "handle_httpstatus_list = 404: it is a list of numbers"),
+        (GOOD + "\n    handle_httpstatus_list = ['404']", "", "it is a list of numbers"),
+        (GOOD.replace("(self, response)", "(response)"), "", "write it as parse(self, response)"),
+        (GOOD.replace("(self, response)", "(self, response, page)"), "", "missing a required argument: 'page'"),
+        (GOOD + "\n    parse = 5", "", "write it as parse(self, response)"),
     ],
 )
 def test_a_broken_file_is_one_clear_error(tmp_path: Path, source: str, named: str, says: str) -> None:
