@@ -5,6 +5,8 @@ package's. Changing either changes which worker owns a domain: the fold's versio
 """
 
 import ipaddress
+import re
+import unicodedata
 from functools import cache
 from typing import NamedTuple
 
@@ -13,6 +15,9 @@ from publicsuffixlist import PublicSuffixList
 from .rows import hashed
 
 _MASK = 0xFFFFFFFF
+_DOTS = re.compile("[.\u3002\uff0e\uff61]")
+"""What separates labels (UTS 46 2.3)."""
+
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _ORIGIN_FROM = len("https://")
 """Where to look for the slash that ends an origin; also right for http://, whose host has at least one character."""
@@ -64,12 +69,15 @@ def _is_ipv4(name: str) -> bool:
 
 def _unicode_domain(name: str) -> str:
     """As many labels of a name that is not ASCII as its ASCII form's registrable domain has."""
-    try:
-        ascii_name = name.encode("idna").decode()
-    except UnicodeError:
-        return name
-    domain = _suffixes().privatesuffix(ascii_name)
-    return ".".join(name.split(".")[-domain.count(".") - 1 :]) if domain else name
+    labels = _DOTS.split(name.rstrip("."))
+    domain = _suffixes().privatesuffix(".".join(_ascii_label(label) for label in labels))
+    return ".".join(labels[-domain.count(".") - 1 :]) if domain else name
+
+
+def _ascii_label(label: str) -> str:
+    """A label as the suffix list has it; whether it could be registered is not asked."""
+    label = unicodedata.normalize("NFKC", label).lower()
+    return label if label.isascii() else f"xn--{label.encode('punycode').decode()}"
 
 
 def murmur2(key: bytes) -> int:

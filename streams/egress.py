@@ -26,8 +26,13 @@ _METADATA = frozenset(
     )
 )  # fmt: skip
 _METADATA_NAMES = frozenset(
-    {"metadata", "metadata.goog", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"}
-)
+    (
+        "metadata", "metadata.goog", "metadata.google.internal",  # Google
+        "instance-data", "instance-data.ec2.internal",  # Amazon
+        "metadata.tencentyun.com", "api.metadata.cloud.ibm.com", "rancher-metadata",
+        "metadata.packet.net", "metadata.platformequinix.com",
+    )
+)  # fmt: skip
 _PRIVATE_NAMES = ("localhost", "internal")
 
 _V4_REFUSED = tuple(

@@ -28,6 +28,11 @@ from crawlog.streams.rows import hashed
         ("shop.unlisted", "shop.unlisted"),
         ("1.2.3.example9", "3.example9"),
         ("", ""),
+        ("a.Bücher.example.com", "example.com"),
+        ("a.bücher.de", "bücher.de"),
+        ("x.食狮。公司．cn", "食狮.公司.cn"),
+        ("x.א1.co.il", "א1.co.il"),
+        ("x." + "é" * 70 + ".com", "é" * 70 + ".com"),
     ],
 )
 def test_a_registrable_domain_is_a_suffix_and_one_label(host: str, domain: str) -> None:

@@ -115,5 +115,7 @@ def test_other_names_are_left_to_the_resolver(host: str) -> None:
 
 def test_metadata_names_are_never_allowed() -> None:
     """As their addresses."""
+    for name in ("metadata.goog", "Metadata.TencentYun.com", "api.metadata.cloud.ibm.com.", "rancher-metadata"):
+        assert (literal_refusal(name, allow_private=True) or "").startswith("metadata name")
     assert literal_refusal("metadata.google.internal", allow_private=True) == "metadata name metadata.google.internal"
     assert literal_refusal("localhost", allow_private=True) is None
