@@ -26,7 +26,6 @@ from crawlog.streams.suspects import Suspects
 from . import frontier
 from .browsing import Browsing
 from .caution import Caution
-from .connections import LeaseLost
 from .fetch_task import Means, Tasks
 from .frontier import Stage
 from .hosts import Hosts
@@ -34,6 +33,7 @@ from .http import Client
 from .logins import Logins
 from .outcomes import Outcomes
 from .pages import LOOK_S, PagesLog
+from .protocol import LeaseLost
 from .robots import Robots
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter

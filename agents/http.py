@@ -28,7 +28,6 @@ from .connections import (
     ROUTE,
     Connector,
     GuardedResolver,
-    LeaseLost,
     Names,
     Refused,
     Route,
@@ -38,6 +37,7 @@ from .connections import (
 )
 from .failures import failure, private
 from .outfit import BARE, Outfit
+from .protocol import LeaseLost
 from .reading import DRAINED_BYTES, Reader, Reading
 from .room import Room
 

@@ -20,7 +20,7 @@ from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
 
 from .chromium import START_S, Chromium
-from .connections import LeaseLost
+from .protocol import LeaseLost
 from .resources import Budget, Resources
 from .visit import Failed, Gone, Visit
 

@@ -19,7 +19,7 @@ from crawlog.streams.outbound import origin_of
 from crawlog.streams.rendering import Wish
 
 from .chromium import CLOSE_S, START_S, Chromium
-from .connections import LeaseLost
+from .protocol import LeaseLost
 from .resources import Budget, Resources
 
 if TYPE_CHECKING:

@@ -233,7 +233,7 @@ SLOW = (
         "slow",
     ),
     Behaviour(
-        "endless 100 Continue", "failed timeout", forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0.01), "slow"
+        "endless 100 Continue", "failed bad_http", forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0.01), "slow"
     ),
     Behaviour(
         "half a status line, then silence", "failed first_byte_timeout", says(b"HTTP/1.1 2", Deed.SILENCE), "slow"

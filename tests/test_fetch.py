@@ -11,7 +11,7 @@ from fetching import Record, Web, running
 from forked import Server
 
 from crawlog.agents import fetch
-from crawlog.agents.connections import LeaseLost
+from crawlog.agents.protocol import LeaseLost
 from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.schemas.urls import RenderRules, decode

@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from crawlog.agents.connections import LeaseLost
 from crawlog.agents.http import Client
+from crawlog.agents.protocol import LeaseLost
 from crawlog.agents.reading import DRAINED_BYTES, FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.streams.answers import Answer

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sites import Site, sites
 
-from crawlog.agents.connections import Connector, LeaseLost
+from crawlog.agents.connections import Connector
 from crawlog.agents.http import Asker
+from crawlog.agents.protocol import LeaseLost
 from crawlog.streams.cookies import MOST_COOKIES
 from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (

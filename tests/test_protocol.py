@@ -4,16 +4,20 @@ import asyncio
 import itertools
 import time
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import aiohttp
 import pytest
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.streams import StreamReader
 from test_http import HTML, response, settings, talk, until
 
-from crawlog.agents import connections
-from crawlog.agents.connections import SLICE_BYTES, Connector
+from crawlog.agents import protocol
 from crawlog.agents.http import Client
+from crawlog.agents.protocol import FRAMING_BYTES, MOST_INTERIM, SLICE_BYTES
+
+if TYPE_CHECKING:
+    from crawlog.agents.connections import Connector
 
 HEAD = f"HTTP/1.1 200 OK\r\n{HTML}Transfer-Encoding: chunked\r\n\r\n".encode()
 CHUNK = b"1\r\nx\r\n"
@@ -51,7 +55,7 @@ class Wire(asyncio.Transport):
 def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is parsed takes a second."""
     clock = SimpleNamespace(monotonic=map(float, itertools.count()).__next__)
-    monkeypatch.setattr(connections, "time", clock)
+    monkeypatch.setattr(protocol, "time", clock)
 
 
 async def connected(read_timeout_s: float | None = None) -> tuple[ResponseHandler, Wire]:
@@ -96,7 +100,7 @@ async def test_expensive_bytes_leave_the_loop_to_others() -> None:
 
 async def test_cheap_bytes_are_parsed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many came."""
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(protocol, "time", SimpleNamespace(monotonic=lambda: 0.0))
     handler, wire = await connected()
     handler.data_received(response(b"x" * 300_000))
     body = await body_of(handler)
@@ -230,3 +234,47 @@ async def test_an_answer_in_turns_is_whole(is_chunked: bool) -> None:
             answer = await client.get(url)
             assert (answer.error, answer.body) == ("", b"x" * size)
     assert web.connections == (1 if is_chunked else 2)
+
+
+async def test_a_body_of_little_but_framing_ends() -> None:
+    """An extension of a chunk has no end of its own, and took all of the loop for as long as the server sent it."""
+    handler, wire = await connected()
+    handler.data_received(HEAD + CHUNK + b"1;")
+    body = await body_of(handler)
+    sent = 0
+    while not wire.is_closed:
+        assert sent <= FRAMING_BYTES + SLICE_BYTES
+        handler.data_received(b"x" * SLICE_BYTES)
+        sent += SLICE_BYTES
+    assert sent >= FRAMING_BYTES
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await body.readany()
+
+
+async def test_framing_in_proportion_is_no_excess() -> None:
+    """Small chunks, each with an extension, as many as may be."""
+    handler, wire = await connected()
+    handler.data_received(HEAD)
+    body = await body_of(handler)
+    got = b""
+    for _ in range(100):
+        handler.data_received(b"1;name=value\r\nx\r\n" * 900)
+        got += await body.readany()
+    handler.data_received(END)
+    assert got + await body.read() == b"x" * 90_000
+    assert not wire.is_closed
+
+
+@pytest.mark.parametrize(("count", "error"), [(MOST_INTERIM, ""), (MOST_INTERIM + 1, "bad_http")])
+async def test_interim_responses_end(count: int, error: str) -> None:
+    """Each of them put off the end of waiting for an answer, and a server can send 10,000 a second."""
+
+    async def speak(out: asyncio.StreamWriter) -> None:
+        out.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * count + response(b"<p>x"))
+        await out.drain()
+
+    async with talk(speak) as (client, web, url):
+        for _ in range(2):
+            answer = await client.get(url)
+            assert (answer.error, answer.body) == (error, b"" if error else b"<p>x")
+    assert web.connections == (2 if error else 1)
