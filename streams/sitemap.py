@@ -10,6 +10,7 @@ also gzipped, told by its first bytes. Elements are known by their local names.
 """
 
 import codecs
+import itertools
 import re
 import zlib
 from collections.abc import Iterator
@@ -45,6 +46,8 @@ MAX_GZIPS = 2
 CHUNK = 64 * 1024
 
 _GZIP = b"\x1f\x8b"
+_GZIP_TRAILER = 8
+"""Bytes of a member's checksum and size (RFC 1952 2.3)."""
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
 _DECLARED = re.compile(rb"""<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([^\s;"']{1,40})""", re.IGNORECASE)
@@ -192,9 +195,10 @@ def _inflated(head: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
     Fed in small pieces: what is left behind a member's end is copied, and a file may have a member every 20 bytes.
     """
     stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    piece = head
+    pieces = _trailing(itertools.chain((head,), chunks))
     try:
         while True:
+            piece = next(pieces)
             for at in range(0, len(piece), 4096):
                 rest = piece[at : at + 4096]
                 while rest:
@@ -203,9 +207,18 @@ def _inflated(head: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
                     if stream.eof:
                         rest = stream.unused_data.lstrip(b"\x00")
                         stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            piece = next(chunks)
     except (zlib.error, StopIteration):
         return
+
+
+def _trailing(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes, the last few apart: a wrong checksum there costs what was given with it."""
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        yield held[:-_GZIP_TRAILER]
+        held = held[-_GZIP_TRAILER:]
+    yield held
 
 
 def _decoded(chunks: Iterator[bytes], content_type: str) -> Iterator[str]:
@@ -298,7 +311,7 @@ def _read_lines(head: str, chunks: Iterator[str], found: _Found) -> None:
 
 
 def _add_line(line: str, found: _Found) -> None:
-    text = line.strip("\ufeff\x00 \t")
+    text = line.strip("\ufeff\x00 \t").partition("\t")[0]  # some write a table
     if text[:8].lower().startswith(("http://", "https://")):
         found.add(text)
 

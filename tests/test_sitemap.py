@@ -124,7 +124,7 @@ def test_what_is_broken_is_read_as_far_as_it_goes(body: str, listed: list[str]) 
         ('{"items": [{"id": 7, "url": "/8"}, {"id": {}, "url": "/9"}]}', ["http://a.example/8", "http://a.example/9"]),
         ('{"version": "https://jsonfeed.org/version/1", "items": [{"url": "/1"}, {"id": "x"}]}', ["http://a.example/1"]),
         ('{"items": 1}', []),
-        ("http://a.example/1\r\n\r\n  https://b.example/2 \nno url\nftp://a.example/\n/relative\rHTTP://a.example/3",
+        ("http://a.example/1\r\n\r\n  https://b.example/2 \nno url\nftp://a.example/\n/relative\rHTTP://a.example/3\t2024-01-02",
          ["http://a.example/1", "https://b.example/2", "http://a.example/3"]),
         ("<feed><entry><link title='a > b' href='http://a.example/?q=&lt;x>'/></entry></feed>", ["http://a.example/?q=%3Cx%3E"]),
         ("<feed><entry><link title=it's href='http://a.example/1'/></entry></feed>", ["http://a.example/1"]),
@@ -187,6 +187,7 @@ def test_each_form_of_a_date(text: str, at: float | None) -> None:
         (gzip.compress(gzip.compress(url("/ü").encode(), mtime=0), mtime=0), ""),
         (gzip.compress(b"<urlset>", mtime=0) + gzip.compress(url("/ü").encode(), mtime=0) + b"\0\0", ""),
         (gzip.compress(url("/ü").encode() + bytes(range(256)) * 99, mtime=0)[:-200], ""),
+        (gzip.compress(url("/ü").encode(), mtime=0)[:-8] + b"checksum", ""),
         ("http://a.example/ü".encode(), "text/plain; charset=utf-8"),
     ],
 )
