@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench.faults import judge, schedule
-from bench.faults.brokers import Bounce, Gone
+from bench.faults.brokers import Bounce, Gone, OneOfThree
 from bench.faults.clock import Clock
 from bench.faults.crawl import Size
 from bench.faults.disks import FullBroker, FullState
@@ -45,8 +45,8 @@ SHORT = Size(hosts=10, pages=20, delay_s=0.5, latency_s=(0.0, 0.05), concurrency
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
-        Calm(), Kill(), KillAll(), Bounce(), Gone(), Storm(), Poisoned(), States(), Zombie(), LockedZombie(),
-        FullState(), FullBroker(), PowerCut(),
+        Calm(), Kill(), KillAll(), Bounce(), Gone(), OneOfThree(), Storm(), Poisoned(), States(), Zombie(),
+        LockedZombie(), FullState(), FullBroker(), PowerCut(),
         OffsetsLost(), OffsetsLatest(), Expired(), Recreated(), Clock(), Proxied(), Exceptions(), Mixed(),
     )
 }  # fmt: skip

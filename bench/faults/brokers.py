@@ -1,7 +1,9 @@
-"""The broker: killed, standing still, away."""
+"""The broker: killed, standing still, away; or one of three."""
 
 import random
 import time
+from collections.abc import Mapping
+from typing import ClassVar
 
 from bench.faults import crawl as harness
 from bench.faults.crawl import Crawl
@@ -61,3 +63,44 @@ class Gone(Fault):
             silence_s = crawl.until_asked(time.monotonic())
         ended = sum(len(worker.codes) for worker in crawl.workers.values())
         return {"fetching again after s": silence_s, "workers ended": float(ended)}
+
+
+class OneOfThree(Fault):
+    """Each broker in turn, while the other two have all records."""
+
+    name = "cluster"
+    says = "three brokers, three replicas: each broker killed -9 for 15 s, twice, and one stopped (SIGSTOP) for 20 s"
+    apart = True
+    brokers = 3
+    settings: ClassVar[Mapping[str, object]] = {"kafka.replication": 3}
+    again_percent = 0.5
+
+    def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:
+        """The next one once the last has caught up."""
+        cluster = crawl.cluster
+        assert cluster is not None, "asked for by `brokers`"
+        deeds = [("kill", node) for node in 2 * cluster.nodes]
+        dice.shuffle(deeds)
+        deeds.insert(dice.randrange(1, len(deeds)), ("stop", dice.choice(cluster.nodes)))
+        silences = {"kill": [0.0], "stop": [0.0]}
+        for number, (deed, node) in enumerate(deeds):
+            if not crawl.until((number + 0.5) / (len(deeds) + 2), 600) or not crawl.note(deed):
+                break
+            if deed == "kill":
+                node.kill()
+                silences[deed].append(self._quiet(crawl, 15.0))
+                cluster.start_one(node)
+            else:
+                harness.stop(node.pid)
+                silences[deed].append(self._quiet(crawl, 20.0))
+                harness.go_on(node.pid)
+            cluster.until_in_sync()
+        return {f"longest silence, {deed}, s": max(found) for deed, found in silences.items()}
+
+    def _quiet(self, crawl: Crawl, seconds: float) -> float:
+        """The longest time without any request while so long a time goes by."""
+        longest, since, end = 0.0, time.monotonic(), time.monotonic() + seconds
+        while (now := time.monotonic()) < end and crawl.sleep(0.2):
+            since = max(since, crawl.site.stats()["last"])
+            longest = max(longest, now - since)
+        return longest

@@ -22,6 +22,7 @@ from typing import Any, Self, cast
 import psutil
 
 from bench.faults import owners, reader
+from bench.faults.cluster import Cluster
 from bench.faults.graph import Graph
 from bench.faults.judge import Evidence, Poison, State
 from bench.faults.site import REPO, Site
@@ -124,6 +125,7 @@ class Crawl:
     Args:
         folder: Everything is kept here.
         apart: The harness owns broker and workers.
+        brokers: More than one are a cluster of so many, which the harness owns too.
         machines: Each worker has a data folder of its own, as on a machine of its own.
         settings: By dotted name, beside those that follow from `size`.
         said: Called with a line of progress now and then.
@@ -136,6 +138,7 @@ class Crawl:
         size: Size,
         *,
         apart: bool = False,
+        brokers: int = 1,
         machines: bool = False,
         settings: Mapping[str, object] | None = None,
     ) -> None:
@@ -153,6 +156,8 @@ class Crawl:
         self.spider: Path | None = None
         self.workers: dict[str, Worker] = {}
         self.engine: engine.Engine | None = None
+        self.cluster: Cluster | None = None
+        self._brokers = brokers
         self.bootstrap = ""
         self.worker_bootstrap = ""
         self.environ: Mapping[str, str] = {}
@@ -192,7 +197,7 @@ class Crawl:
 
     def start(self) -> None:
         """Begins, or goes on with the same command; in `apart` the conductor and all workers."""
-        if self.apart and self.engine is None:
+        if self.apart and self.engine is None and self.cluster is None:
             self.start_broker()
             self.worker_bootstrap = self.worker_bootstrap or self.bootstrap
         self.conduct()
@@ -230,7 +235,12 @@ class Crawl:
         return [f"-s{key}={json.dumps(value) if isinstance(value, bool) else value}" for key, value in named.items()]
 
     def start_broker(self) -> None:
-        """The harness' own broker; again after it was killed, at the same address."""
+        """The harness' own broker, or all of them; again after it was killed, at the same address."""
+        if self._brokers > 1:
+            self.cluster = self.cluster or Cluster(self.folder / "cluster", self._brokers)
+            self.cluster.start()
+            self.bootstrap = self.cluster.bootstrap
+            return
         while self.engine is not None and self.engine.alive():
             time.sleep(LOOK_S)  # SIGKILL takes a moment
         settings = load({"run.data": str(self.folder / "broker")})
@@ -374,6 +384,8 @@ class Crawl:
         for worker in self.workers.values():
             if worker.process is not None:
                 worker.process.wait()
+        if self.cluster is not None:
+            self.cluster.kill()
         self._forget_broker()
 
     def _forget_broker(self) -> None:
@@ -432,7 +444,7 @@ class Crawl:
 
     def _stop_workers(self) -> list[reader.Record]:
         """Ends the harness' workers; the reports of theirs that count are those before."""
-        reports = reader.read(self.bootstrap, "crawl.progress") if self.apart and self.engine else []
+        reports = reader.read(self.bootstrap, "crawl.progress") if self.engine or self.cluster else []
         for worker in self.workers.values():
             worker.send(signal.SIGCONT)
             worker.send(signal.SIGTERM)
@@ -451,6 +463,9 @@ class Crawl:
     @contextlib.contextmanager
     def _log(self) -> Iterator[Settings]:
         """The settings with a broker that answers."""
+        if self.cluster is not None:
+            yield load({"run.data": str(self.folder / "cluster"), "kafka.bootstrap": self.bootstrap})
+            return
         folder = self.folder / "broker" if self.apart else self.data
         settings = load({"run.data": str(folder)})
         running = engine.start(settings, folder, lambda _: None)

@@ -27,6 +27,7 @@ class Fault:
         name: As `--faults` takes it.
         says: What it does, in a few words.
         apart: Whether the harness owns broker and workers.
+        brokers: How many; more than one are a cluster, with `apart`.
         machines: Whether each worker has its own folder.
         settings: By dotted name.
         again_percent: Requests that may be repeated, in percent of the pages.
@@ -37,6 +38,7 @@ class Fault:
     name: ClassVar[str]
     says: ClassVar[str]
     apart: ClassVar[bool] = False
+    brokers: ClassVar[int] = 1
     machines: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, object]] = {}
     again_percent: ClassVar[float] = 0.0
@@ -109,7 +111,9 @@ def run(fault: Fault, seed: int, size: Size, folder: Path) -> Outcome:
     shutil.rmtree(folder, ignore_errors=True)
     graph = Graph(sized.hosts, sized.pages, seed, free_port())
     dice = random.Random(f"{fault.name}/{seed}")
-    options: dict[str, Any] = {"apart": fault.apart, "machines": fault.machines, "settings": fault.settings}
+    options: dict[str, Any] = {
+        "apart": fault.apart, "brokers": fault.brokers, "machines": fault.machines, "settings": fault.settings
+    }  # fmt: skip
     with Crawl(folder, graph, sized, **options) as crawl, contextlib.ExitStack() as stack:
         crawl.title = f"{fault.name} seed {seed}"
         stack.callback(fault.after, crawl)
