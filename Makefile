@@ -25,7 +25,7 @@ crawl: setup
 ifeq ($(strip $(URLS)),)
 	@$(BIN)/python examples/demo.py -o $(OUT) $(ARGS)
 else
-	@$(BIN)/crawlog run $(URLS) -o $(OUT) $(ARGS)
+	@$(BIN)/crawlog run $(patsubst %,'%',$(subst ','\'',$(URLS))) -o $(OUT) $(ARGS)
 endif
 
 # Three workers for two cores: a test that starts a crawl waits for a third of its time.

@@ -13,7 +13,7 @@ import structlog
 from ..schemas import control, pages
 from ..schemas.pages import PageMeta
 from ..streams import crash
-from ..streams.complexity import is_simple
+from ..streams.complexity import is_costly, is_simple
 from ..streams.domain import Places
 from ..streams.inorder import Page, Taken
 from ..streams.parsing import Job, Jobs
@@ -41,6 +41,12 @@ MAX_ASIDE = 256
 
 MAX_UNTRIED = 1024
 """Pages that wait for a trial, at which no more are taken; they hold back the commit too."""
+
+COSTLY_PAGES = 2
+"""Costly pages of a domain after which others are tried: a look for cycles may meet any page once."""
+
+MAX_COSTLY = 10_000
+"""Domains that are remembered for a page that cost much; then they are forgotten."""
 
 MAX_BEYOND = 65_536
 """Pages taken beyond the commits, at which no more are taken: 8 MB, and three minutes to parse them again after a kill.
@@ -102,6 +108,7 @@ class ParseStage:
         self.gathered = 0
         self.pages = 0
         self.bytes = 0
+        self._costly: dict[str, int] = {}
 
     @property
     def is_full(self) -> bool:
@@ -185,7 +192,7 @@ class ParseStage:
             self.bodiless[message.partition, message.offset] = Bodiless(message, meta, page)
             self.lacks_bodies()
             return
-        if not tried and self.guard.trial is not None and not is_simple(body) and job.may_parse(meta):
+        if not tried and self.guard.trial is not None and self._may_cost(meta, body) and job.may_parse(meta):
             self.untried.add(message, meta, page, body)
             self.lacks_trial()
             return
@@ -202,9 +209,26 @@ class ParseStage:
             log.error("page_failed", url=meta.url, at=key, error=_said(error))  # noqa: TRY400  # its traceback is buried with it
             self._outputs.bury(message, meta.job, _said(error), page, _trace(error))
         notes.release(key)
+        if not tried and is_costly(body, self.guard.clock.used_s):
+            self._note_cost(meta)
         self.gathered += 1
         if self.gathered >= GATHER_PAGES:
             self.flush()
+
+    def _may_cost(self, meta: PageMeta, body: bytes) -> bool:
+        """Whether a page is to be tried before it is parsed: for its tags, or as pages of its domain cost much."""
+        if not is_simple(body):
+            return True
+        return bool(self._costly) and self._costly.get(self.domain(meta.url), 0) >= COSTLY_PAGES
+
+    def _note_cost(self, meta: PageMeta) -> None:
+        """A page cost much that no count of tags told of, such as a single tag of 30,000 attributes."""
+        domain = self.domain(meta.url)
+        if len(self._costly) >= MAX_COSTLY:
+            self._costly.clear()
+        self._costly[domain] = count = self._costly.get(domain, 0) + 1
+        if count == COSTLY_PAGES:
+            log.warning("pages_costly", url=meta.url, then=f"pages of {domain} are tried first from now on")
 
     # Those that waited, when their turn has come.
 

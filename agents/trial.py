@@ -124,9 +124,13 @@ class Trial:
         self.tried = 0
         """Pages given to the child."""
 
-    async def refusal(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
+    async def refusal(self, body: bytes, content_type: str, domain: str) -> str:
         """As `refused`, in a thread where it takes a while."""
-        return "" if is_simple(body) else await asyncio.to_thread(self._verdict, body, content_type, domain, waiting)
+        return "" if is_simple(body) else await self.verdict(body, content_type, domain)
+
+    async def verdict(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
+        """As `refusal`, of a page that is to be tried however simple it looks."""
+        return await asyncio.to_thread(self._verdict, body, content_type, domain, waiting)
 
     def refused(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
         """Why a page is not to be parsed; empty where it may be.

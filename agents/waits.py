@@ -142,7 +142,7 @@ class Waits:
             return
         try:
             domain, waiting = stage.domain(first.meta.url), len(stage.untried) - 1
-            refusal = await trial.refusal(body, first.meta.content_type, domain, waiting)
+            refusal = await trial.verdict(body, first.meta.content_type, domain, waiting)
         except TrialError as error:
             log.warning(
                 "page_untried", url=first.meta.url, error=str(error), then="parsed under the worker's own timer"

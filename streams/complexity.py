@@ -46,6 +46,9 @@ GENEROUS = 4
 BASE_S = 0.05
 """What any page may take beside."""
 
+COSTLY_TIMES = 3
+"""Times what is fair, from which on a page was a costly one: its links, its sum and its spider count too."""
+
 SEVERE, SEVERE_BASE_S = 1.5, 0.01
 """The same for a domain most of whose pages failed their trial, once `FAILURES` of them did."""
 
@@ -79,6 +82,11 @@ def is_simple(body: bytes) -> bool:
 def fair_s(html: bytes, times: float = GENEROUS, base_s: float = BASE_S) -> float:
     """CPU seconds that any page of this size and as many tags may take."""
     return base_s + times * (BYTE_S * len(html) + TAG_S * html.count(b"<"))
+
+
+def is_costly(html: bytes, used_s: float) -> bool:
+    """Whether a page that looked simple took so much CPU, to its last link, that others of its kind should be tried."""
+    return used_s > COSTLY_TIMES * BASE_S and used_s > COSTLY_TIMES * fair_s(html)
 
 
 class Limits(NamedTuple):

@@ -11,6 +11,7 @@ from crawlog.streams.complexity import (
     SEVERE_BASE_S,
     Allowances,
     fair_s,
+    is_costly,
     is_simple,
 )
 from crawlog.streams.links import flattened
@@ -38,6 +39,14 @@ def formatting(opened: int, blocks: int, block: bytes = b"<p>x") -> bytes:
 def test_usual_pages_are_simple(page: bytes) -> None:
     """Links, lists and tables, a hundred icons, bold words without attributes."""
     assert is_simple(page)
+
+
+def test_a_page_is_costly_that_took_several_times_what_is_fair() -> None:
+    """By its size: a large one has its links, its sum and its spider."""
+    assert not is_costly(b"x" * 100_000, 0.1)
+    assert is_costly(b"x" * 100_000, 0.2)
+    assert not is_costly(b"x" * 7_000_000, 0.5)
+    assert is_costly(b"x" * 7_000_000, 1.5)
 
 
 @pytest.mark.parametrize(

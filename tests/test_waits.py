@@ -229,6 +229,22 @@ def test_a_page_that_needs_a_trial_lets_others_go_and_holds_back_the_commit(tryi
     assert trying.done == [(3, 2)]
 
 
+def test_where_simple_pages_cost_much_others_of_their_domain_are_tried(trying: Stage) -> None:
+    """Such as a page that is one tag of 20,000 attributes, which no count of tags tells; other domains go on."""
+    tag = b"<title>t</title><a " + b" ".join(b"%x" % number for number in range(20_000)) + b">"
+    trying.take(tag, url="http://a.test/first")
+    trying.take(tag, url="http://www.a.test/second")
+    trying.take(links("b"), url="http://b.test/other")
+    trying.take(tag, url="http://a.test/third")
+    trying.take(links("b"), url="http://a.test/fourth")
+    assert told(trying) == ["first", "second", "other"]
+    try_page(trying)
+    try_page(trying)
+    ((_, error),) = buried(trying)
+    assert error.startswith("too_complex")
+    assert told(trying) == ["first", "second", "other", "fourth"]
+
+
 def test_a_page_that_fails_its_trial_is_dead_at_once(trying: Stage) -> None:
     """With a reason of its own, and as it was."""
     at = trying.take(COMPLEX)
