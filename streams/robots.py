@@ -65,7 +65,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "sitemap": ("sitemap", "site-map"),
     "allow": ("allow",),
     "disallow": ("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"),
-    "delay": ("crawl-delay",),
+    "delay": ("crawl-delay", "crawl delay", "crawldelay"),
 }
 
 

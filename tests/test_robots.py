@@ -163,6 +163,8 @@ def test_the_deciding_line_is_named() -> None:
     [
         ("Crawl-delay: 2", 2.0),
         ("crawl-delay: 0.5", 0.5),
+        ("Crawl delay: 4 # seconds", 4.0),
+        ("Crawldelay 4", 4.0),
         ("Crawl-delay: 1\nCrawl-delay: 3", 3.0),
         ("Crawl-delay: -1", None),
         ("Crawl-delay: soon", None),
