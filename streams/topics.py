@@ -40,7 +40,10 @@ ANSWER_TIMEOUT_S = 15.0
 """Longest wait for one answer of the cluster."""
 
 REFUSED_TIMEOUT_S = 1.0
-"""Longest wait where nobody listens at the address, or there is no such name."""
+"""Longest wait where nobody listens at the address, there is no such name, or who listens refuses us."""
+
+REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
+"""What a cluster that is up says to a client that has the wrong credentials, certificates or address."""
 
 POLL_S = 0.02
 """Between two looks at topics that are being created."""
@@ -283,12 +286,14 @@ class Admin:
     def __init__(self, settings: "Settings") -> None:
         self.settings = settings
         self._last = ""
+        self._is_refused = False
         config: dict[str, Any] = kafka_config(settings) | {"error_cb": self._noted}
         self.client = AdminClient(config)
 
     def _noted(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # stands among its causes, in no order
             self._last = error.str()
+            self._is_refused = error.code() in REFUSALS or "refused" in self._last
 
     def metadata(self, topic: str | None = None) -> "ClusterMetadata":
         """What the cluster consists of; tried for as long as a broker may take that is not refusing connections."""
@@ -298,7 +303,7 @@ class Admin:
             except KafkaException as error:
                 failure = error
             self.client.poll(0)  # librdkafka tells the cause by a callback
-            if "refused" in self._last or "resolve" in self._last:
+            if self._is_refused:
                 break
         raise self._failed(failure) from None
 
