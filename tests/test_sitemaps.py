@@ -1,5 +1,6 @@
 """Sitemaps in a crawl and as seeds, against a site on loopback that nobody links to."""
 
+import asyncio
 import gzip
 import io
 import json
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sites import Answer, Threaded
+from sites import Answer, Threaded, sites
+from sites import Site as Server
 
 from crawlog.agents.seed import Source
 from crawlog.agents.sitemaps import collect
@@ -20,6 +22,7 @@ from crawlog.streams.canonical import Canonicaliser
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.links import Links
+from crawlog.streams.outbound import basic
 from crawlog.streams.settings import Settings, Sources, resolve
 from crawlog.streams.spider import parse_listing
 
@@ -110,6 +113,23 @@ def test_a_sitemap_is_collected_as_seeds(site: Site, settings: Settings) -> None
     assert [seed["url"].removeprefix(site.url) for seed in seeds] == ["/5", "/4", "/3", "/2", "/1", "/6", "/secret/7"]
     assert told == ["left out, as they are not of 127.0.0.1: 1"]
     assert site.asked.count("/index.xml") == 2  # by its old name and by its own
+
+
+async def test_a_login_given_for_a_sitemap_is_its_origins_and_one_in_it_nobodys(settings: Settings) -> None:
+    """What the user gives is sent to that origin, and told to nobody; what the sitemap names is asked as it was."""
+    own, other = Server(), Server(body=b"<urlset><url><loc>/x</loc></url></urlset>")
+    async with sites(own, other):
+        loc = f"<sitemap><loc>{other.origin.replace('//', '//eve:bad@')}/b.xml</loc></sitemap>"
+        body = f"<sitemapindex>{loc}</sitemapindex>".encode()
+        own.answer = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        told: list[str] = []
+        url = f"{own.origin.replace('//', '//ann:hush@')}/a.xml"
+        with await asyncio.to_thread(collect, settings, url, told.append) as spool:
+            seeds = [json.loads(line)["url"] for line in spool]
+    assert own.got("Authorization") == [basic("ann", "hush")]
+    assert other.got("Authorization") == []
+    assert seeds == [f"{other.origin}/x"]
+    assert "hush" not in str((seeds, told))
 
 
 @pytest.mark.parametrize(
