@@ -437,7 +437,7 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
     from . import arguments
 
     settings = _settings(given)
-    arguments.checked_urls([url])
+    (url,), _ = arguments.logins_apart(arguments.checked_urls([url]))
     if job is not None:
         arguments.job_name(job)
     from .why import moment

@@ -398,6 +398,8 @@ def _heading(story: Story) -> Iterator[str]:
 def _facts(story: Story) -> Iterator[str]:
     for state in story.states:
         yield f"  now {_state(state, story.at)} in job {state.job}"
+        if "private_address: private" in state.reason:
+            yield "  -s network.allow_private=true has private addresses asked; --fresh begins a finished job again"
     for hold in story.holds:
         yield f"  held: {hold}"
     if story.redirects_from:

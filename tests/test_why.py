@@ -12,10 +12,11 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, encode, key
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.history import State
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import Topics, ensure
-from crawlog.why import Inquiry, moment, why
+from crawlog.why import Inquiry, Story, _facts, moment, why
 
 URL = "http://a.example/x"
 TARGET = "http://a.example/y"
@@ -100,6 +101,22 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     assert "Nothing was ever found by this URL" in unknown
     assert "job j would take it as: queued" in unknown
     assert json.loads(why(cluster, URL, None, "j", as_json=True, report=lambda _: None)[0])["domain"] == "a.example"
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_told"),
+    [
+        ("robots_unreachable: private_address: private address 10.0.0.1", True),
+        ("private_address: private name localhost", True),
+        ("private_address: metadata address 169.254.169.254", False),
+        ("timeout", False),
+    ],
+)
+def test_who_was_not_asked_for_a_private_address_is_told_which_setting_has_it_asked(reason: str, is_told: bool) -> None:
+    """Metadata addresses no setting opens."""
+    states = [State("j", URL, "failed", reason)]
+    story = Story(URL, "a.example", 0, 1.0, [], states, [], [], [], 0, [], 0, [], "")
+    assert ("network.allow_private=true" in "".join(_facts(story))) == is_told
 
 
 @pytest.mark.parametrize(
