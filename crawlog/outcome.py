@@ -5,6 +5,7 @@ Nothing else in crawlog prints an error of a command or chooses its exit code.
 
 import contextlib
 import errno
+import io
 import os
 import select
 import signal
@@ -58,6 +59,8 @@ def open_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it: not every terminal is UTF-8
 
 
 def complain(message: str) -> None:

@@ -369,6 +369,19 @@ def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> 
     assert [line.partition(" ")[0] for line in opened] == [seeds[2]]
 
 
+def test_a_terminal_that_is_not_utf_8_is_no_error() -> None:
+    """What it has no character for is shown by its number."""
+    done = subprocess.run(
+        [sys.executable, "-m", "crawlog", "run", "--help"],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+        timeout=180,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"URL\u2026" in done.stdout
+
+
 def test_closed_streams_are_no_error() -> None:
     """`crawlog … >&- 2>&- <&-`: what would be printed is lost, and into no other file."""
     command = f'"{sys.executable}" -m crawlog settings >&- 2>&- <&-'
