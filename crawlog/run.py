@@ -148,7 +148,7 @@ class Summary:
         if self.parsed > self.pages:
             told.append(f"  {self.parsed - self.pages} pages stored before were parsed")
         if self.output and self.rows is not None:
-            told.append(f"  {self.rows} rows in {self.output}")
+            told.append(f"  {self.rows} rows" + f" in {self.output}" * (self.output != "-"))
         if self.dead:
             told.append(f"  {self.dead} records could not be handled: see `crawlog dead list`")
         return told
