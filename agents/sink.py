@@ -21,6 +21,7 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import Progress
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import CrawlError, RetryLater
+from crawlog.streams.groups import forget
 from crawlog.streams.kafka import Record, bounds, commits, identity, read
 from crawlog.streams.positions import is_ours
 from crawlog.streams.producer import Producer
@@ -283,7 +284,8 @@ def opened(settings: "Settings", topic: str, sink: Sink) -> Results:
             time.sleep(error.retry_after_s or AGAIN_S)
         else:
             if removed := forget_others(settings.run.data, sink):
-                log.info("sink_states_removed", count=removed, reason="this one writes their file now")
+                log.info("sink_states_removed", count=len(removed), reason="this one writes their file now")
+                forget(settings, [group(settings, f"sink-{other.id}") for other in removed])
             return results
 
 

@@ -8,6 +8,7 @@ the sink's agent). Of crawlog-fetch the truth is the fold, so it is rewound by a
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -208,6 +209,19 @@ def _described(admin: Admin, name: str) -> ConsumerGroupDescription | None:
         if not passes(why) or time.monotonic() > deadline:
             raise EngineError(f"{admin.settings.kafka.bootstrap} does not describe the group {name}: {why}")
         time.sleep(POLL_S)
+
+
+def forget(settings: "Settings", names: list[str]) -> None:
+    """Remove groups that nobody needs any more: they would show a lag that nobody works off.
+
+    One that has members, or that the cluster does not let us remove, stays: no work depends on it.
+    """
+    with suppress(EngineError, KafkaException):
+        admin = Admin(settings)
+        admin.metadata()  # says soon that nobody listens
+        for removed in admin.client.delete_consumer_groups(names, request_timeout=ANSWER_TIMEOUT_S).values():
+            with suppress(KafkaException):
+                removed.result(ANSWER_TIMEOUT_S + 1)
 
 
 def move(admin: Admin, of: Group, moves: Iterable["Move"]) -> None:

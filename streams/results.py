@@ -383,23 +383,24 @@ def known_sinks(data: Path) -> list[Sink]:
     return found
 
 
-def forget_others(data: Path, sink: Sink) -> int:
-    """Remove the states that `sink`, which is open, has put an end to; returns how many those are.
+def forget_others(data: Path, sink: Sink) -> list[Sink]:
+    """Remove the states that `sink`, which is open, has put an end to; returns whose those are.
 
     Another one of its FILE would find that file cut and begin again; one of standard output is of an earlier epoch.
     """
     ended = [
-        other.folder(data)
+        other
         for other in known_sinks(data)
         if other.id != sink.id and other.output == sink.output and (other.output != STDOUT or other.job == sink.job)
     ]
-    removed = 0
-    for folder in ended:
+    removed = []
+    for other in ended:
+        folder = other.folder(data)
         with suppress(RetryLater, FileNotFoundError):
             lock = _locked(folder / "lock")
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-            removed += 1
+            removed.append(other)
     return removed
 
 

@@ -430,8 +430,8 @@ def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sin
     for one in (sink, *others, later):
         fold(tmp_path, one, (0, 0, found("u", (0, 0), {"a": 1})))
     with Results(tmp_path, sink, LOG):
-        assert results.forget_others(tmp_path, later) == 1
+        assert results.forget_others(tmp_path, later) == [others[0]]
     assert set(results.known_sinks(tmp_path)) == {sink, *others[1:], later}
-    assert results.forget_others(tmp_path, later) == 1
-    assert results.forget_others(tmp_path, Sink("j", "-", epoch=2)) == 1
+    assert results.forget_others(tmp_path, later) == [sink]
+    assert results.forget_others(tmp_path, Sink("j", "-", epoch=2)) == [others[2]]
     assert set(results.known_sinks(tmp_path)) == {others[1], others[3], later}

@@ -25,12 +25,14 @@ from crawlog.agents.sink import Read, SinkStage, Worker
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.groups import Group, move
 from crawlog.streams.kafka import LogIdentity, bounds, kafka_config, read
+from crawlog.streams.offsets import Move
 from crawlog.streams.producer import Producer
 from crawlog.streams.results import Results, finalise, sink_of
 from crawlog.streams.settings import Settings, to_environ
 from crawlog.streams.sinks import Sink
-from crawlog.streams.topics import Topics, ensure, partitions
+from crawlog.streams.topics import Admin, Topics, ensure, group, partitions
 
 LOG = LogIdentity("cluster", "topic")
 
@@ -395,12 +397,12 @@ class Running:
     def is_through(self) -> bool:
         """Whether the group committed the end of crawl.items."""
         admin = AdminClient(kafka_config(self.settings))  # type: ignore[arg-type]  # as much of it as is needed
-        groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+        groups = [one.group_id for one in admin.list_consumer_groups().result().valid]
         committed: dict[int, int] = {}
-        for group in groups:
-            if self.sink.id in group or self.sink.output in group:
-                asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-                committed |= {tp.partition: tp.offset for tp in asked[group].result().topic_partitions}
+        for name in groups:
+            if self.sink.id in name or self.sink.output in name:
+                asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
+                committed |= {tp.partition: tp.offset for tp in asked[name].result().topic_partitions}
         return all(committed.get(at, 0) >= end for at, end in self.ends().items() if end)
 
     def rows(self) -> dict[int, int]:
@@ -485,6 +487,22 @@ def test_a_worker_that_was_not_told_its_sink_says_so(monkeypatch: pytest.MonkeyP
     app = type("App", (), {"crawl": Settings(), "input_name": "t.items"})
     with pytest.raises(Misconfigured, match="CRAWLOG_SINK"):
         agent.attach(app)  # type: ignore[arg-type]  # as much of it as is needed
+
+
+@pytest.mark.broker
+def test_a_sink_whose_file_is_anothers_leaves_no_group(cluster: Settings, tmp_path: Path) -> None:
+    """It would show a lag for ever; a group with members, or one that never was, is nobody's trouble."""
+    ensure(cluster)
+    settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
+    names, file = Topics(settings.kafka.prefix), str(tmp_path / "out.jsonl")
+    for epoch in range(3):
+        sink = Sink("j", file, epoch)
+        agent.opened(settings, names.items, sink).close()
+        of = group(settings, f"sink-{sink.id}")
+        if epoch < 2:
+            move(Admin(settings), Group(of, "sink", names.items), [Move(0, None, 0, 0, 0)])
+            assert Admin(settings).groups(of[:-16]) == [of]
+    assert Admin(settings).groups(group(settings, "sink-")) == []
 
 
 def test_the_state_of_a_sink_is_opened_once_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
