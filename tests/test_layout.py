@@ -86,7 +86,7 @@ def test_every_request_to_a_host_leaves_by_the_one_client() -> None:
     """Pages, robots.txt, sitemaps, forms and what a browser asks for: whose connector looks at lease and address."""
     sources = {path.name: path.read_text() for folder in FOLDERS for path in _modules(folder)}
     speaks = re.compile(r"^\s*(?:import|from) (?:aiohttp|http\.client|httpx|requests)\b", re.MULTILINE)
-    client = {"connections.py", "failures.py", "http.py", "outfit.py", "reading.py"}
+    client = {"connections.py", "failures.py", "http.py", "outfit.py", "protocol.py", "reading.py"}
     assert {name for name, text in sources.items() if speaks.search(text)} == client
     assert [name for name, text in sources.items() if "ClientSession(" in text] == ["http.py"]
 
