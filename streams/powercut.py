@@ -16,6 +16,8 @@ written in the last seconds; giving them again does no harm.
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -63,17 +65,18 @@ def recover(settings: "Settings", report: Callable[[str], None]) -> None:
             record = u.encode(u.UrlsRecord(job=entry.job, epoch=entry.epoch, spec=entry.spec))
             for number in range(groups.count(admin, names.urls)):
                 producer.send(names.urls, record, partition=number)
-    lost = 0
-    for number, job, epoch, result in gone(settings, admin, names):
-        found = msgspec.structs.replace(
-            _found(settings, names, number, result), url=result.url, depth=result.depth, again=result.status
-        )
-        producer.send(names.urls, u.encode(u.UrlsRecord(job=job, epoch=epoch, urls=[found])), partition=number)
-        lost += 1
+    lost = sorted(gone(settings, admin, names), key=itemgetter(0))
+    for number, of_one in groupby(lost, key=itemgetter(0)):
+        results = list(of_one)
+        queued = _queued(settings, names, number, {result.row for *_, result in results})
+        for _, job, epoch, result in results:
+            found = queued.get(result.row) or u.FoundUrl(result.url, priority=result.priority, source="link")
+            found = msgspec.structs.replace(found, url=result.url, depth=result.depth, again=result.status)
+            producer.send(names.urls, u.encode(u.UrlsRecord(job=job, epoch=epoch, urls=[found])), partition=number)
     if not producer.flush(ACKNOWLEDGED_S):
         raise EngineError(f"Kafka did not acknowledge what is fetched again within {ACKNOWLEDGED_S:.0f} s")
     moved = _parse_again(settings, admin, names)
-    report(f"{lost} pages were gone and are fetched again; {moved} pages are parsed again")
+    report(f"{len(lost)} pages were gone and are fetched again; {moved} pages are parsed again")
 
 
 def gone(settings: "Settings", admin: Admin, names: Topics) -> Iterator[Gone]:
@@ -109,19 +112,23 @@ def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> 
     return {number: (starts[number], end) for number, (_, end) in limits.items() if 0 <= starts[number] < end}
 
 
-def _found(settings: "Settings", names: Topics, number: int, result: u.Result) -> u.FoundUrl:
-    """The found that queued a URL; a plain one where it is gone too."""
-    offset, index = result.row >> 16, result.row & 0xFFFF
+def _queued(settings: "Settings", names: Topics, number: int, rows: set[int]) -> dict[int, u.FoundUrl]:
+    """The founds that queued URLs, by row; those that are gone too are left out. Read in one go, in the log's order."""
     low, end = bounds(settings, names.urls, [number])[number]
-    if low <= offset < end:
-        for message in read(settings, names.urls, number, offset, offset + 1):
-            try:
-                urls = u.decode(message.value()).urls or []
-            except ValueError:
-                break
-            if index < len(urls):
-                return urls[index]
-    return u.FoundUrl(result.url, priority=result.priority, source="link")
+    offsets = {row >> 16 for row in rows if low <= row >> 16 < end}
+    found: dict[int, u.FoundUrl] = {}
+    if not offsets:
+        return found
+    for message in read(settings, names.urls, number, min(offsets), max(offsets) + 1):
+        offset = message.offset() or 0
+        if offset not in offsets:
+            continue
+        try:
+            urls = u.decode(message.value()).urls or []
+        except ValueError:
+            continue
+        found |= {row: url for index, url in enumerate(urls) if (row := offset << 16 | index) in rows}
+    return found
 
 
 def _parse_again(settings: "Settings", admin: Admin, names: Topics) -> int:
