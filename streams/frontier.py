@@ -573,6 +573,7 @@ class Frontier:
                 if host.in_flight:
                     continue
                 host.in_flight += 1
+                host.is_opening = True
                 return RobotsTask(host)
             queue = next((q for q in host.queues.values() if q.job.name == name and q), None)
             task = host.partition.pop(host, queue) if queue is not None and self.runs(queue.job) else None
@@ -580,6 +581,7 @@ class Frontier:
                 self.arrange(host, now)
                 continue
             host.in_flight += 1
+            host.is_opening = False
             host.ready_at = max(host.ready_at, now + host.delay_s)
             host.slowed_until = now + orders.slow_s if orders.slow_s else 0.0
             self.arrange(host, now)

@@ -16,12 +16,12 @@ class Ring:
         self._ring: deque[tuple[int, Host]] = deque()
         self._others: dict[str, deque[tuple[int, Host]] | None] = {}  # by domain, for each that stands in the ring
 
-    def add(self, host: Host) -> None:
-        """Take a host for the turn that it is in."""
+    def add(self, host: Host, *, first: bool = False) -> None:
+        """Take a host for the turn that it is in, as the last one or as the first."""
         domain, entry = host.domain, (host.turn, host)
         if domain not in self._others:
             self._others[domain] = None
-            self._ring.append(entry)
+            (self._ring.appendleft if first else self._ring.append)(entry)
             return
         others = self._others[domain]
         if others is None:
@@ -51,6 +51,8 @@ class Line:
     A crawl lasts as long as its longest queue, whose host is asked once a delay at most. In plain turns it would wait
     for a place, whenever they run out, beside hosts that have time; so its wait would be the crawl's. Lengths are told
     apart by powers of two, and each has half of the places that longer ones leave, or all where those have no host.
+    A robots.txt takes no turn: the first page after it comes before hosts that nothing is known of, for only pages tell
+    how long a queue is. Each host so has its first page no later than in plain turns, and most have it sooner.
     """
 
     def __init__(self) -> None:
@@ -63,7 +65,7 @@ class Line:
         """Take a host, or see how its queue has grown; each ring but the one it is taken from keeps an old entry."""
         if queue.turn != host.turn:
             queue.turn, queue.ring = host.turn, LENGTHS
-            self._all.add(host)
+            self._all.add(host, first=host.is_opening and host.rules is not None)
         length = queue.length
         if length < queue.ring:
             queue.ring = length

@@ -161,6 +161,7 @@ class Host:
         rests_until: What is sure of that: rests after responses. The rest of it is taken back if no request is sent.
         orders: What commands want of it.
         slowed_until: It is not asked before this time either, while a command slows it.
+        is_opening: Its robots.txt was asked for, and no page since.
         delay_s: Rest between two requests, robots.txt's wish included.
         failures: Requests in a row that were turned away.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
@@ -168,9 +169,9 @@ class Host:
     """
 
     __slots__ = (
-        "delay_s", "domain", "failures", "hash", "in_flight", "key", "orders", "partition", "queues", "ready_at",
-        "rests_until", "robots_attempts", "robots_since", "rules", "rules_until", "slowed_until", "turn", "unreachable",
-        "where",
+        "delay_s", "domain", "failures", "hash", "in_flight", "is_opening", "key", "orders", "partition", "queues",
+        "ready_at", "rests_until", "robots_attempts", "robots_since", "rules", "rules_until", "slowed_until", "turn",
+        "unreachable", "where",
     )  # fmt: skip
 
     def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
@@ -185,6 +186,7 @@ class Host:
         self.orders = FREE
         self.slowed_until = 0.0
         self.in_flight = 0
+        self.is_opening = False
         self.failures = 0
         self.rules: RobotsRules | None = None
         self.rules_until = 0.0

@@ -527,16 +527,15 @@ def _pieces(pattern: str) -> list[str]:
 
 
 def _matches(path: str, pieces: list[str]) -> bool:
-    """Whether a path matches, in linear time: each literal is taken where it stands first."""
-    head, tail = pieces[0], pieces[-1]
-    if not path.startswith(head):
-        return False
-    at = len(head)
-    for literal in pieces[1:-1]:
-        at = path.find(literal, at)
-        if at < 0:
-            return False
-        at += len(literal)
-    if tail[-1:] == "$":
-        return len(path) - at >= len(tail) - 1 and path.endswith(tail[:-1])
-    return path.find(tail, at) >= 0
+    """Whether a path that begins like a pattern goes on so, in linear time: each literal is taken where it is first."""
+    at = len(pieces[0])
+    if len(pieces) > 2:
+        for literal in pieces[1:-1]:
+            at = path.find(literal, at)
+            if at < 0:
+                return False
+            at += len(literal)
+    tail = pieces[-1]
+    if path.find(tail, at) >= 0:  # never with its `$`, which no path has
+        return True
+    return tail[-1:] == "$" and len(path) - at >= len(tail) - 1 and path.endswith(tail[:-1])

@@ -109,3 +109,22 @@ def test_a_job_that_may_not_go_on_keeps_no_host_from_another(held: str) -> None:
     world.job()
     world.find("http://a.com/1", "http://a.com/2")
     assert [url[-1] for url in world.drain()] == ["1", "2"]
+
+
+def test_the_first_page_of_a_host_does_not_wait_for_the_robots_txt_of_all_others() -> None:
+    """Ten requests a second and a hundred hosts: each has its page a second after its rules."""
+    world = World(robots=True)
+    world.job()
+    for n in range(100):
+        world.find(f"http://h{n}.com/")
+    asked: list[tuple[str, bool]] = []
+    while len(asked) < 200:
+        tasks = [task for _ in range(10) if (task := world.next()) is not None]
+        asked += [(task.host.key, isinstance(task, Task)) for task in tasks]
+        for task in tasks:
+            world.fetched(task)
+        world.fold_dones()
+        world.pass_time(world.rests.delay_s)
+    hosts = [host for host, is_page in asked if not is_page]
+    assert all(asked.index((host, True)) - asked.index((host, False)) <= 20 for host in hosts)
+    assert len(set(hosts)) == 100
