@@ -1,7 +1,8 @@
 """A link's query in the encoding of its page, as browsers send it (WHATWG URL, query state; Encoding, encoders).
 
-Where the encoding has no such character, its number stands there as a reference. Tables are our decoders' turned
-round, made at the first such link; a page in UTF-8 costs nothing.
+Where the encoding has no such character, its number stands there as a reference; so do yen sign and overline in
+ISO-2022-JP, for which browsers change to its Roman set. Tables are our decoders' turned round, made at the first such
+link; a page in UTF-8 costs nothing.
 """
 
 import unicodedata
@@ -24,6 +25,10 @@ _LAST = frozenset("═╞╡╪十卅")
 
 _LIKE = {"\uff9e": "\u309b", "\uff9f": "\u309c"}
 """Sound marks of half width, and those that are written instead."""
+
+_GB = ("gbk", "gb18030")
+_IN_GB = {"\ue5e5": None, "\ue7c7": b"\x815\xf47"}
+"""Private characters of whose bytes Python's codec knows the older standard."""
 
 _HALF_WIDTH = ("\uff61", "\uff9f")
 """Between these stand kana that only ISO-2022-JP has no bytes for."""
@@ -54,8 +59,10 @@ def _escape(char: str, encoding: str, table: dict[str, bytes]) -> str:
     if encoding == "iso-2022-jp" and _HALF_WIDTH[0] <= char <= _HALF_WIDTH[1]:
         char = _LIKE.get(char) or unicodedata.normalize("NFKC", char)
     written = table.get(char)
-    if written is None and encoding == "gb18030" and not "\ud800" <= char <= "\udfff":
-        written = char.encode("gb18030")
+    if written is None and encoding in _GB and not "\ud800" <= char <= "\udfff":
+        written = _IN_GB[char] if char in _IN_GB else char.encode("gb18030")
+        if encoding == "gbk" and written is not None and len(written) > 2:  # of four bytes
+            written = None
     if written is None:
         return f"%26%23{ord(char)}%3B"
     if encoding == "iso-2022-jp":
