@@ -81,8 +81,8 @@ class Order:
         return job_name(filter(None, lines), spider)
 
     def example(self) -> str:
-        """One of the URLs that it is given, for a hint; where the job has all of its own, the word URL."""
-        return next(iter(self.seeds), "") or (self.source.first() if self.source is not None else "") or "URL"
+        """One of the URLs that it is given, for a hint; empty where the job has all of its own."""
+        return next(iter(self.seeds), "") or (self.source.first() if self.source is not None else "")
 
     @cached_property
     def source(self) -> "Source | None":
@@ -98,13 +98,13 @@ class Summary:
     """How a run ended; `--json` prints it.
 
     Attributes:
-        seed: One of the URLs that it was given, for an example.
+        seed: One of the URLs that it was given, for an example; empty where it was given none.
         counts: Of the job since it began, whichever commands worked on it.
         pages, parsed: Of this run.
     """
 
     job: str
-    seed: str = "URL"
+    seed: str = ""
     reason: str = "interrupted"
     epoch: int = 0
     resumed: bool = False
@@ -144,7 +144,8 @@ class Summary:
             told.append(f"  this run: {self.pages} pages in {self.took_s:.1f} s{rate}")
         ended = counts.failed + counts.refused + sum(counts.dropped.values())
         if ended and not counts.fetched + counts.redirected + counts.queued:
-            told.append(f"  nothing could be fetched: `crawlog why {shlex.quote(self.seed)}` tells the reason")
+            asked = f"`crawlog why {shlex.quote(self.seed)}`" if self.seed else "`crawlog why` of one of its URLs"
+            told.append(f"  nothing could be fetched: {asked} tells the reason")
         if self.parsed > self.pages:
             told.append(f"  {self.parsed - self.pages} pages stored before were parsed")
         if self.output and self.rows is not None:

@@ -357,6 +357,8 @@ def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bo
     """A host that is down, robots.txt, a rule that the seed itself does not meet: it ends like any other crawl."""
     told = run.Summary("j", "http://a.example/?a&b", "finished", counts=counts).lines()
     assert any("`crawlog why 'http://a.example/?a&b'`" in line for line in told) == is_told
+    unnamed = run.Summary("j", "", "finished", counts=counts).lines()
+    assert any("`crawlog why` of one of its URLs" in line for line in unnamed) == is_told
 
 
 def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> None:
