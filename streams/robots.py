@@ -2,6 +2,10 @@
 
 Own code instead of a library: libraries differ from Google in byte order marks, in which lines end a group, and in
 percent-encoding, and an answer must cost microseconds because every dispatch asks.
+
+Where the RFC says more than Google does, it is followed: escapes are compared whatever their spelling (2.2.2; Google
+compares letters as they stand), and `/robots.txt` itself is always allowed. Beyond both: files in UTF-16 are read,
+agents may have digits in their names, and our own may be given with its version.
 """
 
 import codecs
