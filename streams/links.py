@@ -9,7 +9,9 @@ count, where parsers of the older standard (html5lib, parse5 8) drop them. Beyon
 
 import codecs
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -215,7 +217,7 @@ def _parsed(body: bytes, content_type: str) -> tuple[LexborHTMLParser, str]:
     """The tree of a page, and its encoding."""
     encoding = charset.decide(body, content_type)
     html = _in_utf_8(body, encoding)
-    page = LexborHTMLParser(flattened(thinned(html)))  # it replaces what is not UTF-8 itself
+    page = LexborHTMLParser(_safe(html))  # it replaces what is not UTF-8 itself
     if page.tags("template"):  # to ask the tree costs a fifth of searching all bytes
         del page  # each may take 20 times the bytes
         page = LexborHTMLParser(flattened(thinned(opened(html))))
@@ -223,11 +225,29 @@ def _parsed(body: bytes, content_type: str) -> tuple[LexborHTMLParser, str]:
 
 
 def readings(body: bytes, content_type: str) -> Iterator[bytes]:
-    """Whatever `parsed` may give to the parser for this page."""
+    """Whatever `parsed` may give to the parser for this page, which is parsed next as a rule."""
     html = _in_utf_8(body, charset.decide(body, content_type))
-    yield flattened(thinned(html))
+    safe = flattened(thinned(html))
+    if len(html) > _NOT_LARGE:
+        _safe_already.append((html, safe))
+    yield safe
     if _TEMPLATE_TAG.search(html):
         yield flattened(thinned(opened(html)))
+
+
+_safe_already: deque[tuple[bytes, bytes]] = deque(maxlen=1)
+"""The large page whose trial was the last one, and what the parser is to get of it: a second's work for the worst."""
+
+
+def _safe(html: bytes) -> bytes:
+    """What the parser is to get of a page."""
+    if len(html) > _NOT_LARGE:
+        with suppress(IndexError):
+            known = _safe_already[0]  # a trial's thread may put another one there at any time
+            if known[0] == html:
+                _safe_already.clear()
+                return known[1]
+    return flattened(thinned(html))
 
 
 def _in_utf_8(body: bytes, encoding: str) -> bytes:

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.urls import CanonicalRules
+from crawlog.streams import links as links_module
 from crawlog.streams.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.domain import Places
-from crawlog.streams.links import MEMORABLE_CHARS, Links, extract, thinned
+from crawlog.streams.links import MEMORABLE_CHARS, Links, extract, readings, thinned
 
 URL = "http://site.test/dir/page.html?q=1"
 
@@ -344,3 +345,22 @@ def test_an_svg_link_of_another_namespace_is_no_link_to_the_page() -> None:
     """`xlink:href` is not `href`, and an empty `href` is the page itself."""
     assert found("<svg><a xlink:href=x>t</a></svg>") == []
     assert found("<a href>t</a>") == [URL]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_what_a_trial_made_of_a_large_page_is_not_made_again(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    """Once: it is held for no longer, and is no other page's."""
+    made: list[int] = []
+
+    def noted(html: bytes) -> bytes:
+        made.append(len(html))
+        return html
+
+    monkeypatch.setattr(links_module, "flattened", noted)
+    page, other = ("".join(f"<p><a href=/{n}/{name}>x</a>" for n in range(9000)).encode(encoding) for name in "ab")
+    content_type = f"text/html; charset={encoding}"
+    assert [len(html) for html in readings(page, content_type)] == made
+    for body, count in ((other, 2), (page, 2), (page, 3)):
+        hrefs = found(body, content_type=content_type)
+        assert hrefs[0].endswith("/a" if body is page else "/b")
+        assert len(made) == count

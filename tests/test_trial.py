@@ -13,6 +13,7 @@ import pytest
 
 from crawlog.agents import trial as trials
 from crawlog.agents.trial import Outcomes, Trial, TrialError
+from crawlog.agents.trial_child import NICE
 from crawlog.streams.complexity import FAILURES, MANY_TAGS, Allowances, Outcome, is_simple
 from crawlog.streams.sections import Parse
 
@@ -81,6 +82,13 @@ def test_a_page_that_takes_too_long_is_too_complex_and_its_child_stays(trial: Tr
     child = child_of(trial)
     assert trial.refused(HONEST, HTML, "a.test") == ""
     assert child_of(trial) == child
+
+
+def test_a_trial_comes_after_other_work(trial: Trial) -> None:
+    """A page that may be in vain must not keep fetching waiting where processors are few."""
+    assert trial.refused(HONEST, HTML, "a.test") == ""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, child_of(trial)) == min(own + NICE, 19)
 
 
 def test_a_page_that_wants_too_much_memory_is_too_complex(trial: Trial) -> None:
