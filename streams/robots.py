@@ -26,8 +26,8 @@ MAX_BYTES = 500 * 1024
 MAX_TTL_S = 86_400.0
 """RFC 9309 2.4: rules should not be used longer, whatever the setting says."""
 
-MAX_LINE_BYTES = 2083 * 8
-"""A longer line is cut: Google's own limit, eight times the longest URL of the old browsers."""
+MAX_LINE_BYTES = 2083 * 8 - 1
+"""A longer line is cut: Google's own limit, a C string in eight times the longest URL of the old browsers."""
 
 MAX_PIECES = 5_000
 """Literals between wildcards that are kept for one user agent, the first ones of the file: what one query may look for.

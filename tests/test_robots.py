@@ -142,6 +142,14 @@ def test_a_file_is_read_as_google_reads_it(text: str | bytes, path: str, verdict
     assert allowed(text, path) is verdict
 
 
+def test_a_line_is_cut_where_google_cuts_it() -> None:
+    """After 16,663 bytes: what is lost of a longer pattern no longer tells pages apart."""
+    full = "/" + "a" * (16_663 - len("Disallow: /"))
+    for pattern in (full, full + "a"):
+        assert allowed(f"User-agent: *\nDisallow: {pattern}", full) is False
+        assert allowed(f"User-agent: *\nDisallow: {pattern}", full[:-1]) is True
+
+
 def test_a_token_with_digits_is_another_token() -> None:
     """The standard knows letters only; real crawlers have digits."""
     rules = RobotsRules.parse(b"User-agent: mj12bot\nDisallow: /\n\nUser-agent: mj\nDisallow: /mj")
