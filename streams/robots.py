@@ -517,7 +517,7 @@ def _path(url: str) -> str:
 
 
 _ESCAPE = re.compile(r"%[0-9a-f]{2}", re.IGNORECASE)
-_ALIKE = frozenset("-._~" + "".join(map(chr, range(1, 33))) + "\"'<>\\^`{|}\x7f")
+_ALIKE = frozenset("-._~" + "".join(map(chr, range(1, 33))) + "\"'<>^`{|}\x7f")
 """Characters that mean the same escaped or not: those that need no escape (RFC 3986 2.3), and those that no URI has as
 they are but patterns do, while the URL standard leaves some in a path, others in a query, as it does the apostrophe."""
 
