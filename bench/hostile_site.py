@@ -662,7 +662,7 @@ def certificates(folder: Path) -> None:
         _openssl(folder, "req", "-new", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=hostile",
                  "-addext", alternative)  # fmt: skip
         by = ("-signkey", f"{name}.key") if name == "own" else ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
-        _openssl(folder, *authority, *by, "-days", "-1" if name == "expired" else "2")
+        _openssl(folder, *authority, *by, "-days", "0" if name == "expired" else "2")
 
 
 def _context(folder: Path, name: str) -> ssl.SSLContext:

@@ -12,7 +12,7 @@ def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
     """The value's JSON.
 
     Raises: ValueError: not JSON, not what the decoder is for, or nested deeper than the interpreter's stack, for which
-        msgspec raises RecursionError, at about a thousand levels.
+        msgspec raises RecursionError: at about a thousand levels, ten thousand from Python 3.12 on.
     """
     try:
         return decoder.decode(value)

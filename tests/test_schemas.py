@@ -26,7 +26,7 @@ def test_a_urls_record_is_read_as_written(record: UrlsRecord) -> None:
     assert urls.decode(value) == record
 
 
-DEEP = b'{"v": 1, "deep": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+DEEP = b'{"v": 1, "deep": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
 
 
 @pytest.mark.parametrize(

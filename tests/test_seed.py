@@ -103,7 +103,7 @@ def test_seeds_are_canonical_by_the_rules_of_the_job() -> None:
         (b'{"url": "http://a.example/", "depth": -1}', ">= 0"),
         (b'{"href": "http://a.example/"}', "missing required field `url`"),
         (b'{"url": "http://a.example/"', "truncated"),
-        (b'{"url": "http://a.example/", "x": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001, "nested too deeply"),
+        (b'{"url": "http://a.example/", "x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "nested too deeply"),
         (b"http://a.example/" + b"x" * 70_000, "too long"),
         (b"http://a.example/" + b"x" * 200_000, "too long"),
     ],
