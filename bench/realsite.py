@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.peer import CRAWLOG, apt_install
+from bench.results import section, table, versions
 from bench.site import WORK, free_port
 
 PACKAGE = "python3.11-doc"
@@ -175,6 +176,13 @@ def differences(wanted: set[str], got: set[str], who: str) -> int:
     return len(wanted ^ got)
 
 
+def _write(found: dict[str, Fetched], verdict: str) -> None:
+    lines = [[name, str(len(one.pages)), str(one.repeated), str(len(one.broken))] for name, one in found.items()]
+    body = table(["", "HTML pages", "asked for again", "broken"], lines)
+    facts = {"run": "`python -m bench.realsite`", "site": f"Debian's {PACKAGE}, served by nginx on loopback"}
+    section("realsite", "A real site", f"{body}\n\n{verdict}", facts | versions(["crawlog"]))
+
+
 def main() -> int:
     """0 when crawlog fetched and wrote exactly wget's pages, each once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -202,7 +210,10 @@ def main() -> int:
         f"crawlog: {len(ours.pages)} HTML pages, {ours.repeated} repeated, {len(ours.broken)} broken, {len(rows)} rows"
     )
     wrong = differences(wget.pages, ours.pages, "crawlog") + differences(wget.pages, named, "crawlog's rows")
-    print("the same pages, URL by URL" if not wrong else f"{wrong} differences")
+    verdict = "the same pages, URL by URL" if not wrong else f"{wrong} differences"
+    print(verdict)
+    if not args.more:
+        _write({"wget": wget, "crawlog": ours}, f"crawlog: {len(rows)} rows; {verdict}.")
     return 1 if wrong or ours.repeated else 0
 
 

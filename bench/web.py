@@ -1,6 +1,6 @@
 """The web's rules: scores on the corpora, with what fails, and what one question costs.
 
-    python -m bench.web                prints; needs the folder of test corpora (CRAWLOG_TESTDATA)
+    python -m bench.web                writes its section; needs the folder of test corpora (CRAWLOG_TESTDATA)
 
 Costs are CPU microseconds, the best of several rounds; a page's are those of 100 kB on average.
 """
@@ -26,6 +26,7 @@ from crawlog.streams.sniff import computed
 from crawlog.streams.twins import simhash
 
 from .corpora import FOLDER, MISSING
+from .results import section, table, versions
 
 Verdict = tuple[str, bool]
 """A case by name, and whether it came out right."""
@@ -139,17 +140,22 @@ def _best(ask: Callable[[Any], Any], questions: list[Any]) -> float:
 
 
 def main() -> int:
-    """Prints both tables."""
+    """Prints the scores with what fails, then the costs, and writes both."""
     folder = corpora()
+    scores, failed = [], []
     for name, cases in SCORES.items():
         verdicts = list(cases(folder))
         wrong = [case for case, is_right in verdicts if not is_right]
         share = 100 * (1 - len(wrong) / len(verdicts))
-        print(f"{name:<42} {len(verdicts) - len(wrong):>7,} of {len(verdicts):,}  {share:.2f} %")
-        for case in dict.fromkeys(wrong):
-            print(f"    {case[:110]}")
-    for name, cost_us in costs(folder):
-        print(f"{name:<42} {cost_us:>9,.1f} µs")
+        scores.append([name, f"{len(verdicts):,}", f"{len(verdicts) - len(wrong):,}", f"{share:.2f}"])
+        failed += [f"{name}: {case[:110]!r}" for case in dict.fromkeys(wrong)]
+    body = table(["", "cases", "right", "%"], scores)
+    body += "\n\nNot right:\n\n```\n" + "\n".join(failed) + "\n```\n\n"
+    body += table(["", "µs"], [[name, f"{cost_us:,.1f}"] for name, cost_us in costs(folder)])
+    print(body)
+    section(
+        "web", "The rules of the web", body, {"run": "`python -m bench.web`", **versions(["crawlog", "selectolax"])}
+    )
     return 0
 
 
