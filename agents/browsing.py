@@ -12,6 +12,7 @@ import structlog
 from crawlog.streams.rendering import Rendering, Verdict, emptiness, is_shown
 
 from .http import Client
+from .protocol import LeaseLost
 from .reading import FREE_BYTES
 from .render import Renderer
 from .resources import Resources
@@ -84,10 +85,15 @@ class Browsing:
             raise
 
     async def render(self, task: "Task", answer: "Answer", why: str) -> None:
-        """Have the browser make the body. Raises: LeaseLost: the worker may not ask for what the page needs."""
+        """Have the browser make the body.
+
+        Raises: LeaseLost: the worker may not ask for what the page needs, or say that it was in vain.
+        """
         sent = answer.body
         try:
             await self._browser().render(task.row.url, answer, task.job.name, why)
+            if answer.render_error and not self._client.may_ask():
+                raise LeaseLost  # as in `Client.get`: while we were stopped its time ran out
         except BaseException:  # also when it is cancelled: nobody else knows of the room
             answer.held.give()
             raise

@@ -71,7 +71,7 @@ class Client:
 
     Args:
         user_agent: The header's value.
-        may_ask: Asked last, with each write to a server: whether the request may be sent.
+        may_ask: Asked last, with each write to a server: whether the request may be sent; and whether a failure counts.
 
     Attributes:
         room: For bodies.
@@ -80,6 +80,7 @@ class Client:
 
     def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
         fetch = settings.fetch
+        self.may_ask = may_ask
         self._allow_private = settings.network.allow_private
         self._max_body_bytes = fetch.max_body_bytes
         self._conditional = fetch.conditional
@@ -163,7 +164,7 @@ class Client:
             asker: For whom.
 
         Returns: Whoever is done with the body gives `Answer.held` back: until then others may have to wait.
-        Raises: LeaseLost: nothing was sent.
+        Raises: LeaseLost: nothing was sent, or it failed when somebody else may ask for it: that is no answer.
         """
         started = time.monotonic()
         outfit = self._outfit.of(url, job, anonymous=asker.is_anonymous) if self._outfit.is_any or headers else BARE
@@ -205,7 +206,7 @@ class Client:
         return f"private_address: {refusal}" if refusal is not None else ""
 
     async def log_in(self, form: Form, job: str) -> Answer:
-        """Post a form; the cookies that come are the job's. Raises: LeaseLost: nothing was sent."""
+        """Post a form; the cookies that come are the job's. Raises: LeaseLost: as `get`."""
         outfit = self._outfit.of(form.url, job)
         outfit.post(form.body)
         own = str(URL(form.url, encoded=True).origin())
@@ -227,9 +228,12 @@ class Client:
             except (LeaseLost, asyncio.CancelledError):
                 answer.held.give()  # also where the body is here: nobody gets it
                 raise
-            except Exception as error:  # noqa: BLE001  # a server can make aiohttp raise nearly anything
+            except Exception as error:  # a server can make aiohttp raise nearly anything
                 if isinstance(error.__cause__, LeaseLost):  # aiohttp sends a form in a task of its own
                     raise error.__cause__ from None
+                if not self.may_ask():  # a process that was stopped sees all its timers run out as it goes on
+                    answer.held.give()
+                    raise LeaseLost from error
                 blame = reading.outfit.blame(error)
                 if blame in ("proxy", "unknown") and reading.outfit.goes_again():
                     reading = reading._replace(deadline=self._deadline())

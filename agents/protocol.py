@@ -38,7 +38,7 @@ MOST_INTERIM = 16
 
 
 class LeaseLost(Exception):
-    """The worker may no longer ask: somebody else may own the domain."""
+    """The worker may no longer ask, nor say that asking failed: somebody else may own the domain."""
 
 
 _HEAD_END = b"\r\n\r\n"

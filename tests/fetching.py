@@ -109,6 +109,7 @@ class Web:
         etags: Of pages, by URL; asked for with the same one they are 304.
         conditions: URLs asked for with an ETag, and that.
         before: Called with each URL before it is answered.
+        may_ask: Whether its lease is held.
         room: Of which each answer holds one byte.
     """
 
@@ -120,6 +121,7 @@ class Web:
     conditions: list[tuple[str, str]] = field(default_factory=list)
     room: Room = field(default_factory=lambda: Room(1000))
     before: Callable[[str], None] = lambda _url: None
+    may_ask: Callable[[], bool] = lambda: True
     asked: list[tuple[float, str]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     under_way: set[str] = field(default_factory=set)

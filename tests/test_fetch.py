@@ -157,6 +157,33 @@ async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
     assert set(free) == {9}
 
 
+async def test_a_page_that_was_in_vain_in_the_browser_without_the_lease_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was stopped sees its pages' time run out; its new owner may have better luck."""
+    tries: list[str] = []
+
+    class Browser:
+        """Stands in for the renderer: in vain the first time."""
+
+        async def render(self, url: str, answer: Answer, _job: str, why: str) -> None:
+            """The page, or nothing in time."""
+            tries.append(url)
+            if len(tries) == 1:
+                answer.render_error = "render_timeout"
+            else:
+                answer.body, answer.rendered = b"shown", why
+
+    web = Web(may_ask=lambda: len(tries) != 1)
+    async with running(tmp_path, monkeypatch, web) as world:
+        monkeypatch.setattr(world.tasks.browsing, "_browser", Browser)
+        world.job("r", render=RenderRules("always"))
+        world.find("http://a.com/x", job="r")
+        await world.all_done("http://a.com/x")
+    assert tries == ["http://a.com/x"] * 2
+    assert web.room.free_bytes == 1000
+
+
 @pytest.mark.parametrize("per_ip", [1, 2])
 async def test_hosts_of_one_address_share_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_ip: int

@@ -455,6 +455,23 @@ async def test_a_connection_that_is_kept_looks_again() -> None:
     assert (len(web.requests), web.connections) == (2, 2)
 
 
+@pytest.mark.parametrize("kind", ["silent", "cut", "refused"])
+async def test_a_failure_without_the_lease_is_no_answer(kind: str) -> None:
+    """A process that was stopped sees all its timers run out as it goes on: its last attempt would be a result.
+
+    1 asked → 2 stopped → 3 the new owner asks, and is answered → 4 continued: the time is up, and that comes first
+    """
+    parts = {"silent": (), "cut": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx",), "refused": ()}[kind]
+    looks = iter((kind != "refused",))
+    async with talk(says(*parts, b"", rest_s=0.3), lambda: next(looks, False), first_byte_timeout_s=0.1) as (
+        client,
+        _,
+        url,
+    ):
+        with pytest.raises(LeaseLost):
+            await client.get("http://127.0.0.1:1/" if kind == "refused" else url)
+
+
 @pytest.mark.parametrize("has_body", [False, True])
 async def test_the_look_at_the_lease_is_the_last_thing_before_the_write(has_body: bool) -> None:
     """All that aiohttp does for a request is done by then: who is stopped after the look may be stopped for long."""
