@@ -229,9 +229,8 @@ class Client:
                 answer.held.give()  # also where the body is here: nobody gets it
                 raise
             except Exception as error:  # a server can make aiohttp raise nearly anything
-                if isinstance(error.__cause__, LeaseLost):  # aiohttp sends a form in a task of its own
-                    raise error.__cause__ from None
-                if not self.may_ask():  # a process that was stopped sees all its timers run out as it goes on
+                # aiohttp sends a form in a task of its own; who was stopped sees all timers run out as it goes on
+                if isinstance(error.__cause__, LeaseLost) or not self.may_ask():
                     answer.held.give()
                     raise LeaseLost from error
                 blame = reading.outfit.blame(error)

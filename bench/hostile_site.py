@@ -14,7 +14,6 @@ import signal
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -28,6 +27,8 @@ from typing import Literal, NamedTuple
 
 import brotli
 import zstandard
+
+from bench.certificates import authority, signed
 
 HOSTS = 8
 """Addresses of each behaviour."""
@@ -646,23 +647,14 @@ def url(port: int, behaviour: int, number: int, hosts: int = HOSTS) -> str:
 # --- certificates -----------------------------------------------------------------------------------------------------
 
 
-def _openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-
 def certificates(folder: Path) -> None:
     """An authority (`ca.pem`) and a certificate and key of each kind."""
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     addresses = [address(b, h) for b, one in enumerate(BEHAVIOURS) if one.tls not in PLAIN for h in range(HOSTS)]
-    named = "subjectAltName=" + ",".join(f"IP:{one}" for one in addresses)
-    _openssl(folder, "req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=hostile")
+    named = ",".join(f"IP:{one}" for one in addresses)
+    authority(folder)
     for name in CERTIFICATES:
-        alternative = "subjectAltName=DNS:another.invalid" if name == "wrong" else named
-        authority = ("x509", "-req", "-in", f"{name}.csr", "-copy_extensions", "copy", "-out", f"{name}.pem")
-        _openssl(folder, "req", "-new", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=hostile",
-                 "-addext", alternative)  # fmt: skip
-        by = ("-signkey", f"{name}.key") if name == "own" else ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
-        _openssl(folder, *authority, *by, "-days", "0" if name == "expired" else "2")
+        alternative = "DNS:another.invalid" if name == "wrong" else named
+        signed(folder, name, alternative, by_itself=name == "own", days=0 if name == "expired" else 2)
 
 
 def _context(folder: Path, name: str) -> ssl.SSLContext:

@@ -1,21 +1,19 @@
 """A cluster that wants certificates, or users and passwords: the whole crawl goes by the same few settings."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import pytest
 from cluster import Cluster, needs_site
 
+from bench.certificates import authority, signed
+from bench.node import Node
 from bench.site import free_port
 from crawlog.streams import broker
-from crawlog.streams.engine import fetch_jars
 from crawlog.streams.errors import EngineError
-from crawlog.streams.java import FLAGS, class_path, environ, find_java
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings import load
 from crawlog.streams.topics import Admin
 
 pytestmark = [
@@ -25,16 +23,12 @@ pytestmark = [
 ]
 
 PROPERTIES = """\
-process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 listeners=PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{tls},SASL_SSL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-log.dirs=log
 ssl.keystore.type=PEM
-ssl.keystore.location={folder}/broker.pem
+ssl.keystore.location={folder}/keystore.pem
 ssl.truststore.type=PEM
 ssl.truststore.location={folder}/ca.pem
 listener.name.ssl.ssl.client.auth=required
@@ -43,10 +37,6 @@ listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.se
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
-auto.create.topics.enable=false
-message.max.bytes={max_bytes}
-log.cleaner.dedupe.buffer.size=8388608
-log.cleaner.threads=1
 """
 
 
@@ -62,42 +52,20 @@ class Secured(NamedTuple):
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker that asks for a certificate at one port, for a user and password at another."""
     folder = tmp_path_factory.mktemp("secured")
-    _certificates(folder)
-    settings = Settings()
-    java = [str(find_java(settings).path), *FLAGS, "-Xmx256m"]
-    java += ["-cp", class_path(fetch_jars(settings, None, lambda _: None))]
+    authority(folder)
+    signed(folder, "user")
+    signed(folder, "broker", "IP:127.0.0.1")
+    (folder / "keystore.pem").write_text((folder / "broker.key").read_text() + (folder / "broker.pem").read_text())
     ports = {name: free_port() for name in ("plain", "tls", "sasl", "controller")}
-    properties = folder / "server.properties"
-    properties.write_text(PROPERTIES.format(folder=folder, max_bytes=settings.kafka.max_record_bytes, **ports))
     identity = broker.Identity(broker.new_id(), ports["plain"], ports["controller"])
-    format_log = ["kafka.tools.StorageTool", "format", "--config", str(properties)]
-    format_log += [f"--cluster-id={identity.cluster_id}"]
-    format_log += ["--add-scram", "SCRAM-SHA-512=[name=me,password=secret word]"]
-    subprocess.run([*java, *format_log], cwd=folder, env=environ(), check=True, capture_output=True)
-    with (folder / "broker.log").open("wb") as log:
-        command = [*java, "kafka.Kafka", str(properties)]
-        process = psutil.Popen(command, cwd=folder, env=environ(), stdout=log, stderr=log)
+    user = ("--add-scram", "SCRAM-SHA-512=[name=me,password=secret word]")
+    node = Node(folder, PROPERTIES.format(folder=folder, **ports), identity.cluster_id, *user)
+    node.start()
     try:
-        broker.Readiness(folder, identity, process, 60.0).wait()
+        broker.Readiness(folder, identity, node.process, 60.0).wait()
         yield Secured(folder, f"127.0.0.1:{ports['tls']}", f"127.0.0.1:{ports['sasl']}")
     finally:
-        process.kill()
-        process.wait()
-
-
-def _certificates(folder: Path) -> None:
-    """An authority, and by it the broker's certificate and a user's."""
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=authority")
-    for name, more in (("broker", ("-addext", "subjectAltName=IP:127.0.0.1")), ("user", ())):
-        openssl("req", "-new", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}", *more)
-        by = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-copy_extensions", "copy", "-out", f"{name}.crt", *by)
-    (folder / "broker.pem").write_text((folder / "broker.key").read_text() + (folder / "broker.crt").read_text())
+        node.kill()
 
 
 @pytest.mark.slow
@@ -107,7 +75,7 @@ def test_a_secured_cluster_is_crawled_through(secured: Secured, tmp_path: Path, 
     given: dict[str, object] = {"kafka.ssl_ca": secured.folder / "ca.pem", "kafka.prefix": f"{how}."}
     if how == "certificates":
         given |= {"kafka.bootstrap": secured.tls, "kafka.security_protocol": "SSL"}
-        given |= {"kafka.ssl_cert": secured.folder / "user.crt", "kafka.ssl_key": secured.folder / "user.key"}
+        given |= {"kafka.ssl_cert": secured.folder / "user.pem", "kafka.ssl_key": secured.folder / "user.key"}
     else:
         given |= {"kafka.bootstrap": secured.sasl, "kafka.security_protocol": "SASL_SSL"}
         given |= {"kafka.sasl_mechanism": "SCRAM-SHA-512"}
@@ -127,7 +95,7 @@ def test_a_secured_cluster_is_crawled_through(secured: Secured, tmp_path: Path, 
         ({"sasl_password": "wrong"}, "Authentication failed"),
         ({"sasl_username": "nobody"}, "Authentication failed"),
         ({"sasl_mechanism": "SCRAM-SHA-256"}, "Unsupported SASL mechanism"),
-        ({"ssl_ca": "user.crt"}, "certificate verify failed"),
+        ({"ssl_ca": "user.pem"}, "certificate verify failed"),
     ],
 )
 def test_what_a_cluster_refuses_is_told(secured: Secured, given: dict[str, str], told: str) -> None:

@@ -89,11 +89,11 @@ class OneOfThree(Fault):
             if deed == "kill":
                 node.kill()
                 silences[deed].append(self._quiet(crawl, 15.0))
-                cluster.start_one(node)
+                node.start()
             else:
-                harness.stop(node.pid)
+                harness.stop(node.process.pid)
                 silences[deed].append(self._quiet(crawl, 20.0))
-                harness.go_on(node.pid)
+                harness.go_on(node.process.pid)
             cluster.until_in_sync()
         return {f"longest silence, {deed}, s": max(found) for deed, found in silences.items()}
 

@@ -1,5 +1,5 @@
-"""The tuned Scrapy, and what else can be left out while it is Scrapy: extensions, statistics and duplicates filter off,
-uvloop, first in first out, rows written without the item pipeline.
+"""The tuned Scrapy, and what else can be left out while it is Scrapy: extensions and statistics off, uvloop,
+first in first out, rows written without the item pipeline.
 
 `python scrapy_further.py SEEDS OUT [stripped]`: with the third argument it also leaves Twisted for Scrapy's experimental
 aiohttp handler and asks lxml instead of Scrapy's selectors: what can be stripped before it is another program.
@@ -19,7 +19,6 @@ from spiders import OUT, SETTINGS
 OFF: dict[str, Any] = {
     **MIDDLEWARES_OFF,
     "EXTENSIONS_BASE": {},
-    "DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter",
     "DOWNLOADER_STATS": False,
     "CONCURRENT_ITEMS": 1,  # a task is made for each of them, for every page
     "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
@@ -39,10 +38,6 @@ class Further(ByHand):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.out = Path(OUT).open("w")
-
-    @staticmethod
-    def request(url: str, callback: Any) -> scrapy.Request:
-        return scrapy.Request(url, callback)
 
     def parse(self, response: Response, **_: Any) -> list[scrapy.Request]:
         root = response.selector.root  # lxml's own: a Selector for each of 60 links costs more than all else in here
