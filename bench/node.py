@@ -1,5 +1,6 @@
 """A broker as somebody else runs it: Apache Kafka from crawlog's jars, with properties that crawlog does not choose."""
 
+import contextlib
 import subprocess
 from pathlib import Path
 
@@ -65,7 +66,8 @@ class Node:
             self._process = psutil.Popen(command, cwd=self.folder, env=environ(), stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """Kill -9."""
+        """Kill -9, whether it is still there or not."""
         if self._process is not None:
-            self._process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._process.kill()
             self._process.wait()
