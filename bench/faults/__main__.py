@@ -5,8 +5,10 @@
     python -m bench.faults --short                  minutes, all faults that fit; nothing is written
     python -m bench.faults --list                   the faults, and what this machine lacks for some
 
-Each run's outcome is appended to `bench/.work/faults/outcomes.jsonl` as it comes, and a run that stands there with the
-same fault, seed, size and commit is not repeated: a broken night goes on where it was. `--again` forgets them.
+The outcome of each run but short ones is appended to `bench/faults/outcomes.jsonl` as it comes. It is kept with the
+sources, so that seeds add up over days and machines: the table in RESULTS.md is made from the newest of each fault and
+seed. A run that stands there with the same commit is not repeated, so a broken night goes on where it was, but for
+`--again`.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import traceback
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.faults import judge, schedule
 from bench.faults.brokers import Bounce, Gone, OneOfThree
@@ -33,11 +36,11 @@ from bench.faults.schedule import Calm, Fault, Outcome
 from bench.faults.states import States
 from bench.faults.storm import Storm
 from bench.faults.topics import Expired, OffsetsLatest, OffsetsLost, Recreated
-from bench.results import commit, section, table, versions
+from bench.results import commit, machine, section, table, versions
 from bench.site import WORK
 
 FOLDER = WORK / "faults"
-OUTCOMES = FOLDER / "outcomes.jsonl"
+OUTCOMES = Path(__file__).with_name("outcomes.jsonl")
 
 LONG = Size(hosts=200, pages=100, delay_s=2.5, latency_s=(0.1, 0.3))
 SHORT = Size(hosts=10, pages=20, delay_s=0.5, latency_s=(0.0, 0.05), concurrency=16)
@@ -60,24 +63,30 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended
     asked = _arguments()
     if asked.list:
-        for fault in FAULTS.values():
-            lacks = fault.lacks()
-            print(f"{fault.name:12}  {fault.says}{f'  (not here: {lacks})' if lacks else ''}")
+        list_all()
         return 0
     size = _size(asked)
-    if asked.again:
-        OUTCOMES.unlink(missing_ok=True)
     outcomes = []
     for name in asked.faults.split(",") if asked.faults else FAULTS:
         if name not in FAULTS:
             sys.exit(f"no fault {name}: there are {', '.join(FAULTS)}")
         for seed in range(asked.seed, asked.seed + asked.seeds):
-            outcomes.append(known(name, seed, size) or note(name, seed, size))
+            before = None if asked.short or asked.again else known(name, seed, size)
+            outcomes.append(before or run(name, seed, size))
+            if before is None and not asked.short:
+                keep(outcomes[-1], size)
             tell(outcomes[-1])
     print(report(outcomes))
     if not asked.short:
         publish(size, " ".join(["python -m bench.faults", *sys.argv[1:]]))
     return int(any(not outcome.is_good for outcome in outcomes))
+
+
+def list_all() -> None:
+    """The faults, and what this machine lacks for some."""
+    for fault in FAULTS.values():
+        lacks = fault.lacks()
+        print(f"{fault.name:12}  {fault.says}{f'  (not here: {lacks})' if lacks else ''}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -109,33 +118,43 @@ def _size(asked: argparse.Namespace) -> Size:
 # --- outcomes -------------------------------------------------------------------------------------------------------
 
 
+class Origin(NamedTuple):
+    """What made an outcome."""
+
+    commit: str
+    machine: str
+
+
 def known(name: str, seed: int, size: Size) -> Outcome | None:
     """The outcome of a run that was made already, of this commit and size."""
-    of = {(outcome.fault, outcome.seed): outcome for made_by, outcome in kept(size) if made_by == commit()}
+    of = {(outcome.fault, outcome.seed): outcome for origin, outcome in kept(size) if origin.commit == commit()}
     return of.get((name, seed))
 
 
-def kept(size: Size) -> list[tuple[str, Outcome]]:
-    """(commit, outcome) of every run of a size, in the order they were made."""
+def kept(size: Size) -> list[tuple[Origin, Outcome]]:
+    """Where each run of a size was made, and its outcome, in the order they were made."""
     lines = OUTCOMES.read_text().splitlines() if OUTCOMES.exists() else []
     runs = [one for one in map(json.loads, lines) if one.pop("size") == _as_text(size)]
-    return [(one.pop("commit"), Outcome(**one)) for one in runs]
+    return [(Origin(one.pop("commit"), one.pop("machine")), Outcome(**one)) for one in runs]
 
 
-def note(name: str, seed: int, size: Size) -> Outcome:
-    """Makes a run and keeps its outcome."""
+def run(name: str, seed: int, size: Size) -> Outcome:
+    """The outcome of one run; a harness that fails is one too."""
     print(f"── {name}, seed {seed}: {FAULTS[name].says}", file=sys.stderr, flush=True)
     try:
-        outcome = schedule.run(FAULTS[name], seed, size, FOLDER / f"{name}-{seed}")
+        return schedule.run(FAULTS[name], seed, size, FOLDER / f"{name}-{seed}")
     except Exception as error:  # noqa: BLE001  # a night of faults goes on with the next one
         traceback.print_exc()
         counts = dict.fromkeys(judge.CHECKS, -1)
         problem = f"the harness failed: {type(error).__name__}: {error}".splitlines()[0]
-        outcome = Outcome(name, seed, size.hosts, size.pages, 0.0, 0, 0, 0, 0.0, 0, counts, {}, [problem])
-    FOLDER.mkdir(parents=True, exist_ok=True)
+        return Outcome(name, seed, size.hosts, size.pages, 0.0, 0, 0, 0, 0.0, 0, counts, {}, [problem])
+
+
+def keep(outcome: Outcome, size: Size) -> None:
+    """Appends an outcome to those that are kept."""
+    line = {**Origin(commit(), machine())._asdict(), "size": _as_text(size), **asdict(outcome)}
     with OUTCOMES.open("a") as file:
-        file.write(json.dumps({"commit": commit(), "size": _as_text(size), **asdict(outcome)}) + "\n")
-    return outcome
+        file.write(json.dumps(line) + "\n")
 
 
 def _as_text(size: Size) -> str:
@@ -199,13 +218,14 @@ def _throughput(ran: dict[str, list[Outcome]]) -> list[str]:
 
 def publish(size: Size, command: str) -> None:
     """Writes the section of RESULTS.md from the newest outcome of each fault and seed, whichever command made it."""
-    runs = [(made_by, outcome) for made_by, outcome in kept(size) if outcome.fault in FAULTS]
-    newest = {(outcome.fault, outcome.seed): (made_by, outcome) for made_by, outcome in runs}
+    runs = [(origin, outcome) for origin, outcome in kept(size) if outcome.fault in FAULTS]
+    newest = {(outcome.fault, outcome.seed): (origin, outcome) for origin, outcome in runs}
     outcomes = [newest[at][1] for at in sorted(newest, key=lambda at: (list(FAULTS).index(at[0]), at[1]))]
     of = f"{size.hosts} hosts x {size.pages} paths"
     facts = {
         "run": f"`{command}`; seeds {min(o.seed for o in outcomes)}–{max(o.seed for o in outcomes)}, worst of them",
-        "commits": ", ".join(sorted({made_by for made_by, _ in newest.values()})),
+        "machine": "; ".join(sorted({origin.machine for origin, _ in newest.values()})),
+        "commits": ", ".join(sorted({origin.commit for origin, _ in newest.values()})),
         "site": f"{of}, {size.latency_s[0]}–{size.latency_s[1]} s latency, "
         f"{size.delay_s} s delay, {size.fetch} fetch workers",
         "columns": "requests, results or places that broke a promise; raw: records in crawl.items beyond one a key",
