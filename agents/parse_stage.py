@@ -199,12 +199,8 @@ class ParseStage:
         self.guard.make_room(len(body))
         notes.touch(key)
         try:
-            judged = self.guard.clock.call(job.judged, meta, body)
-            if judged is not meta:
-                log.info("soft_404", url=meta.url)
-                meta = judged
-            parsed = self.guard.clock.call(_parsed, job, meta, body)
-            self._outputs.give(job, message, meta, body, parsed, page)
+            judged, parsed = self.guard.clock.call(_parsed, job, meta, body)
+            self._outputs.give(job, message, judged, body, parsed, page)
         except BaseException as error:  # noqa: BLE001  # whatever a spider may raise must not end the worker
             log.error("page_failed", url=meta.url, at=key, error=_said(error))  # noqa: TRY400  # its traceback is buried with it
             self._outputs.bury(message, meta.job, _said(error), page, _trace(error))
@@ -308,11 +304,17 @@ def _header(message: Message) -> bytes | None:
     return next((value for name, value in message.headers or () if name == pages.HEADER), None)
 
 
-def _parsed(job: Job, meta: PageMeta, body: bytes) -> Parsed:
-    """What the spider makes of a page. Raises: BaseException: whatever it raised at the last of its tries."""
+def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
+    """The page, marked where it is a soft 404, and what the spider makes of it.
+
+    Raises: BaseException: whatever it raised at the last of its tries.
+    """
+    judged = job.judged(meta, body)
+    if judged is not meta:
+        log.info("soft_404", url=meta.url)
     for tries in range(1, MAX_TRIES + 1):
         try:
-            return job.parsed(meta, body)
+            return judged, job.parsed(judged, body)
         except (TimeUp, TooMuch):
             raise
         except BaseException as error:

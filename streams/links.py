@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from math import isqrt
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -53,6 +54,9 @@ MAX_NESTING = 512
 
 HARMLESS = 10_000_000
 """Open elements times start tags, below which parsing costs at most 0.1 s (7 ns each, measured)."""
+
+_FEW = isqrt(HARMLESS)
+"""Of tags, that cannot be more elements times tags than that."""
 
 _SMALL = 32 * 1024
 """A page of fewer bytes cannot nest deeply enough to matter: 0.15 s at worst."""
@@ -275,6 +279,11 @@ def thinned(html: bytes) -> bytes:
     return bytes(kept + html[done:]) if done else html
 
 
+def less_than_signs(html: bytes, most: int) -> int:
+    """How many `<` a page has, counted up to one more than `most`: `replace` looks for them faster than `count`."""
+    return len(html) - len(html.replace(b"<", b"", most + 1))
+
+
 def flattened(html: bytes) -> bytes:
     """A page without the tags of elements nested too deeply; nearly every page as it is.
 
@@ -282,9 +291,9 @@ def flattened(html: bytes) -> bytes:
     """
     if len(html) <= _SMALL:
         return html
-    tags = html.count(b"<")
-    if tags * tags <= HARMLESS:  # so few that it does not matter how many of them end elements
+    if less_than_signs(html, _FEW) <= _FEW:  # so few that it does not matter how many of them end elements
         return html
+    tags = html.count(b"<")
     ends = html.count(b"</")
     starts = tags - ends
     if starts - ends <= MAX_NESTING or starts * (starts - ends) <= HARMLESS:
