@@ -337,8 +337,8 @@ def seed(sources: tuple[str, ...], job: str, as_json: bool, **given: Any) -> int
     if as_json:
         click.echo(json.dumps({"job": job, "urls": seeded.count, "bad": seeded.bad, "took_s": round(took_s, 3)}))
     else:
-        bad = f", {seeded.bad:,} lines were no URLs" if seeded.bad else ""
-        click.echo(f"{seeded.count:,} URLs in job {job}, acknowledged in {took_s:.1f} s{bad}")
+        bad = f", {outcome.counted(seeded.bad, 'line')} without a URL" if seeded.bad else ""
+        click.echo(f"{outcome.counted(seeded.count, 'URL')} in job {job}, acknowledged in {took_s:.1f} s{bad}")
     return outcome.FINISHED
 
 

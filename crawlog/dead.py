@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from .outcome import counted
 from .schemas import dead, pages
 from .streams.errors import EngineError, Misconfigured
 from .streams.kafka import bounds, read
@@ -96,7 +97,8 @@ def listed(settings: "Settings", choice: Choice, limit: int, *, handled: bool, a
     lines = [_line(letter) for letter in shown]
     closed = sum(bool(letter.handled) for letter in dead_letters.all.values())
     left_out = f", the newest {len(shown)} shown" if len(shown) < len(found) else ""
-    return [*lines, f"{len(found)} letters{left_out}; {closed} dealt with" + (" (--all shows them)" if closed else "")]
+    dealt_with = f"{closed} dealt with" + (" (--all shows them)" if closed else "")
+    return [*lines, f"{counted(len(found), 'letter')}{left_out}; {dealt_with}"]
 
 
 def _line(letter: Letter) -> str:
@@ -156,11 +158,11 @@ def redriven(settings: "Settings", choice: Choice, *, execute: bool, report: Rep
         size = "its body from its place" if group[0].size_bytes is None else f"{group[0].size_bytes:,} bytes"
         told.append(f"{_numbers(group)} → {topic}[{partition}], {size}, try {group[0].tries + 1}")
     if not execute:
-        return [*told, f"{len(groups)} records would go back to their topics; --execute sends them"]
+        return [*told, f"{counted(len(groups), 'record')} would go back to the log; --execute does it"]
     producer = Producer(settings, "crawlog-dead")
     batches = [groups[at : at + BATCH] for at in range(0, len(groups), BATCH)]
     sent = sum(_redrive(settings, producer, dead_letters, batch, report) for batch in batches)
-    return [*told, f"{sent} records went back to their topics, acknowledged; workers take them as any other"]
+    return [*told, f"{counted(sent, 'record')} went back to the log, acknowledged; workers take them as any other"]
 
 
 def _groups(settings: "Settings", letters: list[Letter]) -> tuple[list[list[Letter]], list[str]]:
@@ -218,12 +220,12 @@ def dropped(settings: "Settings", choice: Choice, *, execute: bool) -> list[str]
     letters = Dead(settings).chosen(choice)
     told = [_line(letter) for letter in letters]
     if not execute:
-        return [*told, f"{len(letters)} letters would be laid aside; --execute marks them"]
+        return [*told, f"{counted(len(letters), 'letter')} would be laid aside; --execute does it"]
     producer = Producer(settings, "crawlog-dead")
     groups = by_place(letters)
     for at in range(0, len(groups), BATCH):
         _mark(settings, producer, mark(groups[at : at + BATCH], "dropped", [], time.time()))
-    return [*told, f"{len(letters)} letters are laid aside; they stay in the log (`crawlog dead list --all`)"]
+    return [*told, f"{counted(len(letters), 'letter')} laid aside, still in the log (`crawlog dead list --all`)"]
 
 
 def _mark(settings: "Settings", producer: Producer, done: dead.Mark) -> None:

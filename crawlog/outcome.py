@@ -48,6 +48,11 @@ OF_THE_USER = frozenset(
 """Operating system errors that name a wrong path; every other one is a broken engine (disk full, no network)."""
 
 
+def counted(number: int, noun: str) -> str:
+    """How many of something there are, for people: `1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
 def open_streams() -> None:
     """Gives a process that was started without standard streams (`>&-`) the null device in their place.
 

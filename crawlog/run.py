@@ -141,17 +141,17 @@ class Summary:
         if counts.folded or self.pages:
             told.append(f"  {counts.fetched} fetched, {counts.redirected} redirected, {counts.failed} failed")
             told.append(f"  {counts.refused} refused, {counts.queued} queued")
-            told.append(f"  this run: {self.pages} pages in {self.took_s:.1f} s{rate}")
+            told.append(f"  this run: {outcome.counted(self.pages, 'page')} in {self.took_s:.1f} s{rate}")
         ended = counts.failed + counts.refused + sum(counts.dropped.values())
         if ended and not counts.fetched + counts.redirected + counts.queued:
             asked = f"`crawlog why {shlex.quote(self.seed)}`" if self.seed else "`crawlog why` of one of its URLs"
             told.append(f"  nothing could be fetched: {asked} tells the reason")
         if self.parsed > self.pages:
-            told.append(f"  {self.parsed - self.pages} pages stored before were parsed")
+            told.append(f"  parsed, stored before: {outcome.counted(self.parsed - self.pages, 'page')}")
         if self.output and self.rows is not None:
-            told.append(f"  {self.rows} rows" + f" in {self.output}" * (self.output != "-"))
+            told.append(f"  {outcome.counted(self.rows, 'row')}" + f" in {self.output}" * (self.output != "-"))
         if self.dead:
-            told.append(f"  {self.dead} records could not be handled: see `crawlog dead list`")
+            told.append(f"  {outcome.counted(self.dead, 'record')} could not be handled: see `crawlog dead list`")
         return told
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
+from .outcome import counted
 from .schemas import items, pages
 from .schemas.control import Command, JobCopy
 from .schemas.urls import UrlsRecord
@@ -239,7 +240,7 @@ class Inquiry:
             return Event(at, "items", partition, offset, "items", f"an item record that cannot be read: {error}")
         rows = [bytes(row) for row in item.items]
         first = f": {rows[0].decode('utf-8', 'replace')}" if rows else ""
-        count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+        count = counted(len(rows), "row")
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         what = f"parsed by {item.spider or '?'} from page {item.page[0]}:{item.page[1]} → {count}{first}{more}"
         detail = {"spider": item.spider, "page": list(item.page), "items": [msgspec.json.decode(row) for row in rows]}

@@ -76,7 +76,7 @@ def recover(settings: "Settings", report: Callable[[str], None]) -> None:
     if not producer.flush(ACKNOWLEDGED_S):
         raise EngineError(f"Kafka did not acknowledge what is fetched again within {ACKNOWLEDGED_S:.0f} s")
     moved = _parse_again(settings, admin, names)
-    report(f"{len(lost)} pages were gone and are fetched again; {moved} pages are parsed again")
+    report(f"pages gone, fetched again: {len(lost)}; pages parsed again: {moved}")
 
 
 def gone(settings: "Settings", admin: Admin, names: Topics) -> Iterator[Gone]:

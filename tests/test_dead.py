@@ -131,7 +131,7 @@ def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) ->
     settings, producer, names = log
     assert len(command.listed(settings, Choice(), 9, handled=False, as_json=True)) == 3
     planned = command.redriven(settings, Choice(stage="parse"), execute=False, report=pytest.fail)
-    assert planned[-1].endswith("--execute sends them")
+    assert planned[-1] == "2 records would go back to the log; --execute does it"
     command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
     again = list(read(settings, names.pages, 3, 2, bounds(settings, names.pages, [3])[3][1]))
     assert [(one.key(), one.value(), one.headers()) for one in again] == [

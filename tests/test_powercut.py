@@ -52,8 +52,8 @@ def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path)
     said: list[str] = []
     recover(cluster, said.append)
     recover(cluster, said.append)
-    assert said[1] == "1 pages were gone and are fetched again; 2 pages are parsed again"
-    assert said[3] == "0 pages were gone and are fetched again; 0 pages are parsed again"
+    assert said[1] == "pages gone, fetched again: 1; pages parsed again: 2"
+    assert said[3] == "pages gone, fetched again: 0; pages parsed again: 0"
     low, end = bounds(cluster, names.urls, [0])[0]
     last = u.decode(list(read(cluster, names.urls, 0, low, end))[-1].value())
     assert [(one.url, one.hops, one.again) for one in last.urls or ()] == [(f"{SITE}/2", 2, "fetched")]
