@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from . import rows as r
 from .commands import Commands, Orders
 from .fold import Fold, Job
-from .lines import Line
+from .lines import Line, Resting
 from .queues import IDLE, LATER, READY, WINDOW, Host, HostQueue, RobotsTask, Task
 
 if TYPE_CHECKING:
@@ -418,10 +418,9 @@ class Frontier:
         self.robots = robots
         self.only = only
         self.owned: dict[int, Owned] = {}
-        self._later: list[tuple[float, int, Host]] = []
+        self._resting = Resting()
         self._lines: dict[str, Line] = {}
         self._turns: deque[str] = deque()
-        self._count = 0
         self.awake = 0
         self.window = WINDOW
         self._commands = Commands()
@@ -478,7 +477,7 @@ class Frontier:
         self._slow_s = commands.of_stage("fetch").slow_s
         self._blocks = any(command.action == "block" for command in commands.in_force)
         self._pauses_hosts = any(command.host and command.action == "pause" for command in commands.in_force)
-        self._later.clear()
+        self._resting.clear()
         for owned in self.owned.values():
             if self._blocks:
                 owned.hurry()
@@ -658,8 +657,7 @@ class Frontier:
     def _line_up(self, host: Host, next_at: float, now: float) -> None:
         if next_at > now:
             host.where = LATER
-            self._count += 1
-            heappush(self._later, (next_at, self._count, host))
+            self._resting.add(next_at, host, is_usual=next_at <= now + self.rests.delay_s)
         else:
             host.where = READY
             host.turn += 1
@@ -701,8 +699,7 @@ class Frontier:
         for owned in self.owned.values():
             if owned.wakes_at() <= now:
                 owned.wake(now)
-        while self._later and self._later[0][0] <= now:
-            _, _, host = heappop(self._later)
+        while (host := self._resting.pop(now)) is not None:
             if host.where != LATER:
                 continue
             host.where = IDLE
@@ -718,9 +715,7 @@ class Frontier:
 
     def next_at(self) -> float | None:
         """When something may become ready without anyone's doing, monotonic; None when nothing waits for time."""
-        at = min([self._rouses_at(), *(owned.wakes_at() for owned in self.owned.values())])
-        if self._later:
-            at = min(at, self._later[0][0])
+        at = min([self._rouses_at(), self._resting.next_at, *(owned.wakes_at() for owned in self.owned.values())])
         return None if at == inf else at
 
     # ------------------------------------------------------------------ views
@@ -728,7 +723,7 @@ class Frontier:
     def slowest(self, most: int) -> dict[int, list[tuple[str, int, float]]]:
         """Hosts that wait longest, by partition: (host, URLs queued, seconds until it may be asked)."""
         now = self.now()
-        waits = nlargest(most, ((at, n, host) for at, n, host in self._later if host.where == LATER))
+        waits = nlargest(most, ((at, n, host) for at, n, host in self._resting if host.where == LATER))
         found: dict[int, list[tuple[str, int, float]]] = {}
         for at, host in {host.key: (at, host) for at, _, host in reversed(waits)}.values():
             told = host.key, self._queued(host), max(at - now, 0.0)

@@ -1,10 +1,13 @@
 """In which order hosts are asked that are ready: jobs and domains in turns, the longest queues first."""
 
+import random
 from collections import Counter
+from math import inf
 
 import pytest
 from dispatching import World, pages
 
+from crawlog.streams.lines import Resting
 from crawlog.streams.queues import Task
 
 
@@ -128,3 +131,28 @@ def test_the_first_page_of_a_host_does_not_wait_for_the_robots_txt_of_all_others
     hosts = [host for host, is_page in asked if not is_page]
     assert all(asked.index((host, True)) - asked.index((host, False)) <= 20 for host in hosts)
     assert len(set(hosts)) == 100
+
+
+def test_hosts_come_back_in_the_order_of_their_times_and_those_of_one_time_as_they_went() -> None:
+    """Whichever rest for the usual delay, and whichever for less or for much longer."""
+    dice = random.Random(7)
+    world, resting, expected = World(), Resting(), list[tuple[float, int]]()
+    world.job()
+    world.find(*(f"http://h{n}.com/" for n in range(300)))
+    hosts = list(world.frontier.owned[0].hosts.values())
+    now, back = 0.0, list[tuple[float, int]]()
+    for n, host in enumerate(hosts):
+        rest = dice.choice((0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 60.0))
+        resting.add(now + rest, host, is_usual=rest <= 1.0)
+        expected.append((now + rest, n))
+        now += dice.choice((0.0, 0.25))
+        while (host := resting.pop(now)) is not None:
+            back.append(next(entry for entry in expected if hosts[entry[1]] is host))
+            assert back[-1] == min(set(expected).difference(back[:-1]))
+        left = set(expected).difference(back)
+        assert resting.next_at == min(left, default=(inf, 0))[0] > now
+        assert {entry[0] for entry in resting} == {entry[0] for entry in left}
+    while (host := resting.pop(inf)) is not None:
+        back.append(next(entry for entry in expected if hosts[entry[1]] is host))
+    assert back[-20:] == sorted(back[-20:])
+    assert sorted(back) == sorted(expected)
