@@ -146,13 +146,13 @@ def test_hosts_come_back_in_the_order_of_their_times_and_those_of_one_time_as_th
         resting.add(now + rest, host, is_usual=rest <= 1.0)
         expected.append((now + rest, n))
         now += dice.choice((0.0, 0.25))
-        while (host := resting.pop(now)) is not None:
-            back.append(next(entry for entry in expected if hosts[entry[1]] is host))
+        while (first := resting.pop(now)) is not None:
+            back.append(next(entry for entry in expected if hosts[entry[1]] is first))
             assert back[-1] == min(set(expected).difference(back[:-1]))
         left = set(expected).difference(back)
         assert resting.next_at == min(left, default=(inf, 0))[0] > now
         assert {entry[0] for entry in resting} == {entry[0] for entry in left}
-    while (host := resting.pop(inf)) is not None:
-        back.append(next(entry for entry in expected if hosts[entry[1]] is host))
+    while (first := resting.pop(inf)) is not None:
+        back.append(next(entry for entry in expected if hosts[entry[1]] is first))
     assert back[-20:] == sorted(back[-20:])
     assert sorted(back) == sorted(expected)
