@@ -190,7 +190,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_redirects: Redirects in a row that are followed.
         max_url_length: Longest URL taken, characters.
         order: Within one host and priority.
-        confirm: Whether a Bloom "seen" is confirmed against exact fingerprints.
+        confirm: Whether whole fingerprints say what was seen, or a Bloom filter alone.
         state: Only a running job's URLs are fetched; the others keep their queues and queue what is found meanwhile.
         links: Where links are taken from; see the setting `links.sources`.
         nofollow: Whether links with rel=nofollow are taken.

@@ -12,7 +12,7 @@ class Row(NamedTuple):
 
     Attributes:
         key: The parts of its key by name; hashes as they stand there, hexadecimal.
-        value: What it holds; a filter only by its length.
+        value: What it holds; a page only by its length.
     """
 
     kind: str
@@ -25,8 +25,9 @@ _KINDS = {
     b"j": ("job", (("job", 2),)),
     b"c": ("counts", (("job", 2),)),
     b"n": ("domain", (("job", 2), ("epoch", 2), ("domain", 8))),
-    b"b": ("page", (("job", 2), ("epoch", 2), ("domain", 8), ("level", 1), ("page", 4))),
-    b"f": ("seen", (("job", 2), ("epoch", 2), ("domain", 8), ("fingerprint", 8))),
+    b"e": ("page", (("job", 2), ("epoch", 2), ("domain", 8), ("page", 4))),
+    b"b": ("filter", (("job", 2), ("epoch", 2), ("domain", 8), ("level", 1), ("page", 4))),
+    b"f": ("depth", (("job", 2), ("epoch", 2), ("domain", 8), ("fingerprint", 8))),
     b"g": ("host queue", (("job", 2), ("host", 8))),
     b"q": ("queued", (("job", 2), ("host", 8), ("priority", 1), ("sequence", 8))),
     b"w": ("waiting", (("job", 2), ("host", 8), ("sequence", 8))),
@@ -70,6 +71,8 @@ def decoded(key: bytes, value: bytes) -> Row:
 
 def _value(kind: str, value: bytes) -> Any:
     if kind == "page":
+        return {"count": len(value) // 8}
+    if kind == "filter":
         return {"count": int.from_bytes(value[:4], "big"), "filter_bytes": len(value) - 4}
     if not value:
         return None

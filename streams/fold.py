@@ -12,7 +12,7 @@ Whatever changes a result here for a record already in a log needs a new `FOLD_V
 """
 
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import re2
@@ -23,11 +23,12 @@ from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, fingerprint
 from .domain import Place, Places
 from .errors import Misconfigured
+from .pages import Domain
 from .scope import Scope, any_of, scope_name
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 
 _HOSTS_CACHED = 65_536
 
@@ -38,7 +39,7 @@ MAX_DEPTH = (1 << 31) - 1
 """Depth and hops of a found beyond this are no sense, and a row could not hold every integer that JSON can."""
 
 MANY = 8
-"""URLs of one record from which on their fingerprints are read together."""
+"""URLs of one record, in a depth-limited job, from which on the depths of those known are read together."""
 
 MAX_DUE_S = 1e12
 """Due times and waits are cut to this, seconds: 30,000 years."""
@@ -157,7 +158,7 @@ class Fold:
         partition: The partition of crawl.urls that is folded.
         places: Where URLs belong; its partition count is that of crawl.urls.
         rows: The state; `flush` completes it before a checkpoint.
-        cached_pages: Bloom pages held in memory.
+        cached_pages: Pages of the seen table held in memory.
         skipped: What rewinds take back, as far as they were met, in order.
     """
 
@@ -345,7 +346,7 @@ class Fold:
         if spec.rev > job.spec.rev:
             if epoch > job.epoch:
                 self._begin(job, epoch, awaited=False)
-            # Queue keys depend on the order, Bloom pages on confirmation: both are fixed for the job's life.
+            # Queue keys depend on the order, pages on confirmation: both are fixed for the job's life.
             job.set(msgspec.structs.replace(spec, order=job.spec.order, confirm=job.spec.confirm))
             self._put_job(job)
         if job.awaited and epoch >= job.epoch:
@@ -382,7 +383,7 @@ class Fold:
             self._place(job, found) if not index >> r.SEQUENCE_INDEX_BITS and _makes_sense(found) else None
             for index, found in enumerate(record.urls)
         ]
-        self._read_ahead(job, places)
+        ahead = self._read_ahead(job, places)
         for index, (found, placed) in enumerate(zip(record.urls, places, strict=True)):
             sequence = (offset << r.SEQUENCE_INDEX_BITS) + index
             if placed is None:
@@ -396,14 +397,27 @@ class Fold:
                 self._parked += 1
             else:
                 self._offer(job, found, placed, sequence)
-        self.seen.let_go_ahead()
+        for key in ahead:
+            self.rows.let_go(key)
         return effects
 
-    def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> None:
-        if job is None or not job.spec.confirm or len(places) < MANY:
-            return
-        mine = [(p[1].domain_hash, p[2]) for p in places if p is not None and p[1].partition == self.partition]
-        self.seen.read_ahead(job.number, job.since, mine)
+    def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> list[bytes]:
+        """Keys of the depths of a record's known URLs, which were read together: half the cost of a look-up each."""
+        if job is None or job.spec.max_depth is None or not job.spec.confirm or len(places) < MANY:
+            return []
+        mine = [p for p in places if p is not None and p[1].partition == self.partition]
+        keys = [self._depth_key(job, place, mark) for _, place, mark in mine if self._knows(job, place, mark)]
+        found = [(key, stored) for key, stored in self.rows.get_many(keys).items() if stored is not None]
+        for key, stored in found:
+            self.rows.keep(key, stored)
+        return [key for key, _ in found]
+
+    def _knows(self, job: Job, place: Place, mark: int) -> bool:
+        return self.seen.knows(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
+
+    @staticmethod
+    def _depth_key(job: Job, place: Place, mark: int) -> bytes:
+        return r.depth_key(job.number, job.since, place.domain_hash, mark)
 
     @staticmethod
     def _bad(job: Job | None) -> None:
@@ -446,28 +460,26 @@ class Fold:
         if rule is not None:
             self._drop(job, rule)
             return
-        spec = job.spec
-        known = self.seen.knows(job.number, job.since, place.domain_hash, mark, spec.confirm)
-        if known is not None:
-            self._offer_known(job, found, placed, known, sequence)
+        if self._knows(job, place, mark):
+            self._offer_known(job, found, placed, sequence)
             return
         rule = self._refusal_of_new(job, found, url, place)
         if rule is not None:
             self._drop(job, rule)
             return
-        value = r.pack((found.depth, _priority(found.priority), sequence)) if spec.max_depth is not None else b""
-        self.seen.insert(job.number, job.since, place.domain_hash, mark, spec.confirm, value)
+        self._mark(job, place, mark)
+        self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
         self._queue(job, found, url, place, sequence)
 
-    def _offer_known(self, job: Job, found: u.FoundUrl, placed: Placed, known: bytes, sequence: int) -> None:
+    def _offer_known(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
         """Queue a URL that the job knows where its done counts no longer, or from a lesser depth."""
-        url, place, mark = placed
+        url, place, _ = placed
         was = found.again
         if was is None and found.checked and self._is_first_check(job, url, place):
             was = "redirected"
         if was is not None:
             self._queue_again(job, found, was, placed, sequence)
-        elif not (known and self._found_nearer(job, found, url, place, mark, known, sequence)):
+        elif not self._found_nearer(job, found, placed, sequence):
             job.counts.seen += 1
 
     def _refusal_of_new(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
@@ -481,13 +493,16 @@ class Fold:
 
     def _queued_in(self, job: Job, place: Place) -> int:
         """URLs of a domain that were ever queued."""
-        return self.seen.domain(job.number, job.since, place.domain_hash).queued
+        return self._domain(job, place).queued
+
+    def _domain(self, job: Job, place: Place) -> Domain[Any]:
+        return self.seen.domain(job.number, job.since, place.domain_hash, job.spec.confirm)
 
     def _trap(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
         """The trap rule that refuses a new URL that was not given as a seed."""
         rules = job.spec.traps
         twin = session_twin(url) if rules.sessions and found.source != "redirect" else None
-        if twin is not None and any(self._is_known(job, place, name) for name in twin):
+        if twin is not None and any(self._knows(job, place, fingerprint(name)) for name in twin):
             return "trap_session"
         is_host_new = self._is_new_host(job, place)
         if is_host_new and self._has_hosts(job, place):
@@ -499,7 +514,7 @@ class Fold:
         ):
             return rule
         if twin is not None:
-            self._mark(job, place, twin[1])
+            self._mark_name(job, place, fingerprint(twin[1]))
         if is_host_new:
             self.traps.one_host_more(job.number, place.domain_hash)
         return None
@@ -524,16 +539,13 @@ class Fold:
         most = limit + self._queued_in(job, place) // MORE_PER_URLS
         return self.traps.hosts(job.number, place.domain_hash) >= most
 
-    def _is_known(self, job: Job, place: Place, name: str) -> bool:
-        domain = place.domain_hash
-        return self.seen.knows(job.number, job.since, domain, fingerprint(name), job.spec.confirm) is not None
+    def _mark(self, job: Job, place: Place, mark: int) -> None:
+        self.seen.insert(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
 
-    def _mark(self, job: Job, place: Place, name: str) -> None:
-        """Remember a name that is no URL: it counts for no budget."""
-        domain = place.domain_hash
-        value = r.pack((0, 0, 0)) if job.spec.max_depth is not None else b""
-        self.seen.insert(job.number, job.since, domain, fingerprint(name), job.spec.confirm, value)
-        self.seen.domain(job.number, job.since, domain).queued -= 1
+    def _mark_name(self, job: Job, place: Place, mark: int) -> None:
+        """Remember a name that is no URL: it counts for no budget, and has no depth."""
+        self._mark(job, place, mark)
+        self._domain(job, place).queued -= 1
 
     def _join(self, job: Job, place: Place) -> None:
         kind = job.spec.scope.kind
@@ -550,14 +562,18 @@ class Fold:
         dropped = job.counts.dropped
         dropped[rule] = dropped.get(rule, 0) + 1
 
-    def _found_nearer(
-        self, job: Job, found: u.FoundUrl, url: str, place: Place, mark: int, known: bytes, sequence: int
-    ) -> bool:
+    def _found_nearer(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
         """Whether a known URL of a depth-limited job was found at a lesser depth, and so is fetched (again) from there.
 
         A row still queued is lowered in place; a fetch in flight then ends with a greater depth than its row, which
         keeps the row. A URL already done is queued anew.
         """
+        if job.spec.max_depth is None:
+            return False
+        url, place, mark = placed
+        known = self.rows.get(self._depth_key(job, place, mark))
+        if known is None:
+            return False
         depth, priority, old_sequence = _depth_row(known)
         if found.depth >= depth:
             return False
@@ -580,10 +596,10 @@ class Fold:
 
     def _is_first_check(self, job: Job, url: str, place: Place) -> bool:
         """Whether no check for cookies has led back to a URL yet; from now on one has."""
-        name = f"{url}\tchecked"
-        if self._is_known(job, place, name):
+        mark = fingerprint(f"{url}\tchecked")
+        if self._knows(job, place, mark):
             return False
-        self._mark(job, place, name)
+        self._mark_name(job, place, mark)
         return True
 
     def _queue_again(self, job: Job, found: u.FoundUrl, was: u.Status, placed: Placed, sequence: int) -> None:
@@ -591,12 +607,13 @@ class Fold:
         url, place, mark = placed
         self._count_final(job, was, -1)
         job.counts.seen += 1
-        if job.spec.max_depth is not None:
-            self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
+        self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
         self._queue(job, found, url, place, sequence)
 
     def _note_depth(self, job: Job, place: Place, mark: int, row: tuple[int, int, int]) -> None:
-        self.seen.update(job.number, job.since, place.domain_hash, mark, r.pack(row))
+        """Keep at which depth a URL was queued, and its queue row, in a depth-limited job that confirms."""
+        if job.spec.max_depth is not None and job.spec.confirm:
+            self.rows.put(self._depth_key(job, place, mark), r.pack(row))
 
     def _queue(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
         host = place.host_hash

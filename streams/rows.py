@@ -9,9 +9,11 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
     b"m"                                                   meta: where in which log this state is
     b"j" job:2                                             job: name, epochs, spec
     b"c" job:2                                             counts of the job
-    b"n" job:2 epoch:2 domain:8                            domain: Bloom levels, URLs queued
-    b"b" job:2 epoch:2 domain:8 level:1 page:4             Bloom page: count:4, filter
-    b"f" job:2 epoch:2 domain:8 fingerprint:8              seen: empty, or depth and queue row of a depth-limited job
+    b"n" job:2 epoch:2 domain:8                            domain: how many pages, URLs queued
+    b"e" job:2 epoch:2 domain:8 page:4                     page of exact fingerprints: 8 bytes each, low first, sorted
+    b"e" job:2 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
+    b"b" job:2 epoch:2 domain:8 level:1 page:4             page of a Bloom filter: count:4, filter
+    b"f" job:2 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
     b"g" job:2 host:8                                      host queue: host key, URLs queued
     b"q" job:2 host:8 priority:1 sequence:8                URL to fetch
     b"w" job:2 host:8 sequence:8                           URL that waits for its next attempt
@@ -26,7 +28,8 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
 All rows of a job lie under a kind and its number, so that a rewind drops them as a few ranges. The epoch in keys is the
 one in which the job began from its seeds.
 
-Changing a layout changes `FORMAT`: an older crawlog then refuses the state, and a newer one rebuilds it from the log.
+Changing a layout changes `FORMAT`: another crawlog then refuses the state, until its folder is deleted; it is rebuilt
+from the log.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -40,11 +43,11 @@ import xxhash
 from ..schemas.progress import JobCounts
 from ..schemas.urls import JobSpec
 
-FORMAT = 2
+FORMAT = 3
 """Version of the keys and values in a state database."""
 
 META = b"m"
-OF_JOB = (b"n", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"t", b"u", b"v")
+OF_JOB = (b"n", b"e", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"t", b"u", b"v")
 """Kinds of rows that a job begins without."""
 
 SEQUENCE_INDEX_BITS = 16
@@ -57,7 +60,8 @@ _host_queue = Layout(">cHQ")
 _host = Layout(">cQ")
 _job = Layout(">cH")
 _domain = Layout(">cHHQ")
-_seen = Layout(">cHHQQ")
+_depth = Layout(">cHHQQ")
+_exact = Layout(">cHHQI")
 _page = Layout(">cHHQBI")
 
 QUEUE_KEY_BYTES = _queue.size
@@ -116,9 +120,9 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DomainRow(msgspec.Struct, frozen=True, array_like=True):
-    """A registrable domain in a job: the top Bloom level and the URLs ever queued (the budget's count)."""
+    """A registrable domain in a job: its pages, or its filter's top level, and the URLs ever queued, for the budget."""
 
-    top: int
+    size: int
     queued: int
 
 
@@ -244,14 +248,24 @@ def domain_key(job: int, epoch: int, domain: int) -> bytes:
     return _domain.pack(b"n", job, epoch, domain)
 
 
+def exact_key(job: int, epoch: int, domain: int, page: int) -> bytes:
+    """Key of a page of exact fingerprints."""
+    return _exact.pack(b"e", job, epoch, domain, page)
+
+
+def latest_key(job: int, epoch: int, domain: int, page: int) -> bytes:
+    """Key of a page's latest fingerprints, which lie behind the others."""
+    return _exact.pack(b"e", job, epoch, domain, page) + b"+"
+
+
 def page_key(job: int, epoch: int, domain: int, level: int, page: int) -> bytes:
-    """Key of a Bloom page."""
+    """Key of a page of a Bloom filter."""
     return _page.pack(b"b", job, epoch, domain, level, page)
 
 
-def seen_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:
-    """Key of an exact fingerprint; those of a domain lie together, as a page's links are looked up together."""
-    return _seen.pack(b"f", job, epoch, domain, fingerprint)
+def depth_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:
+    """Key of a URL's depth; those of a domain lie together, as a page's links are looked up together."""
+    return _depth.pack(b"f", job, epoch, domain, fingerprint)
 
 
 def of_job(kind: bytes, job: int) -> bytes:
@@ -388,6 +402,10 @@ class Rows:
     def keep(self, key: bytes, value: bytes) -> None:
         """Keep a row, as it is now, at hand until it changes: it is soon asked for, and may lie on disk."""
         self._kept[key] = value
+
+    def let_go(self, key: bytes) -> None:
+        """Keep a row at hand no longer."""
+        self._kept.pop(key, None)
 
     def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Up to `limit` rows of one host queue from `start` on, in key order, changes included."""

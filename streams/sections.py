@@ -401,7 +401,7 @@ class Dedup(Section):
     """How a URL is known to be known."""
 
     confirm: bool = True
-    """Whether a Bloom "seen" is confirmed against exact fingerprints; fixed per job."""
+    """Whether whole fingerprints say what was seen, or a Bloom filter alone, wrong once in a million; fixed per job."""
 
 
 class Frontier(Section):
@@ -423,7 +423,7 @@ class State(Section):
     standby: Annotated[int, Field(ge=0)] = 0
     """Partitions of other workers of which a worker keeps a warm copy, for a faster take-over on another machine."""
     cached_pages: Count = 4096
-    """Bloom pages held in memory, all partitions together; 4 KiB each at most."""
+    """Pages of the seen table that each partition holds in memory, 2.5 KB each, about; 4 KiB at most."""
 
 
 class Snapshots(Section):

@@ -445,8 +445,8 @@ class Partition:
 
     @property
     def changes(self) -> int:
-        """Rows changed since the last checkpoint."""
-        return len(self.rows.dirty)
+        """Rows changed and URLs marked seen since the last checkpoint."""
+        return len(self.rows.dirty) + self.fold.seen.changes
 
     def checkpoint(self) -> int:
         """Write every change and the offset as one batch.

@@ -89,7 +89,7 @@ def test_a_folder_without_a_database_is_not_copied(tmp_path: Path) -> None:
 
 def test_differences_name_rows_of_either_side() -> None:
     """Changed, missing and added ones, in key order; equal ones are left out."""
-    kept = [(r.host_key(1), r.pack(r.HostRow(1.0, 0.0, 0))), (r.seen_key(1, 0, 2, 3), b""), (b"z", b"9")]
+    kept = [(r.host_key(1), r.pack(r.HostRow(1.0, 0.0, 0))), (r.depth_key(1, 0, 2, 3), b""), (b"z", b"9")]
     folded = [
         (r.host_key(1), r.pack(r.HostRow(2.0, 0.0, 0))),
         (r.queue_key(1, 2, 5, 7, False), r.pack(1)),
@@ -97,7 +97,7 @@ def test_differences_name_rows_of_either_side() -> None:
     ]
     found = list(differences(iter(sorted(kept)), iter(sorted(folded))))
     assert [(one.kept and one.kept.kind, one.folded and one.folded.kind) for one in found] == [
-        ("seen", None),
+        ("depth", None),
         ("host", "host"),
         (None, "queued"),
     ]
@@ -110,7 +110,8 @@ def test_differences_name_rows_of_either_side() -> None:
         (r.job_key(2), r.pack(r.JobRow("j", 0, u.JobSpec())), "job", {"job": 2}, "j"),
         (r.queue_key(1, 2, 5, 7, False), r.pack(r.QueueRow("http://a/")), "queued", {"priority": 5}, "http://a/"),
         (r.joined_key(1, "a.com"), b"", "joined", {"name": "a.com"}, "null"),
-        (r.page_key(1, 0, 2, 3, 4), b"\0\0\0\x05abc", "page", {"level": 3, "page": 4}, '"filter_bytes":3'),
+        (r.exact_key(1, 0, 2, 4), bytes(24), "page", {"page": 4}, '"count":3'),
+        (r.page_key(1, 0, 2, 3, 4), b"\0\0\0\x05abc", "filter", {"level": 3, "page": 4}, '"filter_bytes":3'),
         (r.parked_key(9, "j"), r.pack(u.FoundUrl("http://a/")), "parked", {"sequence": 9, "name": "j"}, "http://a/"),
         (b"?", b"\xff", "unknown", {}, ""),
         (r.host_key(1), b"\xc1", "host", {}, "c1"),
