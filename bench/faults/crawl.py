@@ -360,7 +360,13 @@ class Crawl:
             noted = json.loads((self.data / "run" / "holder.json").read_text())["workers"]
         except (OSError, ValueError):
             return []
-        return [pid for name, pid in noted.items() if name.split("-")[0] in stages and psutil.pid_exists(pid)]
+        return [pid for name, pid in noted.items() if name.split("-")[0] in stages and self._is_of_run(pid)]
+
+    def _is_of_run(self, pid: int) -> bool:
+        """Whether a process is a child of our command: another crawl's may have the number of one that has ended."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return self._run is not None and psutil.Process(pid).ppid() == self._run.pid
+        return False
 
     def broker_pid(self) -> int | None:
         """The broker's process; None while none runs."""
