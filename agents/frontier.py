@@ -35,6 +35,7 @@ from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.snapshot import Snapshots
+from crawlog.streams.tenure import Tenure
 from crawlog.streams.watchdog import EX_TEMPFAIL
 
 from .control import Obedience, follow
@@ -80,6 +81,7 @@ class Stage:
         self._opened: dict[int, store.Partition] = {}
         self._seen_end: dict[int, int] = {}
         self._undelivered: dict[int, int] = {}
+        self._tenure = Tenure()
         self._restoring: asyncio.Task[None] | None = None
         self._interrupt = threading.Event()
         self._stopping = asyncio.Event()
@@ -116,6 +118,7 @@ class Stage:
             follow(self.app, self.orders)
         await self._end_restore()
         self._close()  # what a revocation that ran out of time has left
+        self._tenure.assigned(self.app.consumer_generation_id, partitions)
         self._interrupt = threading.Event()
         self._seen_end.clear()
         self._restoring = asyncio.create_task(self._restore_until_live(partitions))
@@ -134,6 +137,7 @@ class Stage:
             crash.point("revoke.drained")
             for number in sorted(self.live):
                 self.checkpoint(self.live[number])
+                self._tenure.given_up(number, self.frontier.rests_of(number))
             crash.point("revoke.checkpointed")
         finally:
             self._close()
@@ -194,7 +198,7 @@ class Stage:
         for number, partition in self._opened.items():
             if number not in self.live:
                 self.live[number] = partition
-                self.frontier.own(number, partition.fold, partition.db)
+                self.frontier.own(number, partition.fold, partition.db, self._tenure.taken_up(number))
         self.dispatching = True
         self.wake()
 

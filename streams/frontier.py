@@ -11,7 +11,7 @@ A URL's row stands until its done is folded, so a URL handed out is remembered i
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, merge, nlargest
 from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
@@ -288,12 +288,28 @@ class Owned:
             self.frontier.order(host)
         return queue
 
-    def load(self) -> None:
+    def rests(self) -> dict[int, float]:
+        """Until when the hosts rest that may not be asked now, by their hashes."""
+        now, delay_s = self.frontier.now(), self.frontier.rests.delay_s
+        asleep = ((host, (due >> 64) / 1000) for host, due in self.asleep.items() if due != _KEPT)
+        rests = {host: until for host, until in asleep if until > now}
+        for host in self.hosts.values():
+            until = max(host.ready_at, host.slowed_until, now + max(host.delay_s, delay_s) if host.in_flight else 0.0)
+            if until > now:
+                rests[host.hash] = until
+        return rests
+
+    def load(self, rests: Mapping[int, float] | None = None) -> None:
         """Take up what the rows hold, after a restore: no host is asked before one full delay has passed.
 
         Waits written to the log are shortened by what has passed since, never lengthened.
+
+        Args:
+            rests: Until when hosts rest, by hash, where that is known: others may be asked now.
         """
-        rested = self.frontier.now() + self.frontier.rests.delay_s
+        now = self.frontier.now()
+        usual = now + self.frontier.rests.delay_s if rests is None else now
+        rests = {} if rests is None else rests
         self.fold.flush()
         for key, value in self.fold.rows.scan(b"g"):
             stored = r.read_host_queue(value)
@@ -303,12 +319,12 @@ class Owned:
             host = self.hosts.get(stored.host)
             if host is None and (hashed in self.asleep or not self.frontier.has_room):
                 if hashed not in self.asleep:
-                    self._sleep(hashed, rested)
+                    self._sleep(hashed, rests.get(hashed, usual))
                 continue
             host = host or self.host(stored.host, stored.domain)
             queue = self.queue(host, number)
             queue.more, queue.upto = True, b""
-            host.rest(rested)
+            host.rest(rests.get(hashed, usual))
             self.frontier.arrange(host)
         self._load_waits()
 
@@ -430,11 +446,15 @@ class Frontier:
 
     # ------------------------------------------------------------------ ownership
 
-    def own(self, partition: int, fold: Fold, cache: Cache) -> None:
-        """Dispatch for a partition from now on; its fold must have reached the log's end."""
+    def own(self, partition: int, fold: Fold, cache: Cache, rests: Mapping[int, float] | None = None) -> None:
+        """Dispatch for a partition from now on; its fold must have reached the log's end.
+
+        Args:
+            rests: What `rests_of` said when it was given up, if nobody else can have asked its hosts since.
+        """
         self.disown(partition)
         owned = self.owned[partition] = Owned(self, fold, cache)
-        owned.load()
+        owned.load(rests)
         fold.listener = owned
         self.size_windows()
 
@@ -446,6 +466,10 @@ class Frontier:
         owned.fold.listener = None
         for host in list(owned.hosts.values()):
             owned.forget(host)
+
+    def rests_of(self, partition: int) -> dict[int, float]:
+        """Until when the hosts of a partition rest, by hash; who is not named may be asked."""
+        return self.owned[partition].rests()
 
     @property
     def has_room(self) -> bool:

@@ -69,15 +69,15 @@ class World:
 
     # ------------------------------------------------------------------ the log
 
-    def own(self) -> None:
-        """Open the state as it was checkpointed and dispatch for it: from now on one full delay."""
+    def own(self, rests: dict[int, float] | None = None) -> None:
+        """Open the state as it was checkpointed and dispatch for it: from now on one full delay, or what is known."""
         self.rows = r.Rows(self.base)
         self.fold = Fold(0, PLACES, self.rows, cached_pages=2)
-        self.frontier.own(0, self.fold, NoCache())
+        self.frontier.own(0, self.fold, NoCache(), rests)
         queued = {r.read_host_queue(value).host for _, value in self.rows.scan(b"g") if r.read_host_queue(value).queued}
         for key, kept in self.hosts.items():
             kept.in_flight = 0
-            if key in queued:
+            if key in queued and rests is None:
                 kept.rests_until = max(kept.rests_until, self.clock + self.rests.delay_s)
 
     def checkpoint(self) -> None:
@@ -183,6 +183,15 @@ class World:
 
     def crash(self) -> None:
         """Nothing in flight left a trace; what was written is folded before anything is dispatched."""
+        self._restore(None)
+
+    def rebalance(self) -> None:
+        """The partition is given up and comes back at once: what was in flight is aborted."""
+        for task in list(self.in_flight):
+            self.aborted(task)
+        self._restore(self.frontier.rests_of(0))
+
+    def _restore(self, rests: dict[int, float] | None) -> None:
         for value in self.unfolded:
             self.take(value)
             for result in u.decode(value).results or []:
@@ -195,7 +204,7 @@ class World:
         self.checkpoint()
         self.in_flight.clear()
         self.out.clear()
-        self.own()
+        self.own(rests)
 
     def pass_time(self, seconds: float) -> None:
         """On both clocks."""

@@ -248,6 +248,7 @@ async def running(
         lease=SimpleNamespace(held=lambda _now: True),
         watchdog=SimpleNamespace(beat=lambda: None, on_blocked=None),
         positions=SimpleNamespace(done=lambda *_: None),
+        consumer_generation_id=1,
     )
     monkeypatch.setattr(frontier, "Producer", Log)
     web.addresses = Addresses(app.crawl.politeness.per_ip, web.address)

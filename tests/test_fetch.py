@@ -318,6 +318,33 @@ async def test_a_revocation_that_runs_out_of_time_leaves_nothing_open(
         assert not world.stage.dispatching
 
 
+@pytest.mark.parametrize(("generation", "rested"), [(2, False), (3, True), (1, True)])
+async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_before(
+    generation: int, rested: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the group has been through another generation, in which somebody else may have asked them."""
+    async with running(tmp_path, monkeypatch, politeness__delay_s=60.0) as world:
+        stage = world.stage
+        stage._follows = True
+        monkeypatch.setattr(stage, "_restore_until_live", lambda _: asyncio.sleep(0))
+        stage._tenure.assigned(1, {0})
+        world.find("http://a.com/", "http://b.com/")
+        await world.until(lambda: not world.fetcher.places and len(world.log.dones) == 2)
+        stage.rebalance_started()
+        world.find("http://a.com/2", "http://c.com/")
+        partition = stage.live[0]
+        await world.until(lambda: partition.fold.jobs["j"].counts.queued == 2)
+        monkeypatch.setattr(partition, "close", lambda: None)
+        await stage.revoking({0})
+        stage.app.consumer_generation_id = generation
+        await stage.owned({0})
+        stage._opened[0] = partition
+        stage._go_live()
+        await asyncio.sleep(0.05)
+        asked = [url for _, url in world.web.asked]
+        assert asked[2:] == ([] if rested else ["http://c.com/"])
+
+
 async def test_two_restores_never_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that outlives its revocation, in its thread, is waited for before the next one begins."""
     ends, began = asyncio.Event(), []

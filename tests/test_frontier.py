@@ -59,8 +59,10 @@ def keep(world: World, draw: random.Random) -> None:
         world.pass_time(draw.choice([0.1, 1.0, 3.0]))
     elif pick < 0.7:
         world.checkpoint()
-    elif pick < 0.95:
+    elif pick < 0.9:
         world.frontier.size_windows()
+    elif pick < 0.95:
+        world.rebalance()
     else:
         world.crash()
 
@@ -257,6 +259,40 @@ def test_after_a_restore_a_full_delay_passes() -> None:
     assert world.frontier.next_at() == world.clock + 1
     world.pass_time(1)
     assert world.next() is not None
+
+
+def test_a_partition_that_comes_back_keeps_the_rests_of_its_hosts() -> None:
+    """Who need not rest is asked at once; an aborted request counts as one."""
+    world = World(Rests(10.0))
+    world.job()
+    for name in "abc":
+        world.find(*pages(f"{name}.com", 2))
+        world.pass_time(0.001)  # so that the order is theirs
+    first = world.next()
+    assert isinstance(first, Task)
+    world.fetched(first)
+    world.pass_time(4)
+    second = world.next()
+    assert isinstance(second, Task)
+    world.rebalance()
+    third = world.next()
+    assert isinstance(third, Task)
+    assert len({task.host.key for task in (first, second, third)}) == 3
+    world.fetched(third)
+    assert world.next() is None
+    world.pass_time(5.9)
+    assert world.next() is None
+    world.pass_time(0.2)
+    again = world.next()
+    assert isinstance(again, Task)
+    assert again.host.key == first.host.key
+    world.fetched(again)
+    world.pass_time(3.8)
+    assert world.next() is None
+    world.pass_time(0.2)
+    again = world.next()
+    assert isinstance(again, Task)
+    assert again.host.key == second.host.key
 
 
 def test_what_was_folded_since_the_checkpoint_is_dispatched() -> None:
