@@ -37,7 +37,8 @@ def attach(app: apps.CrawlApp) -> None:
         say("revoking", partitions=sorted(partitions))
 
     async def owned(partitions: set[int]) -> None:
-        say("owned", partitions=sorted(partitions), starts=[app.positions.next(p) for p in sorted(partitions)])
+        starts = [app.positions.next(p) for p in sorted(partitions)]
+        say("owned", partitions=sorted(partitions), starts=starts, generation=app.consumer_generation_id)
 
     app.watchdog.stuck_s = float(os.environ.get("PROBE_STUCK", app.watchdog.stuck_s))
     app.on_rebalance_started.append(lambda: say("started"))
