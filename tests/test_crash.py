@@ -10,7 +10,9 @@ import pytest
 from cluster import ROOT, Cluster, log_of, needs_site
 
 from crawlog.streams.crash import POINTS, VARIABLE
-from crawlog.streams.settings import Settings
+from crawlog.streams.restore import RESTORE_CHANGES
+from crawlog.streams.settings import Settings, load
+from crawlog.streams.verify import verify
 
 IN_WORKERS = [
     name for name in POINTS if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink")
@@ -71,3 +73,26 @@ def test_a_crawl_whose_workers_die_at_every_point_once_has_every_page_once(tmp_p
         assert set(rows.values()) == {1}
         assert (summary["dead"], summary["queued"]) == (0, 0)
         assert crawl.site.stats().private == 0
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@needs_site
+def test_a_worker_that_dies_after_a_checkpoint_amid_a_restore_goes_on_from_there(
+    tmp_path: Path, cluster: Settings
+) -> None:
+    """It takes a log of many URLs to get there: another job's, which is not crawled."""
+    many, spent, point = tmp_path / "many.txt", tmp_path / "spent", "restore.checkpointed"
+    many.write_text("".join(f"http://many.example/{n}\n" for n in range(2 * RESTORE_CHANGES // 8)))
+    spent.mkdir()
+    with Cluster(tmp_path, hosts=4, pages=10, settings={"politeness.delay_s": 0.1} | log_of(cluster)) as crawl:
+        pairs = [f"-s{key}={value}" for key, value in log_of(cluster).items()]
+        command = [sys.executable, "-m", "crawlog", "seed", str(many), "--job", "many", "--data", str(crawl.data)]
+        subprocess.run([*command, *pairs], check=True)
+        crawl.environment = {VARIABLE: f"{spent} {point}:1"}
+        crawl.start()
+        crawl.finish()
+        assert (spent / point).exists()
+        assert crawl.rows() == dict.fromkeys(crawl.urls, 1)
+        settings = load(crawl.settings | {"run.data": str(crawl.data)})
+        assert all(verdict.equal for verdict in verify(settings, crawl.data / "state"))
