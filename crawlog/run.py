@@ -147,7 +147,7 @@ class Summary:
             asked = f"`crawlog why {shlex.quote(self.seed)}`" if self.seed else "`crawlog why` of one of its URLs"
             told.append(f"  nothing could be fetched: {asked} tells the reason")
         if self.parsed > self.pages:
-            told.append(f"  parsed, stored before: {outcome.counted(self.parsed - self.pages, 'page')}")
+            told.append(f"  parsed again, or stored before: {outcome.counted(self.parsed - self.pages, 'page')}")
         if self.output and self.rows is not None:
             told.append(f"  {outcome.counted(self.rows, 'row')}" + f" in {self.output}" * (self.output != "-"))
         if self.dead:
