@@ -290,11 +290,11 @@ class Owned:
 
     def rests(self) -> dict[int, float]:
         """Until when the hosts rest that may not be asked now, by their hashes."""
-        now, delay_s = self.frontier.now(), self.frontier.rests.delay_s
-        asleep = ((host, (due >> 64) / 1000) for host, due in self.asleep.items() if due != _KEPT)
-        rests = {host: until for host, until in asleep if until > now}
+        now = self.frontier.now()
+        after = int(now * 1000) + 1 << 64
+        rests = {host: (due >> 64) / 1000 for host, due in self.asleep.items() if after <= due < _KEPT}
         for host in self.hosts.values():
-            until = max(host.ready_at, host.slowed_until, now + max(host.delay_s, delay_s) if host.in_flight else 0.0)
+            until = max(host.ready_at, host.slowed_until, now + host.delay_s if host.in_flight else 0.0)
             if until > now:
                 rests[host.hash] = until
         return rests

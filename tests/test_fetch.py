@@ -326,7 +326,7 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
     async with running(tmp_path, monkeypatch, politeness__delay_s=60.0) as world:
         stage = world.stage
         stage._follows = True
-        monkeypatch.setattr(stage, "_restore_until_live", lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(stage, "_restore_until_live", lambda _: asyncio.sleep(0))  # there is no broker to read from
         stage._tenure.assigned(1, {0})
         world.find("http://a.com/", "http://b.com/")
         await world.until(lambda: not world.fetcher.places and len(world.log.dones) == 2)
@@ -334,7 +334,7 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
         world.find("http://a.com/2", "http://c.com/")
         partition = stage.live[0]
         await world.until(lambda: partition.fold.jobs["j"].counts.queued == 2)
-        monkeypatch.setattr(partition, "close", lambda: None)
+        monkeypatch.setattr(partition, "close", lambda: None)  # it comes back as it is
         await stage.revoking({0})
         stage.app.consumer_generation_id = generation
         await stage.owned({0})

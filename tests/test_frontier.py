@@ -280,19 +280,25 @@ def test_a_partition_that_comes_back_keeps_the_rests_of_its_hosts() -> None:
     assert len({task.host.key for task in (first, second, third)}) == 3
     world.fetched(third)
     assert world.next() is None
-    world.pass_time(5.9)
-    assert world.next() is None
-    world.pass_time(0.2)
-    again = world.next()
-    assert isinstance(again, Task)
-    assert again.host.key == first.host.key
-    world.fetched(again)
-    world.pass_time(3.8)
-    assert world.next() is None
-    world.pass_time(0.2)
-    again = world.next()
-    assert isinstance(again, Task)
-    assert again.host.key == second.host.key
+    for rested, left_s in ((first, 6), (second, 3.9)):
+        world.pass_time(left_s - 0.1)
+        assert world.next() is None
+        world.pass_time(0.2)
+        again = world.next()
+        assert isinstance(again, Task)
+        assert again.host.key == rested.host.key
+        world.fetched(again)
+
+
+def test_a_request_under_way_counts_as_ended_when_its_partition_is_given_up() -> None:
+    """Whoever has the partition next does not know when it ends."""
+    world = World(Rests(10.0))
+    world.job()
+    world.find(*pages("a.com", 2))
+    task = world.next()
+    assert isinstance(task, Task)
+    world.pass_time(7)
+    assert world.frontier.rests_of(0) == {task.host.hash: world.clock + 10.0}
 
 
 def test_what_was_folded_since_the_checkpoint_is_dispatched() -> None:
