@@ -2,6 +2,7 @@
 
 A plain consumer that belongs to no group is placed at what is wanted, batch by batch, and reads no further. What is no
 longer there, or turns out to be another page, comes back without a body: the URL is then fetched once more.
+So does a page in a damaged batch, with those behind it that are read together.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -10,8 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.errors import EngineError
-from crawlog.streams.kafka import TIMEOUT_S, at_end, consumer_config, edges, passes, take
+from crawlog.streams.kafka import DAMAGE, Patience, at_end, consumer_config, edges, passes
 from crawlog.streams.settings import Settings
 
 BATCH = 256
@@ -81,11 +81,10 @@ class Bodies:
         assert consumer is not None
         left = {number: set(offsets) for number, offsets in runs.items()}
         consumer.assign([TopicPartition(self._topic, number, offsets[0]) for number, offsets in runs.items()])
+        patience = Patience(self._topic)
         try:
             while left:
-                records = take(consumer, TIMEOUT_S)
-                if not records:
-                    raise EngineError(f"{self._topic} gave nothing for {TIMEOUT_S:.0f} s, of partitions {sorted(left)}")
+                records = patience.take(consumer, left)
                 for record in records:
                     yield from _taken(record, left)
         finally:
@@ -100,7 +99,7 @@ class Bodies:
 def _taken(record: Message, left: dict[int, set[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
     """What a record is of what is left to read; that ends at the log's end, and with what is behind it."""
     error, number = record.error(), record.partition() or 0
-    if error is not None and not at_end(error):
+    if error is not None and not at_end(error) and error.code() not in DAMAGE:
         if passes(error):
             return
         raise KafkaException(error)

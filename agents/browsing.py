@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from crawlog.streams.rendering import Rendering, Verdict, emptiness, is_shown
+from crawlog.streams.rendering import Reach, Rendering, Verdict, emptiness, is_shown
 
 from .http import Client
 from .protocol import LeaseLost
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from crawlog.schemas.urls import RenderRules
     from crawlog.streams.answers import Answer
+    from crawlog.streams.manners import Manner
     from crawlog.streams.queues import Host, Task
     from crawlog.streams.settings import Settings
 
@@ -39,7 +40,11 @@ class Browsing:
     """
 
     def __init__(
-        self, settings: "Settings", client: Client, hosts: "Hosts", ask_rules: "Callable[[Host], Awaitable[None]]"
+        self,
+        settings: "Settings",
+        client: Client,
+        hosts: "Hosts",
+        ask_rules: "Callable[[Host, Manner], Awaitable[None]]",
     ) -> None:
         self._settings = settings
         self._client = client
@@ -91,7 +96,8 @@ class Browsing:
         """
         sent = answer.body
         try:
-            await self._browser().render(task.row.url, answer, task.job.name, why)
+            reach = Reach(task.job.spec, self._hosts.place(task.row.url))
+            await self._browser().render(task.row.url, answer, task.job.name, why, reach, task.manner)
             if answer.render_error and not self._client.may_ask():
                 raise LeaseLost  # as in `Client.get`: while we were stopped its time ran out
         except BaseException:  # also when it is cancelled: nobody else knows of the room

@@ -6,7 +6,6 @@ pop-ups and WebRTC are off.
 
 import asyncio
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Coroutine, Iterable
@@ -14,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import structlog
-
-from crawlog.streams.browsers import may_sandbox
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -83,7 +80,7 @@ class Chromium:
                 executable_path=path,
                 ignore_default_args=UNWANTED,
                 args=[*ARGUMENTS, f"--js-flags=--max-old-space-size={heap_mb}"],
-                chromium_sandbox=may_sandbox(settings),
+                chromium_sandbox=settings.render.sandbox,
                 handle_sigint=False,
                 handle_sigterm=False,
                 handle_sighup=False,
@@ -91,8 +88,6 @@ class Chromium:
         except BaseException:
             await driver.stop()
             raise
-        if settings.render.sandbox and os.geteuid() == 0:
-            log.warning("browser_without_sandbox", why="root's Chromium has none", then="run crawlog as another user")
         started = cls(driver, browser, [one for one in psutil.Process().children() if one not in before])
         log.info("browser_started", version=browser.version, path=path)
         return started

@@ -5,10 +5,10 @@ import socket
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -47,23 +47,54 @@ class Refused(Exception):
     """The egress guard's answer."""
 
 
+MOST_ADDRESSES = 16
+"""Of one name, those listed first: each is a connection that may be tried, and a turn that a request takes."""
+
+FAILED_S = 30.0
+"""How long a name without addresses is remembered, unless a request fails by it sooner: it is asked for ahead, once for
+the turn, and once to connect."""
+
+
+class _Found(NamedTuple):
+    """What is known of a name.
+
+    Attributes:
+        until: When it is asked for anew.
+        addresses: Those of `results`.
+        error: Why there are none.
+    """
+
+    until: float
+    results: list[ResolveResult]
+    addresses: tuple[str, ...] = ()
+    error: Exception | None = None
+
+
 class GuardedResolver(AbstractResolver):
     """Names to addresses that may be connected to, remembered for a while.
 
     Args:
         cached: Names remembered; the one asked for longest ago goes first.
         ttl_s: How long a name's addresses are used.
+        servers: Who is asked; none for the system's.
         own: Names of the operator's proxies, wherever they are; of those alone that are connected to by this way.
     """
 
-    def __init__(self, allow_private: bool, cached: int, ttl_s: float, own: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        allow_private: bool,
+        cached: int,
+        ttl_s: float,
+        servers: Sequence[str] = (),
+        own: frozenset[str] = frozenset(),
+    ) -> None:
         self._ttl_s = ttl_s
-        self._resolver = AsyncResolver()
+        self._resolver = AsyncResolver(nameservers=servers) if servers else AsyncResolver()
         self._allow_private = allow_private
         self._own = own
         self._cached = cached
-        self._known: OrderedDict[tuple[str, int], tuple[float, list[ResolveResult]]] = OrderedDict()
-        self._asking: dict[tuple[str, int], asyncio.Future[list[ResolveResult]]] = {}
+        self._known: OrderedDict[tuple[str, int], _Found] = OrderedDict()
+        self._asking: dict[tuple[str, int], asyncio.Future[_Found]] = {}
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -74,25 +105,47 @@ class GuardedResolver(AbstractResolver):
             Refused: All of them are private.
             OSError: There are none.
         """
+        try:
+            found = await self._found(host, family)
+        except (OSError, Refused):
+            self._known.pop((host, int(family)), None)  # the next attempt asks again
+            raise
+        return [{**one, "port": port} for one in found.results]
+
+    async def addresses(self, host: str) -> tuple[str, ...]:
+        """The addresses of a name, of any family. Raises: as `resolve`."""
+        return (await self._found(host, socket.AF_UNSPEC)).addresses
+
+    def known(self, host: str) -> tuple[str, ...]:
+        """The same where they are remembered; else none."""
+        found = self._known.get((host, int(socket.AF_UNSPEC)))
+        return found.addresses if found is not None and found.until >= time.monotonic() else ()
+
+    async def _found(self, host: str, family: socket.AddressFamily) -> _Found:
         key = (host, int(family))
-        known = self._known.get(key)
-        if known is None or known[0] < time.monotonic():
+        found = self._known.get(key)
+        if found is None or found.until < time.monotonic():
             asking = self._asking.get(key)
             if asking is None:
                 asking = self._asking[key] = asyncio.ensure_future(self._ask(host, family))
                 asking.add_done_callback(lambda _: self._asking.pop(key, None))
-            found = await asyncio.shield(asking)
-            self._known[key] = (time.monotonic() + self._ttl_s, found)
+            found = self._known[key] = await asyncio.shield(asking)
             while len(self._known) > self._cached:
                 self._known.popitem(last=False)
-        else:
-            found = known[1]
-        return [{**one, "port": port} for one in found]
+        if found.error is not None:
+            raise found.error.with_traceback(None)
+        return found
 
-    async def _ask(self, host: str, family: socket.AddressFamily) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, 0, family)
-        if host in self._own:
-            return found
+    async def _ask(self, host: str, family: socket.AddressFamily) -> _Found:
+        try:
+            results = await self._resolver.resolve(host, 0, family)
+            allowed = results if host in self._own else self._allowed(host, results)
+        except (OSError, Refused) as error:
+            return _Found(time.monotonic() + FAILED_S, [], error=error)
+        allowed = allowed[:MOST_ADDRESSES]
+        return _Found(time.monotonic() + self._ttl_s, allowed, tuple(one["host"] for one in allowed))
+
+    def _allowed(self, host: str, found: list[ResolveResult]) -> list[ResolveResult]:
         allowed = [one for one in found if address_refusal(one["host"], self._allow_private) is None]
         if found and not allowed:
             raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], self._allow_private)}")
@@ -131,6 +184,15 @@ class Connector(aiohttp.TCPConnector):
         super().__init__(**options)
         self._factory = cast("partial[ResponseHandler]", partial(Handler, may_ask, self._loop))
         self._allow_private = allow_private
+
+    async def _get(self, *args: Any) -> Any:
+        """A kept connection, looked at once more: bytes that came on it meanwhile answer no request."""
+        while (kept := await super()._get(*args)) is not None:
+            protocol = cast("Handler", kept.protocol)
+            if not protocol.should_close and not protocol.has_unread():
+                return kept
+            kept.close()
+        return None
 
     async def connect(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> Any:
         """A connection that may be used now."""

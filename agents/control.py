@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ..schemas import control, progress
 from ..streams.commands import Commands
-from ..streams.kafka import at_end, consumer_config, edges
+from ..streams.kafka import DAMAGE, at_end, consumer_config, edges, refused
 from ..streams.settings import Settings
 from ..streams.topics import Topics
 
@@ -52,6 +52,7 @@ class ControlTail:
     Args:
         found: None where another stage looks for garbage.
         caught_up: Called once, in the loop, when all that the topic held has been told.
+        failed: Called, in the thread, with what ended it: nothing is told from then on.
     """
 
     def __init__(
@@ -61,7 +62,10 @@ class ControlTail:
         told: Told,
         found: Found | None = None,
         caught_up: Callable[[], None] = lambda: None,
+        *,
+        failed: Callable[[Exception], None],
     ) -> None:
+        self._failed = failed
         self._settings = settings
         self._topics = topics
         self._told = told
@@ -81,6 +85,13 @@ class ControlTail:
         self._stop.set()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self._follow(loop)
+        except Exception as error:  # noqa: BLE001  # whatever it is: the worker would be deaf to commands
+            if not loop.is_closed():  # else the worker has ended
+                self._failed(error)
+
+    def _follow(self, loop: asyncio.AbstractEventLoop) -> None:
         consumer = Consumer(consumer_config(self._settings) | {"enable.partition.eof": True})
         try:
             past = self._assign(consumer)
@@ -88,8 +99,6 @@ class ControlTail:
                 self._tell_caught_up(loop)
             while not self._stop.is_set():
                 self._poll(consumer, loop, past)
-        except RuntimeError:  # the loop is closed: the worker has ended
-            pass
         finally:
             consumer.close()
 
@@ -117,8 +126,7 @@ class ControlTail:
         error = record.error()
         is_control = record.topic() == self._topics.control
         if error is not None and not at_end(error):
-            log.warning("control_unread", error=error.str())
-            self._stop.wait(POLL_S)
+            self._meet(consumer, record, error)
             return
         if error is None and not is_control:
             if record.value() and progress.decode(record.value()) is None:
@@ -128,13 +136,24 @@ class ControlTail:
         if is_control and (error is not None or (record.offset() or 0) + 1 >= past):
             self._tell_caught_up(loop)  # compaction may have taken the last record: then the end says so
 
+    def _meet(self, consumer: Consumer, record: Message, error: KafkaError) -> None:
+        """An error in place of a record. Raises: DamagedLog: a command or a job cannot be read."""
+        if error.code() not in DAMAGE:
+            log.warning("control_unread", error=error.str())
+            self._stop.wait(POLL_S)
+        elif record.topic() == self._topics.control:
+            raise refused(record)
+        else:
+            consumer.seek(TopicPartition(self._topics.progress, 0, OFFSET_END))  # the next report replaces it
+
     def _read(self, loop: asyncio.AbstractEventLoop, record: Message, past: int) -> None:
         try:
             heard = control.decode(record.key(), record.value())
-        except ValueError as failure:
-            log.warning("control_record_bad", offset=record.offset(), error=str(failure))
+        except Exception as failure:  # noqa: BLE001  # whatever a record breaks, it would break in each worker
+            why = str(failure) if isinstance(failure, ValueError) else f"{type(failure).__name__}: {failure}"
+            log.warning("control_record_bad", offset=record.offset(), error=why)
             if (record.offset() or 0) >= past:  # what is older was found by whoever ran then
-                self._tell_garbage(loop, record, str(failure))
+                self._tell_garbage(loop, record, why)
             return
         if heard is not None:
             loop.call_soon_threadsafe(self._told, heard)
@@ -225,12 +244,20 @@ class Obedience:
 
 
 def follow(app: "CrawlApp", obedience: Obedience, told: Told | None = None, found: Found | None = None) -> None:
-    """Let a worker hear crawl.control from its beginning; call it once, from the loop."""
+    """Let a worker hear crawl.control from its beginning; call it once, from the loop.
+
+    A worker that can hear no more is ended: it would obey no command, and know of no new job.
+    """
 
     def hear(record: control.Control) -> None:
         obedience.heard(record)
         if told is not None:
             told(record)
 
+    def failed(error: Exception) -> None:
+        log.error("control_unread", exc_info=error)
+        app.watchdog.end("control_unread", error, error=repr(error))
+
     names = Topics(app.crawl.kafka.prefix)
-    ControlTail(app.crawl, names, hear, found, obedience.caught_up).start(asyncio.get_running_loop())
+    following = ControlTail(app.crawl, names, hear, found, obedience.caught_up, failed=failed)
+    following.start(asyncio.get_running_loop())

@@ -48,9 +48,9 @@ def failure(error: Exception, answer: Answer, outfit: Worn, blame: Blame) -> Ans
     Args:
         blame: Whose fault it is, as what the request went out with says.
     """
-    refused = error if isinstance(error, Refused) else error.__cause__
-    if isinstance(refused, Refused):
-        return private(str(refused))
+    refusal = error if isinstance(error, Refused) else error.__cause__
+    if isinstance(refusal, Refused):
+        return private(str(refusal))
     if blame in ("proxy", "broken_off"):
         answer = Answer(None, str(error) if isinstance(error, ProxyFailed) else "proxy")
         answer.by_proxy, answer.again_s = True, outfit.again_s
@@ -64,7 +64,12 @@ def failure(error: Exception, answer: Answer, outfit: Worn, blame: Blame) -> Ans
 
 
 def private(refusal: str) -> Answer:
+    """The answer to a request whose address the guard refused."""
+    return refused(f"private_address: {refusal}")
+
+
+def refused(error: str) -> Answer:
     """The answer to a request that the guard refused."""
-    answer = Answer(None, f"private_address: {refusal}")
+    answer = Answer(None, error)
     answer.private = True
     return answer

@@ -1,26 +1,32 @@
 """The fetch service: takes what the dispatcher allows, has the web asked, and pages and dones written.
 
-    dispatcher ─► places ─┬─► robots.txt unknown: asked for (`robots.py`)
-                          └─► a URL: its way (`fetch_task.py`) ─► its page, then its done (`outcomes.py`) ─► place free
+    dispatcher ─┬─► a name unknown: resolved, outside the places
+                └─► places ─┬─► robots.txt unknown: asked for (`robots.py`), its place soon free
+                            └─► a URL: its way (`fetch_task.py`) ─► page, then done (`outcomes.py`) ─► place free
 
 A URL holds its place among `fetch.concurrency` from its dispatch until its done is in the log, so what a kill repeats
-is bounded by it. Nothing is decided here that the next owner could not decide again.
+is bounded by it. How many places are for hosts that may never answer is decided in `streams/strangers.py`. Nothing is
+decided here that the next owner could not decide again.
 """
 
 import asyncio
 import random
+import resource
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Coroutine
 from functools import partial
+from math import inf
 from typing import Any
 
 import structlog
 
 from crawlog import __version__
 from crawlog.streams.app import CrawlApp
-from crawlog.streams.queues import RobotsTask, Task
+from crawlog.streams.pressure import Unfolded
+from crawlog.streams.queues import NameTask, RobotsTask, Task
 from crawlog.streams.retrying import Retrying
+from crawlog.streams.strangers import Patience, Shares, by_partition
 from crawlog.streams.suspects import Suspects
 
 from . import frontier
@@ -47,12 +53,20 @@ DRAIN_S = 2.5
 DONES_S = 0.7
 """How long their pages and dones may then take to be acknowledged."""
 
-UNFOLDED = 1024
-"""Dones that may be in the log and not folded yet, a second's worth of a busy worker's: fetching has always something
-to do, and without this limit what it finds is folded ever later, the longer the crawl."""
-
 IDLE_S = 0.5
 """Longest sleep of the dispatch loop: what wakes it otherwise is counted, this is the safety net."""
+
+NAMES = 512
+"""Names that are asked for at a time, but for those that are late: 256 of them of new hosts."""
+
+LATE_NAMES = 4096
+"""Names that are awaited for long; each is a few bytes in the resolver."""
+
+LATE_EACH = 8
+"""To each of `fetch.concurrency`, so many hosts whose robots.txt is awaited for long; each is a connection."""
+
+FILES_BESIDE = 1024
+"""Files that a worker may have open beside its connections."""
 
 _jitter = random.random  # spreads retries, no secret; the one generator that a fork seeds anew
 
@@ -66,46 +80,52 @@ class Fetcher:
         self.settings = settings
         self.frontier = stage.frontier
         self.places: set[Task] = set()
-        self._running: dict[asyncio.Task[None], Task | RobotsTask] = {}
+        self._running: dict[asyncio.Task[None], Task | RobotsTask | NameTask] = {}
         self._wake = asyncio.Event()
         self._freed = asyncio.Event()
         self._pages = PagesLog(settings, stage.names.pages)
+        self._unfolded = Unfolded()
         self._held = False
-        self._asking_rules = 0
+        most_late = late_connections(settings.fetch.concurrency)
+        self._shares = Shares(most_late)
+        self._names = Shares(LATE_NAMES)
         self._outcomes = Outcomes(stage, self._pages.pressure, self._release)
         self.robots: Robots | None = None
         self.tasks: Tasks | None = None
         self.suspects = Suspects(
-            settings.run.data / "suspects" / stage.app.worker_name, slots=settings.fetch.concurrency
+            settings.run.data / "suspects" / stage.app.worker_name, slots=settings.fetch.concurrency + most_late
         )
         stage.app.watchdog.on_blocked = self.suspects.blame
         stage.wake = self._wake.set
+        stage.waits = self.waits
         stage.drain = self.drain
         stage.abort = self.abort
 
     async def run(self) -> None:
         """Dispatch until stopped."""
         settings, stage = self.settings, self.stage
-        client = Client(settings, settings.fetch.user_agent or f"crawlog/{__version__}", stage.may_ask)
+        client = Client(settings, f"crawlog/{__version__}", stage.may_ask)
         caution = Caution(self.suspects)
         retrying = Retrying(settings.fetch, settings.politeness, _jitter)
-        hosts = Hosts(settings, self.frontier, stage.place, retrying.rest_s)
-        robots = self.robots = Robots(stage, client, hosts, caution, self._aside)
+        hosts = Hosts(self.frontier, stage.place, retrying.rest_s)
+        patience = Patience(settings.fetch.timeout_s, client.known, self._is_short)
+        robots = self.robots = Robots(stage, client, hosts, caution, patience)
         browsing = Browsing(settings, client, hosts, partial(robots.give, in_turn=True))
         logins = Logins(settings, client, caution, browsing.refusal)
         sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
-        means = Means(sitemaps, logins, caution, client, browsing, retrying, self._outcomes)
+        means = Means(sitemaps, logins, caution, client, browsing, retrying, patience, self._outcomes)
         tasks = self.tasks = Tasks(stage, means, self._pages.lows, self._release)
+        self.frontier.is_named = lambda host: bool(client.known(host))
         try:
             while True:
                 self._wake.clear()
-                await self._rest(has_more=not self._dispatch(tasks, robots))
+                await self._rest(has_more=not self._dispatch(tasks, robots, client))
         finally:
             self.suspects.close()
             await browsing.close()
             await client.close()
 
-    def _dispatch(self, tasks: Tasks, robots: Robots) -> bool:
+    def _dispatch(self, tasks: Tasks, robots: Robots, client: Client) -> bool:
         """Whether only time, or what wakes the loop, can give it more to do."""
         if not self.stage.orders.works or not self.stage.may_ask():
             return False
@@ -114,19 +134,48 @@ class Fetcher:
         if allowed < concurrency:
             self._hold(allowed)
         unfolded = self.frontier.unfolded - len(self.places)
-        room = min(allowed - len(self.places) - self._asking_rules, UNFOLDED - unfolded)
-        while room > 0:
-            task = self.frontier.next()
+        room = max(self._unfolded.room(unfolded, self.stage.folding_s), 0)
+        now, count = time.monotonic(), 0
+        self._shares.age(now)
+        self._names.age(now)
+        while count < room and any(admitted := self._admitted(allowed)):
+            task = self.frontier.next(admitted)
             if task is None:
+                self._unfolded.handed_out(count, unfolded)
                 return True
-            room -= 1
             if isinstance(task, Task):
                 self.places.add(task)
+                self._shares.take(task, task.host.standing)
                 self._start(task, tasks.run(task))
+            elif isinstance(task, RobotsTask):
+                self._shares.take(task, task.host.standing, now)
+                self._start(task, robots.give(task.host, task.manner))
             else:
-                self._asking_rules += 1
-                self._start(task, robots.give(task.host))
+                self._names.take(task, task.host.standing, now)
+                self._start(task, self._named(task, client))
+            count += 1
+        self._unfolded.handed_out(count, unfolded)
         return False
+
+    def _admitted(self, allowed: int) -> tuple[bool, bool, bool]:
+        """By standing, whether a host may be asked; a stranger also needs room to have its name resolved."""
+        met, new, silent = self._shares.left(allowed)
+        _, new_names, silent_names = self._names.left(NAMES)
+        return met > 0, min(new, new_names) > 0, min(silent, silent_names) > 0
+
+    def _is_short(self) -> bool:
+        return self._shares.is_short(self._pages.pressure.allowed(self.settings.fetch.concurrency))
+
+    async def _named(self, task: NameTask, client: Client) -> None:
+        """Have a host's name resolved. A host whose name has no addresses is asked all the same, and fails."""
+        try:
+            await client.addresses_of(f"{task.host.key}/")
+        finally:
+            self.frontier.named(task.host)
+
+    def waits(self) -> tuple[Counter[int], Counter[int]]:
+        """By partition: hosts that wait for DNS, and requests to those that have not answered yet, or not lately."""
+        return by_partition(iter(self._names)), by_partition(self._shares.strangers())
 
     def _hold(self, allowed: int) -> None:
         """Back-pressure is shown, never silent; a worker that waits for parse is not stuck."""
@@ -144,14 +193,19 @@ class Fetcher:
             await self._pages.look(self.stage.live)
             self._wake.set()
 
-    def _start(self, task: Task | RobotsTask, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, task: Task | RobotsTask | NameTask, work: Coroutine[Any, Any, None]) -> None:
         running = asyncio.create_task(work)
         self._running[running] = task
         running.add_done_callback(self._ended)
 
     def _ended(self, running: "asyncio.Task[None]") -> None:
-        if isinstance(self._running.pop(running, None), RobotsTask):
-            self._asking_rules -= 1
+        task = self._running.pop(running, None)
+        if isinstance(task, RobotsTask):
+            self._shares.free(task)
+        elif isinstance(task, NameTask):
+            self._names.free(task)
+        elif task is not None and running.cancelled():
+            self._release(task)  # 1 it was dispatched → 2 aborted before its first step, so nothing of it ran
         error = None if running.cancelled() else running.exception()
         if error is not None and not isinstance(error, LeaseLost):  # which has left no trace: the next owner asks
             log.error("fetch_broken", exc_info=error)
@@ -160,7 +214,8 @@ class Fetcher:
     async def _rest(self, *, has_more: bool) -> None:
         """Sleep until woken, or until a host may be asked again; more may be there, but for want of leave or room."""
         next_at = None if has_more else self.frontier.next_at()
-        wait = IDLE_S if next_at is None else min(max(next_at - time.monotonic(), 0.0), IDLE_S)
+        next_at = min(inf if next_at is None else next_at, self._shares.ages_at, self._names.ages_at)
+        wait = min(max(next_at - time.monotonic(), 0.0), IDLE_S)
         try:
             async with asyncio.timeout(wait):
                 await self._wake.wait()
@@ -171,18 +226,9 @@ class Fetcher:
         if not self.suspects.is_calm:
             self.suspects.release(task.row.url)  # one that was given up: its done is in the log
         self.places.discard(task)
+        self._shares.free(task)
         self._wake.set()
         self._freed.set()
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """Who asks for a robots.txt keeps no place meanwhile."""
-        self._asking_rules -= 1
-        self._wake.set()
-        try:
-            yield
-        finally:
-            self._asking_rules += 1
 
     def abort(self, partition: int) -> None:
         """Abort the requests for a partition, without a trace."""
@@ -213,7 +259,20 @@ class Fetcher:
                     await self._freed.wait()
             except TimeoutError:
                 self._outcomes.flush()
+        for task in list(self.places):
+            self._shares.free(task)
         self.places.clear()
+
+
+def late_connections(concurrency: int) -> int:
+    """How many may wait for long, by the files that may be open; their limit is raised where that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    want = (2 + LATE_EACH) * concurrency + FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < want:
+        soft = want if hard == resource.RLIM_INFINITY else min(want, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    files = want if soft == resource.RLIM_INFINITY else soft
+    return max(min(LATE_EACH * concurrency, files - FILES_BESIDE - 2 * concurrency), 0)
 
 
 def attach(app: CrawlApp) -> None:

@@ -3,8 +3,8 @@
     sitemaps told ─► ends unasked? ─► logged in? ─► asked, on record ─► rendered? ─► final, or again ─► outcomes
 
 The dispatch is `fetch.py`; what is decided on the way stands in `streams/`: outcomes, forms, rendering, retrying.
-Whatever happens, the task is given back or gets a done, and its host's request in flight is ended: what forgot either
-would hold a place for ever.
+How a task ends is one value (`_End`), carried out in one place whatever happens: it is given back or gets a done, and
+its host's request in flight is ended. A way that forgot either would hold a place for ever.
 """
 
 import time
@@ -16,23 +16,24 @@ import msgspec
 import structlog
 
 from crawlog.streams import crash, validators
-from crawlog.streams.answers import NOT_MODIFIED, PRECONDITION_FAILED, Answer
+from crawlog.streams.answers import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
 from crawlog.streams.outcomes import CRASH_LOOP, Unasked, unasked
 from crawlog.streams.queues import Task
 
-from .addresses import BUSY_S
+from .addresses import BUSY_S, Busy
 from .http import THE_CRAWL, Asker
 
 if TYPE_CHECKING:
     from crawlog.streams.forms import Session
     from crawlog.streams.retrying import Retrying
+    from crawlog.streams.strangers import Patience
     from crawlog.streams.validators import Validators
 
     from .browsing import Browsing
     from .caution import Caution
     from .frontier import Stage
     from .http import Client
-    from .logins import Logins
+    from .logins import Logins, Spent
     from .outcomes import Outcomes
     from .sitemaps import Sitemaps
 
@@ -51,7 +52,31 @@ class Means(NamedTuple):
     client: "Client"
     browsing: "Browsing"
     retrying: "Retrying"
+    patience: "Patience"
     outcomes: "Outcomes"
+
+
+class _End(NamedTuple):
+    """How a task ends.
+
+    Attributes:
+        is_sent: Whether its host was asked, or is to rest as if it had been.
+        rest_s: How long the host then rests, beside its delay; or waits for its address, where it was not asked.
+        held: Room of an answer; it goes back unless `write` passes it on.
+        write: Puts what became of the task on its way to the log; None where the task is given back.
+    """
+
+    is_sent: bool = True
+    rest_s: float = 0.0
+    held: Held = Held()
+    write: Callable[[], None] | None = None
+
+
+_UNSENT = _End(is_sent=False)
+"""Given back; its host need not rest for it."""
+
+_BUSY = _End(rest_s=BUSY_S)
+"""Given back; it is asked for once its host has rested."""
 
 
 class Tasks:
@@ -63,125 +88,141 @@ class Tasks:
     """
 
     def __init__(self, stage: "Stage", means: Means, lows: Mapping[int, int], release: Callable[[Task], None]) -> None:
-        self._robots = stage.settings.robots
         self._is_conditional = stage.settings.fetch.conditional
         self._frontier = stage.frontier
-        self._sitemaps, self._logins, self._caution, self._client, self.browsing, self._retrying, self._outcomes = means
+        self._sitemaps, self._logins, self._caution, self._client, self.browsing = means[:5]
+        self._retrying, self._patience, self._outcomes = means[5:]
         self._lows = lows
         self._release = release
 
     async def run(self, task: Task) -> None:
         """Fetch one URL; ends as a page and a done, as a done, or given back."""
-        url = task.row.url
+        end = _BUSY
         try:
-            await self._sitemaps.told(task)
-        except BaseException:
-            self._unsent(task)
-            raise
-        rules = task.host.rules
-        if rules is not None and rules.is_gone and not task.host.orders.blocked:
-            self._unsent(task)  # others needed their room since the dispatch
-            return
-        if self._ends_unasked(task):
-            self._frontier.unsent(task.host)
-            return
+            end = await self._way(task)
+        except Busy as busy:
+            end = _End(is_sent=False, rest_s=busy.wait_s)
+        finally:  # whatever was raised: a host's request in flight that nobody ends would keep the host for ever
+            self._ends(task, end)
+
+    async def _way(self, task: Task) -> _End:
+        """How the task ends. What raises on the way gives it back, once its host has rested."""
+        await self._sitemaps.told(task)
         session = self._logins.session(task)
-        if session is not None and not await self._is_logged_in(task, session):
-            return
+        return await self._unasked(task, session) or await self._answered(task, session)
+
+    async def _answered(self, task: Task, session: "Session | None") -> _End:
+        """The end of a task whose URL is asked for."""
         asked_at = time.monotonic()
+        answer = await self._asked(task)
         try:
-            answer = await self._asked(task)
-        except BaseException:
-            self._back(task)
-            raise
-        if answer is None or self._logins.is_over(session, url, answer, asked_at):
-            self._asks_again(task, answer)
-            return
-        crash.point("fetch.answered")
-        try:
-            self._answered(task, answer)
-        except Exception as error:  # its place would be held for ever, and the crawl never end
-            log.exception("answer_broken", url=url)
-            answer.held.give()
-            self._outcomes.failed(task, f"answer_broken: {type(error).__name__}")
+            if self._logins.is_over(session, task.row.url, answer, asked_at):
+                return _End(held=answer.held)
+            crash.point("fetch.answered")
+            return self._judged(task, answer)
+        except Exception as error:  # noqa: BLE001  # it would be asked for again, and break again
+            return _End(write=self._broken(task, answer.held, error))
 
-    # ------------------------------------------------------------------ given back
+    async def _unasked(self, task: Task, session: "Session | None") -> _End | None:
+        """The end of a task whose URL is not asked for now; None where it is."""
+        manner, rules = task.manner, task.host.rules
+        is_unread = manner.rules.robots and rules is not None and not rules.is_for(manner.token)
+        if task.host.orders.paused or is_unread:
+            return (
+                _UNSENT  # since the dispatch: a command, others needed the room of its rules, the job has another token
+            )
+        end = self._known(task)
+        if end is None and session is not None:
+            spent = await self._logins.spend(task, session)
+            end = None if spent is None else self._spent(task, spent)
+        return end
 
-    def _unsent(self, task: Task) -> None:
-        """Nothing was sent to its host, which need not rest for it."""
-        self._frontier.unsent(task.host)
-        self._frontier.back(task)
-        self._release(task)
+    # ------------------------------------------------------------------ the end
 
-    def _back(self, task: Task, wait_s: float = 0.0) -> None:
-        """The URL is its host's next one again, once that has rested."""
-        self._frontier.finished(task.host, wait_s)
-        self._frontier.back(task)
-        self._release(task)
-
-    def _asks_again(self, task: Task, answer: Answer | None, wait_s: float = 0.0) -> None:
-        """Nobody was asked, for the address was busy, or the answer was none to it."""
-        if answer is None:
-            self._back(task, BUSY_S)
+    def _ends(self, task: Task, end: _End) -> None:
+        """End the host's request in flight; then write what became of the task, or give it back."""
+        if end.is_sent:
+            self._frontier.finished(task.host, end.rest_s, task.job.number)
         else:
-            answer.held.give()
-            self._back(task, wait_s)
+            self._frontier.unsent(task.host, end.rest_s)
+        if end.write is not None and self._is_written(task, end.write, end.held):
+            return
+        end.held.give()
+        self._frontier.back(task)
+        self._release(task)
+
+    def _is_written(self, task: Task, write: Callable[[], None], held: Held) -> bool:
+        """Whether its page or its done is on its way to the log; as a failure where nothing else can be written."""
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001  # its place would be held for ever, and the crawl never end
+            failed = self._broken(task, held, error)
+        else:
+            return True
+        try:
+            failed()
+        except Exception:
+            log.exception("failure_broken", url=task.row.url, then="asked for again")
+            return False
+        return True
+
+    def _broken(self, task: Task, held: Held, error: Exception) -> Callable[[], None]:
+        """What writes that an answer, which nobody needs any more, could not be told of."""
+        log.error("answer_broken", url=task.row.url, exc_info=error)
+        held.give()
+        return partial(self._outcomes.failed, task, f"answer_broken: {type(error).__name__}")
 
     # ------------------------------------------------------------------ before it is asked
 
-    def _ends_unasked(self, task: Task) -> bool:
-        """Whether its done is known, and on its way, without asking the web."""
+    def _known(self, task: Task) -> _End | None:
+        """The end of a task whose done is known without asking the web."""
         url = task.row.url
-        end = unasked(task.host, url, self._robots)
+        end = unasked(task.host, url, task.manner)
         if end is None and self._caution.gives_up(url):
             log.error("crash_loop", url=url, then="failed without another try")
             end = Unasked("failed", CRASH_LOOP)
         if end is None:
-            return False
+            return None
         if end.status == "failed":
-            self._outcomes.failed(task, end.reason)
-        else:
-            self._outcomes.refused(task, end)
-        return True
+            return _End(is_sent=False, write=partial(self._outcomes.failed, task, end.reason))
+        return _End(is_sent=False, write=partial(self._outcomes.refused, task, end))
 
-    async def _is_logged_in(self, task: Task, session: "Session") -> bool:
-        """Whether the task may go on; else its turn went to the login, or it has failed with that."""
-        try:
-            spent = await self._logins.spend(task, session)
-        except BaseException:
-            self._back(task, BUSY_S)
-            raise
-        if spent is None:
-            return True
+    def _spent(self, task: Task, spent: "Spent") -> _End:
+        """The end of a task whose turn went to its login."""
         if spent.failure:
-            self._frontier.unsent(task.host)
-            self._outcomes.failed(task, spent.failure)
-        else:
-            rest_s = self._retrying.rest_s(task.host, spent.answer, time.time()) if spent.answer is not None else 0.0
-            self._asks_again(task, spent.answer, rest_s)
-        return False
+            return _End(is_sent=False, write=partial(self._outcomes.failed, task, spent.failure))
+        if spent.answer is None:
+            return _BUSY
+        spent.answer.held.give()
+        return _End(rest_s=self._retrying.rest_s(task.host, spent.answer, time.time()))
 
     # ------------------------------------------------------------------ asked
 
-    async def _asked(self, task: Task) -> Answer | None:
-        """The answer, rendered or pointing to an older page where it is one; None when the address is busy."""
+    async def _asked(self, task: Task) -> Answer:
+        """The answer, rendered or pointing to an older page where it is one. Raises: Busy: nobody was asked."""
         unless = self._validators(task)
         answer, why = await self._caution.asked(task.row.url, partial(self._looked_at, task, unless))
-        if answer is None:
-            return None
-        if unless is not None:
-            answer.is_conditional = True
-            used = msgspec.structs.replace(unless, epoch=task.epoch)
-            if answer.http == NOT_MODIFIED:
-                answer.validators = used
-                answer.same_as = task.partition.fold.partition, unless.offset
-            elif answer.http == PRECONDITION_FAILED:  # the next attempt goes without
-                task.partition.remember(validators.key(task.job.name, task.row.url), validators.pack(used))
-        if why:
-            await self.browsing.render(task, answer, why)
+        try:
+            if unless is not None:
+                self._note_condition(task, answer, unless)
+            if why:
+                await self.browsing.render(task, answer, why)
+        except BaseException:
+            answer.held.give()
+            raise
         return answer
 
-    async def _looked_at(self, task: Task, unless: "Validators | None") -> tuple[Answer | None, str]:
+    def _note_condition(self, task: Task, answer: Answer, unless: "Validators") -> None:
+        """An answer to a request with validators: it may point to an older page, or be asked for without them."""
+        answer.is_conditional = True
+        used = msgspec.structs.replace(unless, epoch=task.epoch)
+        if answer.http == NOT_MODIFIED:
+            answer.validators = used
+            answer.same_as = task.partition.fold.partition, unless.offset
+        elif answer.http == PRECONDITION_FAILED:  # the next attempt goes without
+            task.partition.remember(validators.key(task.job.name, task.row.url), validators.pack(used))
+
+    async def _looked_at(self, task: Task, unless: "Validators | None") -> tuple[Answer, str]:
         """The answer, and why a browser is to make its body, if one is."""
         row = task.row
         verdict = self.browsing.verdict(task)
@@ -191,10 +232,12 @@ class Tasks:
             any_type=row.sitemap,
             job=task.job.name,
             headers=unless.headers if unless is not None else None,
+            manner=task.manner,
             asker=MAY_BE_RENDERED if verdict else THE_CRAWL,
+            within_s=self._patience.within_s(task.host, row.attempt),
         )
         answer = await self._client.addresses.at_once(row.url, get)
-        return answer, "" if answer is None or not verdict else await self.browsing.why(task, answer, verdict)
+        return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)
 
     def _validators(self, task: Task) -> "Validators | None":
         """By which a page of an earlier epoch is asked for again."""
@@ -209,12 +252,14 @@ class Tasks:
 
     # ------------------------------------------------------------------ answered
 
-    def _answered(self, task: Task, answer: Answer) -> None:
+    def _judged(self, task: Task, answer: Answer) -> _End:
+        """What becomes of a task by its answer."""
         now = time.time()
+        self._patience.heard(task.host, answer, is_page=True)
         rest_s = self._retrying.rest_s(task.host, answer, now)
-        self._frontier.finished(task.host, rest_s)
         again = self._retrying.again(answer, task.row.attempt + 1, rest_s)
         if again is None:
-            self._outcomes.final(task, answer, now, rest_s)
+            write = partial(self._outcomes.final, task, answer, now, rest_s)
         else:
-            self._outcomes.again(task, answer, again, now, rest_s)
+            write = partial(self._outcomes.again, task, answer, again, now, rest_s)
+        return _End(rest_s=rest_s, held=answer.held, write=write)

@@ -13,6 +13,7 @@ import asyncio
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,20 +24,22 @@ import structlog
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams import crash, store, topics
+from crawlog.streams import crash, ending, store, topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.candidates import States
 from crawlog.streams.commands import Commands
 from crawlog.streams.domain import Place
-from crawlog.streams.errors import EngineError
+from crawlog.streams.ending import EX_TEMPFAIL
+from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.jobs import own_manner
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
+from crawlog.streams.rocks import is_machines_fault
 from crawlog.streams.snapshot import Snapshots
 from crawlog.streams.tenure import Tenure
-from crawlog.streams.watchdog import EX_TEMPFAIL
 
 from .control import Obedience, follow
 
@@ -65,18 +68,18 @@ class Stage:
         self.settings = settings
         self.names = topics.Topics(settings.kafka.prefix)
         self.producer = Producer(settings, app.worker_name, linger_ms=LINGER_MS)
-        self.frontier = Frontier(
-            settings.politeness, time.monotonic, time.time, robots=settings.robots.obey, only=settings.run.job
-        )
+        self.frontier = Frontier(own_manner(settings), time.monotonic, time.time, only=settings.run.job)
         self.live: dict[int, store.Partition] = {}
         self.dispatching = False
         self.orders = Obedience("fetch", self._obey)
         self.wake: Callable[[], None] = lambda: None
+        self.waits: Callable[[], tuple[Counter[int], Counter[int]]] = lambda: (Counter(), Counter())
         self.drain: Callable[[], Awaitable[None]] | None = None
         self.abort: Callable[[int], None] = lambda _: None
         self.pages = 0
         self.bytes = 0
-        self.states = States(settings, self.names.urls)
+        self.folding_s = 0.0
+        self.states = States(settings, self.names.urls, came=app.watchdog.beat)
         self.on_opening: list[Callable[[set[int]], None]] = []
         self._opened: dict[int, store.Partition] = {}
         self._seen_end: dict[int, int] = {}
@@ -121,7 +124,11 @@ class Stage:
         self._tenure.assigned(self.app.consumer_generation_id, partitions)
         self._interrupt = threading.Event()
         self._seen_end.clear()
+        self._begin_restore(partitions)
+
+    def _begin_restore(self, partitions: set[int]) -> None:
         self._restoring = asyncio.create_task(self._restore_until_live(partitions))
+        self._restoring.add_done_callback(_restored)
 
     async def revoking(self, _partitions: set[int]) -> None:
         """End what is in flight, checkpoint, close: a rebalance takes all partitions, whichever come back.
@@ -171,19 +178,25 @@ class Stage:
             except Interrupted:
                 return
             except EngineError as error:
-                log.warning("restore_failed", error=str(error), again_in_s=RESTORE_AGAIN_S)
-                await asyncio.sleep(RESTORE_AGAIN_S)
+                await self._wait_for_the_log(error)
                 continue
             except Exception as error:
-                if not store.is_machines_fault(error):
-                    log.exception("restore_broken", then="exit for a restart")
-                    os._exit(EX_TEMPFAIL)
+                if not is_machines_fault(error):
+                    raise
                 await self._wait_for_the_machine(error)
                 continue
             if not any(self._seen_end.get(n, 0) > p.offset for n, p in self._opened.items() if n not in self.live):
                 break
         if not interrupt.is_set():
             self._go_live()
+
+    @staticmethod
+    async def _wait_for_the_log(error: EngineError) -> None:
+        """Kafka is away, or stays as it is: then no later try helps."""
+        if isinstance(error, DamagedLog):
+            raise error
+        log.warning("restore_failed", error=str(error), again_in_s=RESTORE_AGAIN_S)
+        await asyncio.sleep(RESTORE_AGAIN_S)
 
     async def _wait_for_the_machine(self, error: Exception) -> None:
         """A full disk: what was opened may be in an error of its own, so all of it is opened again."""
@@ -251,7 +264,9 @@ class Stage:
         if offset > partition.offset:
             self._fill_gap(number, offset)
             return
+        began = time.perf_counter()
         effects = partition.take(value, offset, timestamp_s)
+        self.folding_s += time.perf_counter() - began
         crash.point("fold.taken")
         if effects.rewind is not None:
             self._restore_again(number, offset + 1)
@@ -275,7 +290,7 @@ class Stage:
         self.abort(number)
         self.live.pop(number)
         if self._restoring is None or self._restoring.done():
-            self._restoring = asyncio.create_task(self._restore_until_live({number, *self._opened}))
+            self._begin_restore({number, *self._opened})
 
     def _send(self, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects) -> None:
         for topic, to, record_key, record, headers in records_of(self.names, number, offset, key, value, effects):
@@ -306,6 +321,8 @@ class Stage:
             return
         try:
             offset = partition.checkpoint()
+            if partition.db.damage:  # met by a task that went on
+                raise Unusable(partition.db.damage)
         except Exception as error:  # noqa: BLE001  # the supervisor shows this line
             log.critical(
                 "checkpoint_failed", partition=partition.number, error=str(error), then="opened again from the last one"
@@ -336,8 +353,9 @@ class Stage:
         return self.dispatching and self.app.lease.held(boottime())
 
     def reports(self) -> list[Progress]:
-        """One report for each live partition."""
+        """One report for each live partition, and for each that is not live yet since it is folded from its start."""
         hosts = self.frontier.slowest(HOSTS_SHOWN)
+        naming, unanswered = self.waits()
         now = time.time()
         return [
             Progress(
@@ -348,13 +366,18 @@ class Stage:
                 offset=partition.offset,
                 checkpoint=partition.checkpointed,
                 pid=os.getpid(),
-                jobs=self._counts(number, partition),
+                jobs=self._counts(number, partition) if number in self.live else {},
                 pages=self.pages,
                 bytes=self.bytes,
                 hosts=hosts.get(number, []),
+                naming=naming[number],
+                unanswered=unanswered[number],
                 paused=self.orders.paused,
+                note=partition.note,
+                cut=partition.cut,
             )
-            for number, partition in self.live.items()
+            for number, partition in list(self._opened.items())
+            if number in self.live or partition.note
         ]
 
     def _counts(self, number: int, partition: store.Partition) -> dict[str, JobCounts]:
@@ -362,16 +385,28 @@ class Stage:
         return {job.name: self._reported(number, job, under_way[job.number]) for job in partition.fold.jobs.values()}
 
     def _reported(self, number: int, job: Job, in_flight: int) -> JobCounts:
-        """What a job that is not to go on has queued is nobody's work; what is paused still is."""
+        """No run waits for a job that is not to go on, nor for blocked hosts; it does for what is paused."""
         queued = job.counts.queued
-        held = queued if job.spec.state != "running" or self.frontier.of_job(job.name).stopped else 0
-        paused = queued if self.orders.paused else self.frontier.held_back(self.frontier.owned[number], job)
+        paused, held = self.frontier.held_back(self.frontier.owned[number], job)
+        if job.spec.state != "running" or self.frontier.of_job(job.name).stopped:
+            held = queued
+        if self.orders.paused:
+            paused = queued
         return msgspec.structs.replace(
             job.counts, queued=queued - held, held=held, paused=min(paused, queued - held), in_flight=in_flight
         )
 
 
-Outgoing = tuple[str, int | None, bytes | None, bytes | None, list[tuple[str, bytes]] | None]
+def _restored(restoring: "asyncio.Task[None]") -> None:
+    """A restore that breaks ends the worker: it has partitions that it would never dispatch for."""
+    error = None if restoring.cancelled() else restoring.exception()
+    if error is not None and not ending.is_for_good(error):
+        log.error("restore_broken", exc_info=error, then="exit for a restart")
+    if error is not None:
+        ending.end(error, stage="fetch")
+
+
+Outgoing = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]] | None]
 
 
 def records_of(
@@ -383,7 +418,7 @@ def records_of(
     ]
     for error in effects.dead:
         letter = DeadLetter(names.urls, number, offset, "frontier", error, key, value)
-        records.append((names.dead, None, key, value, letter.headers()))
+        records.append((names.dead, 0, key, value, letter.headers()))
     return records
 
 

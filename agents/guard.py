@@ -19,11 +19,12 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import structlog
 
+from ..streams.ending import EX_TEMPFAIL
 from ..streams.memory import make_room
 from ..streams.settings import RECORD_HEADROOM, Settings
 from ..streams.spider import Bounds
 from ..streams.suspects import Suspects, Verdict
-from ..streams.watchdog import EX_TEMPFAIL
+from ..streams.trust import Trust, trust_of
 from .trial import Outcomes, Trial
 
 log = structlog.get_logger()
@@ -167,13 +168,17 @@ class Clock:
 
 
 class Guard(NamedTuple):
-    """What a page may take; without a trial none is tried. `make_room` is told the size of each before it is parsed."""
+    """What a page may take, and which spiders may be run for it; without a trial none is tried.
+
+    `make_room` is told the size of each page before it is parsed.
+    """
 
     bounds: Bounds = Bounds()
     clock: Clock = Clock(10.0, lambda _: None)
     notes: Notes = NoNotes()
     trial: Trial | None = None
     make_room: Callable[[int], None] = lambda _: None
+    trust: Trust = Trust()
 
 
 def guard_of(settings: Settings, worker: str) -> Guard:
@@ -185,7 +190,7 @@ def guard_of(settings: Settings, worker: str) -> Guard:
     clock.start()
     bounds = Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM)
     trial = Trial(settings.parse, Outcomes(settings.run.data / "trials" / f"{worker}.jsonl"))
-    return Guard(bounds, clock, notes, trial, make_room)
+    return Guard(bounds, clock, notes, trial, make_room, trust_of(settings))
 
 
 def _limit_memory(size_bytes: int) -> None:

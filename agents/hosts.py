@@ -14,7 +14,6 @@ from crawlog.streams.queues import Host
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Owned
-    from crawlog.streams.settings import Settings
 
 BUSY_S = 0.05
 """Between two looks at a host that is busy with its pages."""
@@ -45,18 +44,19 @@ class Hosts:
     Args:
         place: Where a URL belongs.
         rest_of: How long a host must rest after an answer, beside its delay.
+
+    Attributes:
+        place: As given.
     """
 
     def __init__(
         self,
-        settings: "Settings",
         frontier: Frontier,
         place: Callable[[str], Place],
         rest_of: Callable[[Host, Answer, float], float],
     ) -> None:
-        self._settings = settings
         self._frontier = frontier
-        self._place = place
+        self.place = place
         self._rest_of = rest_of
         self._foreign: OrderedDict[str, Host] = OrderedDict()
         self._visited: Counter[str] = Counter()
@@ -86,36 +86,40 @@ class Hosts:
                 return host
             await asyncio.sleep(wait_s)
 
-    async def ask(self, url: str, get: Callable[[], Awaitable[Answer]]) -> Answer | None:
-        """What the host answers, and rests after; None, and nothing asked, where it was asked by others meanwhile."""
+    async def ask(self, url: str, get: Callable[[], Awaitable[Answer]], delay_s: float = 0.0) -> Answer | None:
+        """What the host answers, and rests after; None, and nothing asked, where it was asked by others meanwhile.
+
+        Args:
+            delay_s: Of the job that asks, which need have nothing queued on this host.
+        """
         host = self.of(url)
         if self._wait_s(host) > 0:
             return None
         host.in_flight += 1
-        host.rest(time.monotonic() + host.delay_s)
+        host.ask(time.monotonic())
         rest_s = 0.0
         try:
             answer = await get()
             rest_s = self._rest_of(host, answer, time.time())
         finally:
-            self._frontier.finished(host, rest_s)
+            self._frontier.finished(host, max(rest_s, delay_s))
         return answer
 
     def _wait_s(self, host: Host) -> float:
         """Seconds until the next look at a host is worth it; 0 where it may be asked now."""
-        is_busy = host.in_flight - self._visited[host.key] >= self._settings.politeness.per_host
+        is_busy = host.in_flight - self._visited[host.key] >= host.per_host
         return max(host.next_at - time.monotonic(), BUSY_S if is_busy else 0.0)
 
     def of(self, url: str) -> Host:
         """The dispatcher's own entry where the host's partition is ours; else one that this worker alone keeps."""
-        place = self._place(url)
+        place = self.place(url)
         host = self._frontier.lend(place)
         if host is not None:
             return host
         host = self._foreign.get(place.host)
         if host is None:
             elsewhere = cast("Owned", _Elsewhere())  # such a host has no queue: only its cache is asked
-            host = Host(place.host, place.domain, elsewhere, self._settings.politeness.delay_s)
+            host = Host(place.host, place.domain, elsewhere, self._frontier.usual.rules.delay_s)
             self._forget()
             self._foreign[place.host] = host
         self._foreign.move_to_end(place.host)

@@ -1,11 +1,10 @@
 """One request, its answer, its limits: aiohttp behind the egress guard. Nothing here knows of crawling.
 
-The guard speaks three times: of the URL's host before anything is sent, of every address that a name resolves to, and
-of the address of the connected peer. Redirects are never followed here: each hop is a URL of its own.
+The guard speaks three times: of the URL's host and port before anything is sent, of every address that a name resolves
+to, and of the address of the connected peer. Redirects are never followed here: each hop is a URL of its own.
 """
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
@@ -16,9 +15,10 @@ import aiohttp
 from yarl import URL
 
 from crawlog.streams.answers import OK, Answer
-from crawlog.streams.egress import literal_refusal
+from crawlog.streams.egress import literal_refusal, port_refusal
 from crawlog.streams.forms import Form
 from crawlog.streams.headers import note
+from crawlog.streams.manners import Manner, headers_of
 from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Settings
 from crawlog.streams.validators import of_headers
@@ -35,7 +35,7 @@ from .connections import (
     peer_refusal,
     tls_of,
 )
-from .failures import failure, private
+from .failures import failure, private, refused
 from .outfit import BARE, Outfit
 from .protocol import LeaseLost
 from .reading import DRAINED_BYTES, Reader, Reading
@@ -70,12 +70,12 @@ class Client:
     """Fetches URLs one at a time for as many callers as come.
 
     Args:
-        user_agent: The header's value.
+        user_agent: The header's value where none is set.
         may_ask: Asked last, with each write to a server: whether the request may be sent; and whether a failure counts.
 
     Attributes:
         room: For bodies.
-        addresses: By which whoever sends a request keeps `politeness.per_ip`.
+        addresses: Every request takes its turn there.
     """
 
     def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
@@ -86,26 +86,28 @@ class Client:
         self._conditional = fetch.conditional
         self._timeout_s = fetch.timeout_s
         self.room = Room(fetch.bodies_mb << 20)
-        self.addresses = Addresses(settings.politeness.per_ip, self.address)
+        self.addresses = Addresses(settings.politeness, self.addresses_of)
         self._reader = Reader(fetch.content_types)
         self._outfit = Outfit(fetch)
-        resolver = partial(GuardedResolver, self._allow_private, fetch.dns_cache_hosts, fetch.dns_ttl_s)
+        self._user_agent = fetch.user_agent or user_agent
+        self._usual = headers_of(self._user_agent, fetch.headers)
+        asks, servers = (fetch.dns_cache_hosts, fetch.dns_ttl_s), settings.network.dns_servers
+        resolver = partial(GuardedResolver, self._allow_private, *asks, servers)
         self._resolver = resolver(self._outfit.proxy_names)
         tls = tls_of(settings)
         shared = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S, "ssl": tls}  # resolvers cache
         connector = Connector(may_ask, self._allow_private, resolver=self._resolver, **shared)
-        self._session = self._opened(fetch, user_agent, connector)
+        self._session = self._opened(fetch, connector)
         self._by_socks = {
             proxy: self._opened(
                 fetch,
-                user_agent,
                 SocksConnector(proxy, may_ask, resolver=Names() if proxy.resolves else resolver(), **shared),
             )
             for proxy in self._outfit.socks
         }
         self._chunk_timeout_s = fetch.chunk_timeout_s
 
-    def _opened(self, fetch: Fetch, user_agent: str, connector: Connector) -> aiohttp.ClientSession:
+    def _opened(self, fetch: Fetch, connector: Connector) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(
@@ -116,10 +118,8 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,  # see `streams/codings.py`
             headers={
-                "User-Agent": user_agent,
                 "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
                 "Accept-Encoding": "gzip, deflate, br, zstd",
-                **self._outfit.headers,
             },
             max_line_size=fetch.max_header_bytes,
             max_field_size=fetch.max_header_bytes,
@@ -133,18 +133,26 @@ class Client:
         for session in (self._session, *self._by_socks.values()):
             await session.close()
 
-    async def address(self, url: str) -> str:
-        """An address that a URL will be asked at, or its host's name where that is not known here."""
-        name = urlsplit(url).hostname or ""
-        if self._outfit.tells_names or ":" in name or name.replace(".", "").isdigit():
-            return name
+    async def addresses_of(self, url: str) -> tuple[str, ...]:
+        """Addresses that a URL may be asked at, or its host's name where none is known here."""
+        origin = _origin(url)
+        if known := self.known(origin):
+            return known
+        name = _host_name(origin)
         try:
-            found = await self._resolver.resolve(name, family=socket.AF_UNSPEC)
-        except (OSError, Refused):
-            return name
-        return found[0]["host"] if found else name
+            async with asyncio.timeout(self._timeout_s):
+                return await self._resolver.addresses(name) or (name,)
+        except (OSError, Refused, TimeoutError):
+            return (name,)
 
-    async def get(
+    def known(self, origin: str) -> tuple[str, ...]:
+        """Those of an origin, as far as they are known: none where its name is to be resolved first."""
+        name = _host_name(origin)
+        if self._outfit.tells_names or ":" in name or name.replace(".", "").isdigit():
+            return (name,)
+        return self._resolver.known(name)
+
+    async def get(  # noqa: PLR0913  # one request and all that decides about it
         self,
         url: str,
         *,
@@ -152,7 +160,9 @@ class Client:
         max_bytes: int | None = None,
         job: str = "",
         headers: Mapping[str, str] | None = None,
+        manner: Manner | None = None,
         asker: Asker = THE_CRAWL,
+        within_s: float | None = None,
     ) -> Answer:
         """Ask for a URL; every failure is an answer.
 
@@ -160,18 +170,23 @@ class Client:
             any_type: Keep the body whatever its type (robots.txt).
             max_bytes: Keep so many bytes and drop the rest; None for `fetch.max_body_bytes`, above which none is kept.
             job: Whose cookies are sent; without one there are none.
-            headers: Further ones, of this request; what is sent to every host and logins are stronger.
+            headers: Further ones, of this request; those of its job and logins are stronger.
+            manner: Of the job that the request is for; None for what the worker asks for by itself.
             asker: For whom.
+            within_s: Time for the whole answer, where it is less than `fetch.timeout_s`.
 
         Returns: Whoever is done with the body gives `Answer.held` back: until then others may have to wait.
         Raises: LeaseLost: nothing was sent, or it failed when somebody else may ask for it: that is no answer.
         """
         started = time.monotonic()
-        outfit = self._outfit.of(url, job, anonymous=asker.is_anonymous) if self._outfit.is_any or headers else BARE
-        if headers:
-            outfit.options["headers"] = {**headers, **self._outfit.headers, **outfit.options.get("headers", {})}
+        outfit = self._outfit.of(url, job, anonymous=asker.is_anonymous) if self._outfit.is_any else BARE
+        sent = self._sent(manner)
+        if headers or outfit.headers:
+            sent = {**(headers or {}), **sent, **outfit.headers}
         limit = self._max_body_bytes if max_bytes is None else max_bytes
-        reading = Reading(any_type, limit, max_bytes is not None, outfit, self._deadline(), asker.room or self.room)
+        deadline = asyncio.timeout(self._timeout_s if within_s is None else within_s)
+        room = asker.room or self.room
+        reading = Reading(any_type, limit, max_bytes is not None, outfit, sent, deadline, room)
         is_routed = self._allow_private and (asker.is_public or asker.wants_place)
         answer = await (self._routed(url, reading, asker.is_public) if is_routed else self._get(url, reading))
         answer.took_s = time.monotonic() - started
@@ -201,24 +216,33 @@ class Client:
         origin = _origin(url)
         refusal = _host_refusal(origin, allow_private=False)
         if refusal is None:
-            address = await self.address(origin)
-            refusal = peer_refusal(address) if address != urlsplit(origin).hostname else None
+            address, *_ = await self.addresses_of(origin)
+            refusal = peer_refusal(address) if address != _host_name(origin) else None
         return f"private_address: {refusal}" if refusal is not None else ""
 
-    async def log_in(self, form: Form, job: str) -> Answer:
+    def _sent(self, manner: Manner | None) -> Mapping[str, str]:
+        """The headers of every request of a job."""
+        if manner is None:
+            return self._usual
+        return headers_of(manner.rules.user_agent or self._user_agent, manner.rules.headers)
+
+    async def log_in(self, form: Form, job: str, manner: Manner | None = None) -> Answer:
         """Post a form; the cookies that come are the job's. Raises: LeaseLost: as `get`."""
         outfit = self._outfit.of(form.url, job)
         outfit.post(form.body)
         own = str(URL(form.url, encoded=True).origin())
         outfit.send({"Origin": own, "Referer": f"{own}/"})  # Django and others take no token without one of them
-        return await self._get(form.url, Reading(True, DRAINED_BYTES, True, outfit, self._deadline(), self.room))
+        sent = {**self._sent(manner), **outfit.headers}
+        return await self._get(form.url, Reading(True, DRAINED_BYTES, True, outfit, sent, self._deadline(), self.room))
 
     def _deadline(self) -> asyncio.Timeout:
         return asyncio.timeout(self._timeout_s)
 
     async def _get(self, url: str, reading: Reading) -> Answer:
-        refusal = _host_refusal(_origin(url), self._allow_private)
-        if refusal is not None:
+        origin = _origin(url)
+        if (refusal := _port_refusal(origin)) is not None:
+            return refused(f"bad_port: {refusal}")
+        if (refusal := _host_refusal(origin, self._allow_private)) is not None:
             return private(refusal)
         while True:
             answer = Answer(None)
@@ -245,7 +269,9 @@ class Client:
     async def _ask(self, url: str, answer: Answer, reading: Reading) -> None:
         outfit = reading.outfit
         session = self._by_socks.get(outfit.proxy, self._session) if outfit.proxy is not None else self._session
-        async with session.request(outfit.method, sent_as(url), allow_redirects=False, **outfit.options) as response:
+        async with session.request(
+            outfit.method, sent_as(url), headers=reading.headers, allow_redirects=False, **outfit.options
+        ) as response:
             outfit.answered(response)
             if response.status < LEAST_STATUS:
                 raise ValueError("the status line has no status code")
@@ -278,5 +304,13 @@ def _origin(url: str) -> str:
 
 
 @lru_cache(4096)
+def _host_name(origin: str) -> str:
+    return urlsplit(origin).hostname or ""
+
+
+_port_refusal = lru_cache(4096)(port_refusal)
+
+
+@lru_cache(4096)
 def _host_refusal(origin: str, allow_private: bool) -> str | None:
-    return literal_refusal(urlsplit(origin).hostname or "", allow_private)
+    return literal_refusal(_host_name(origin), allow_private)

@@ -14,10 +14,11 @@ from crawlog.streams.answers import REDIRECTS, Answer
 from crawlog.streams.formpage import PAGE_BYTES, filled_in
 from crawlog.streams.forms import Session, leads_to, read_form
 from crawlog.streams.outbound import origin_of
+from crawlog.streams.outcomes import unasked
 from crawlog.streams.retrying import may_pass
 
 if TYPE_CHECKING:
-    from crawlog.streams.queues import Host, Task
+    from crawlog.streams.queues import Task
     from crawlog.streams.settings import Settings
 
     from .caution import Caution
@@ -49,7 +50,6 @@ class Logins:
 
     def __init__(self, settings: "Settings", client: "Client", caution: "Caution", refusal: Refusal) -> None:
         self._settings = settings.fetch
-        self._robots = settings.robots
         self._client = client
         self._caution = caution
         self._refusal = refusal
@@ -85,10 +85,12 @@ class Logins:
     async def spend(self, task: "Task", session: Session) -> Spent | None:
         """Log in with the task's turn where that is needed; None where its page may be asked for.
 
-        Raises: LeaseLost: nothing was sent.
+        Raises:
+            LeaseLost: Nothing was sent.
+            Busy: So too.
         """
         turn = session.turn(time.monotonic())
-        if turn == "read" and not self._allows(task.host, session.form.url):
+        if turn == "read" and not _allows(task, session.form.url):
             session.shown(None, "robots")  # what is configured is posted as it is
             turn = session.turn(time.monotonic())
         if turn == "ask":
@@ -97,41 +99,38 @@ class Logins:
             return Spent(failure=session.reason)
         return Spent() if turn == "wait" else await self._log_in(task, session, turn)
 
-    def _allows(self, host: "Host", url: str) -> bool:
-        """Whether robots.txt, as far as it is known, lets a URL of its host be asked for."""
-        if not self._robots.obey or host.rules is None:
-            return True
-        return host.rules.allowed(url, self._robots.token)[0]
-
     async def _log_in(self, task: "Task", session: Session, turn: Literal["read", "send"]) -> Spent:
         """Read the form's page, or post it."""
-        answer: Answer | None = None
-        refusal = ""
         try:
             if turn == "send":
                 answer = await self._caution.asked(session.posted.url, partial(self._post, task, session))
             else:
                 answer, refusal = await self._caution.asked(session.form.url, partial(self._page, task, session))
-        finally:
-            if answer is None:
-                session.given_back()
-        if answer is not None and turn == "send":
+        except BaseException:
+            session.given_back()
+            raise
+        if turn == "send":
             posted(session, answer)
-        elif answer is not None:
+        else:
             shown(session, answer, refusal)
         return Spent(answer)
 
-    async def _post(self, task: "Task", session: Session) -> Answer | None:
-        log_in = partial(self._client.log_in, session.posted, task.job.name)
+    async def _post(self, task: "Task", session: Session) -> Answer:
+        log_in = partial(self._client.log_in, session.posted, task.job.name, task.manner)
         return await self._client.addresses.at_once(session.posted.url, log_in)
 
-    async def _page(self, task: "Task", session: Session) -> tuple[Answer | None, str]:
+    async def _page(self, task: "Task", session: Session) -> tuple[Answer, str]:
         """The page of the form, and why nobody is to look at it."""
         url = session.form.url
         answer = await self._client.addresses.at_once(
-            url, partial(self._client.get, url, any_type=True, job=task.job.name)
+            url, partial(self._client.get, url, any_type=True, job=task.job.name, manner=task.manner)
         )
-        return answer, "" if answer is None else await self._refusal(task, answer, answer.body[:PAGE_BYTES])
+        return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
+
+
+def _allows(task: "Task", url: str) -> bool:
+    """Whether robots.txt, as far as it is known, lets a URL of the task's host be asked for."""
+    return unasked(task.host, url, task.manner) is None
 
 
 def shown(session: Session, answer: Answer, refusal: str = "") -> None:

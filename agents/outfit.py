@@ -25,7 +25,6 @@ from crawlog.streams.outbound import (
     Proxies,
     Proxy,
     origin_of,
-    read_header,
     read_login,
     read_proxy,
 )
@@ -52,6 +51,7 @@ class Worn:
     Attributes:
         method: GET, or POST.
         options: For aiohttp.
+        headers: Beside those of its job.
         paced: The buckets of its body.
         proxy: By which it goes, if by any.
         has_new_cookies: Whether the same request would now have others.
@@ -60,6 +60,7 @@ class Worn:
     def __init__(self, url: str = "", paced: tuple[Bandwidth, ...] = ()) -> None:
         self.method = "GET"
         self.options: dict[str, Any] = {}
+        self.headers: dict[str, str] = {}
         self.paced = paced
         self._url = url
         self.proxy: Proxy | None = None
@@ -73,7 +74,7 @@ class Worn:
 
     def send(self, headers: Mapping[str, str]) -> None:
         """Send further headers."""
-        self.options.setdefault("headers", {}).update(headers)
+        self.headers.update(headers)
 
     def post(self, form: str) -> None:
         """Send the fields of a form."""
@@ -186,14 +187,13 @@ def _address(proxy: Proxy) -> URL:
 
 
 BARE = Worn()
-"""Nothing but the session's headers."""
+"""Nothing of its own."""
 
 
 class Outfit:
     """What the requests of one worker go out with.
 
     Attributes:
-        headers: Sent to every host.
         proxy_names: Hosts of the proxies, which may be anywhere: the operator named them.
         socks: The proxies that speak SOCKS.
         tells_names: Whether a proxy resolves names, so that they are not resolved here.
@@ -201,7 +201,6 @@ class Outfit:
     """
 
     def __init__(self, settings: Fetch) -> None:
-        self.headers = dict(read_header(text) for text in settings.headers)
         self._logins = dict(read_login(text) for text in settings.logins)
         pool = [read_proxy(text) for text in settings.proxies]
         self._proxies = Proxies(pool)

@@ -13,6 +13,7 @@ from ..schemas import control, dead, items, urls
 from ..schemas.pages import PageMeta
 from ..schemas.urls import UrlsRecord
 from ..streams import crash
+from ..streams.domain import hashed_to
 from ..streams.errors import GiveUp
 from ..streams.founds import Batch, Founds
 from ..streams.inorder import Page
@@ -39,7 +40,7 @@ class Sender(Protocol):
         value: bytes | None,
         *,
         key: bytes | None = None,
-        partition: int | None = None,
+        partition: int,
         headers: Headers | None = None,
         on_delivery: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -53,14 +54,20 @@ class Outputs:
         founds: Sends what somebody waits for: founds, joins, dead letters; see `Producer.send`.
         items: Sends item records, for which only the page's acknowledgement waits.
         now: UTC epoch seconds.
+        partitions: Of crawl.items.
+
+    Attributes:
+        ends: Offsets behind the last founds that the log has, by partition of crawl.urls.
     """
 
-    def __init__(self, names: Topics, founds: Sender, items: Sender, now: Callable[[], float]) -> None:
+    def __init__(self, names: Topics, founds: Sender, items: Sender, now: Callable[[], float], partitions: int) -> None:
         self._names = names
+        self._partitions = partitions
         self._send = founds.send
         self._send_item = items.send
         self._now = now
         self._founds = Founds(self._send_founds)
+        self.ends: dict[int, int] = {}
 
     def give(  # a page, and what came of it
         self, job: Job, message: Message, meta: PageMeta, body: bytes, parsed: Parsed, page: Page
@@ -76,15 +83,16 @@ class Outputs:
         )
         if meta.kind != "robots":  # nobody asked for it as a page, and its URL may be one
             crash.point("parse.item.sending")
-            self._send_item(
-                self._names.items, items.encode(record), key=items.key(meta.job, meta.url), on_delivery=page.one_done
-            )
+            key = items.key(meta.job, meta.url)
+            at = hashed_to(key, self._partitions)
+            self._send_item(self._names.items, items.encode(record), key=key, partition=at, on_delivery=page.one_done)
             page.wait()
         name = job.joining(meta)
         if name is not None:
             self._join(job, name, page)
+        dropped: dict[str, int] = {}
         if is_redirect(meta) and not job.is_probe(meta):
-            self._follow(job, meta, page)
+            self._follow(job, meta, page, dropped)
         self._look_for_soft_errors(job, meta, body, page)
         sent = job.sent(meta.epoch)
         depth, priorities = meta.depth + 1, parsed.priorities
@@ -93,10 +101,14 @@ class Outputs:
         outlinks = job.followed(meta, body, parsed.outlinks)
         if len(outlinks) < len(parsed.outlinks):
             log.info("links_skipped", url=meta.url, rule="duplicate", links=len(parsed.outlinks))
-        batches = self._founds.offer(meta.job, meta.epoch, sent, meta.url, depth, outlinks, job.refusal, priorities)
+        batches = self._founds.offer(
+            meta.job, meta.epoch, sent, meta.url, depth, outlinks, job.refusal, dropped, priorities
+        )
         _await(batches, page)
-        for link, found in job.sitemaps(meta, parsed.sitemaps):
+        for link, found in job.sitemaps(meta, parsed.sitemaps, dropped):
             _await({self._founds.put(meta.job, meta.epoch, sent, link, found)}, page)
+        if dropped:
+            _await({self._founds.count(meta.job, meta.epoch, sent, message.partition, dropped)} - batches, page)
         page.one_done()
 
     def give_again(self, job: Job, meta: PageMeta, page: Page) -> None:
@@ -120,24 +132,28 @@ class Outputs:
         crash.point("parse.dead.sending")
         headers = letter.headers() + [(name, value) for name, value in message.headers or ()]
         try:
-            self._send(self._names.dead, message.value, key=message.key, headers=headers, on_delivery=page.one_done)
+            self._bury(message.value, message.key, headers, page)
         except GiveUp:  # as large as a record may be: its place in crawl.pages is named, its body stays there
-            self._send(self._names.dead, None, key=message.key, headers=headers, on_delivery=page.one_done)
+            self._bury(None, message.key, headers, page)
+
+    def _bury(self, value: bytes | None, key: bytes | None, headers: Headers, page: Page) -> None:
+        self._send(self._names.dead, value, key=key, partition=0, headers=headers, on_delivery=page.one_done)
 
     def flush(self) -> None:
         """Send the founds that gathered."""
         self._founds.flush()
 
     def _tell(self, record: control.Join | control.Missing, page: Page) -> None:
-        self._send(self._names.control, control.encode(record), key=control.key(record), on_delivery=page.one_done)
+        key = control.key(record)
+        self._send(self._names.control, control.encode(record), key=key, partition=0, on_delivery=page.one_done)
         page.wait()
 
     def _join(self, job: Job, name: str, page: Page) -> None:
         job.joined.add(name)
         self._tell(control.Join(job=job.name, name=name), page)
 
-    def _follow(self, job: Job, meta: PageMeta, page: Page) -> None:
-        redirect = job.redirect(meta)
+    def _follow(self, job: Job, meta: PageMeta, page: Page, dropped: dict[str, int]) -> None:
+        redirect = job.redirect(meta, dropped)
         if redirect is None:
             return
         if redirect.joins:
@@ -157,28 +173,28 @@ class Outputs:
         if link is not None:
             sent, priorities = job.sent(meta.epoch), {link.url: PROBE_PRIORITY}
             batches = self._founds.offer(
-                job.name, meta.epoch, sent, meta.url, meta.depth, [link], job.refusal, priorities
+                job.name, meta.epoch, sent, meta.url, meta.depth, [link], job.refusal, {}, priorities
             )
             _await(batches, page)
 
     def _send_founds(self, batch: Batch) -> None:
         crash.point("parse.founds.sending")
-        record = UrlsRecord(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls)
+        record = UrlsRecord(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls, dropped=batch.dropped)
         self._send(
             self._names.urls,
             urls.encode(record),
             key=batch.domain.encode() if batch.domain else None,
             partition=batch.partition,
-            on_delivery=lambda *_: _acknowledged(batch),
+            on_delivery=lambda partition, offset: self._acknowledged(batch, partition, offset),
         )
+
+    def _acknowledged(self, batch: Batch, partition: int, offset: int) -> None:
+        crash.point("parse.founds.acknowledged")
+        self.ends[partition] = max(self.ends.get(partition, 0), offset + 1)
+        batch.acknowledged()
 
 
 def _await(batches: set[Batch], page: Page) -> None:
     for batch in batches:
         if batch.wait(page.one_done):
             page.wait()
-
-
-def _acknowledged(batch: Batch) -> None:
-    crash.point("parse.founds.acknowledged")
-    batch.acknowledged()

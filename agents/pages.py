@@ -86,7 +86,7 @@ class PagesLog:
         for place in consumer.offsets_for_times(times, ANSWER_S):
             until = min(place.offset, parsed[place.partition]) if place.offset >= 0 else parsed[place.partition]
             cut.append(TopicPartition(self._topic, place.partition, until))
-        admin = AdminClient(kafka_config(self._settings))  # type: ignore[arg-type]  # it takes callbacks too
+        admin = AdminClient(kafka_config(self._settings))
         for future in admin.delete_records(cut).values():
             future.result()
 

@@ -62,10 +62,10 @@ class Worker:
     async def owned(self, _partitions: set[int]) -> None:
         """The first assignment builds the stage; each one lets pages in again."""
         self._orders.owned()
-        if self._stage is not None:
-            return
         settings = self._app.crawl
         count = await asyncio.to_thread(topics.partitions, settings)
+        if self._stage is not None:
+            return
         self._founds = Producer(settings, self._app.worker_name, linger_ms=FOUND_LINGER_MS)
         self._items = Producer(settings, f"{self._app.worker_name}-items", linger_ms=ITEM_LINGER_MS)
         names = topics.Topics(settings.kafka.prefix)
@@ -74,7 +74,9 @@ class Worker:
         assert guard.trial is not None
         self._app.watchdog.on_blocked = guard.notes.blame
         stage = ParseStage(names, Places(count), self._founds, self._items, positions.done, time.time, guard)
+        stage.passes_over = positions.passes_over
         positions.taken = stage.taken
+        positions.founds = stage.found_ends
         for producer in (self._founds, self._items):
             self._app.add_future(producer.run(asyncio.Event(), HEARD_S))
         for task in self.serve(stage).tasks(guard.trial):
@@ -87,7 +89,7 @@ class Worker:
             return
         letter = dead.DeadLetter(garbage.topic, 0, garbage.offset, "control", garbage.error)
         dead_topic = topics.Topics(self._app.crawl.kafka.prefix).dead
-        self._founds.send(dead_topic, garbage.value, key=garbage.key, headers=letter.headers())
+        self._founds.send(dead_topic, garbage.value, key=garbage.key, partition=0, headers=letter.headers())
 
     async def events(self, stream: Any) -> None:
         """The agent: one record, one page."""
@@ -150,8 +152,12 @@ class Worker:
     def reports(self) -> list[Progress]:
         """Where each partition stands."""
         stage = self._stage
-        paused = self._orders.paused
-        return [] if stage is None else progress.positions(self._app, stage.pages, stage.bytes, paused=paused)
+        if stage is None:
+            return []
+        reports = progress.positions(self._app, stage.pages, stage.bytes, paused=self._orders.paused)
+        for report in reports:
+            report.parsed = stage.parsed
+        return reports
 
 
 def attach(app: CrawlApp) -> None:

@@ -12,6 +12,7 @@ import structlog
 
 from ..schemas import control, pages
 from ..schemas.pages import PageMeta
+from ..schemas.progress import MAX_PARSED
 from ..streams import crash
 from ..streams.complexity import is_costly, is_simple
 from ..streams.domain import Places
@@ -77,10 +78,13 @@ class ParseStage:
 
     Attributes:
         taken: By partition, the offset behind the last page taken.
+        found_ends: See `Outputs.ends`.
         aside: Large pages that let others go first.
         untried: Pages that wait for their trial; `lacks_trial` is called when one more does.
         bodiless: Pages that were not modified, by their place; `lacks_bodies` is called when there is one more.
         gathered: Pages parsed since the last flush.
+        parsed: Pages taken, by job.
+        passes_over: Whether a page, by partition, offset and job, was done before a replay of another job alone.
     """
 
     def __init__(
@@ -94,9 +98,11 @@ class ParseStage:
         guard: Guard = Guard(),  # noqa: B008  # frozen
     ) -> None:
         self.guard = guard
+        self.passes_over: Callable[[int, int, str], bool] = lambda *_: False
         self._places = places
-        self._outputs = Outputs(names, founds, items, now)
-        self._jobs = Jobs(places, guard.bounds)
+        self._outputs = Outputs(names, founds, items, now, places.partitions)
+        self.found_ends = self._outputs.ends
+        self._jobs = Jobs(places, guard.bounds, guard.trust)
         self._held = Held()
         self._taken = Taken(done)
         self.taken = self._taken.ends
@@ -107,6 +113,7 @@ class ParseStage:
         self.lacks_bodies: Callable[[], None] = lambda: None
         self.gathered = 0
         self.pages = 0
+        self.parsed: dict[str, int] = {}
         self.bytes = 0
         self._costly: dict[str, int] = {}
 
@@ -123,8 +130,13 @@ class ParseStage:
 
     @property
     def undone(self) -> int:
-        """Pages taken and not done, without those held, put aside or not tried yet."""
-        return self._taken.undone - self._held.count - len(self.aside) - len(self.untried)
+        """Pages taken and not done, without those that gave nothing yet: held, aside, not tried, or without a body."""
+        return self._taken.undone - self._held.count - len(self.aside) - len(self.untried) - len(self.bodiless)
+
+    @property
+    def holds(self) -> bool:
+        """Whether pages wait for their job, or for a revision of it."""
+        return self._held.count > 0
 
     def learn(self, record: control.Control) -> None:
         """A record of crawl.control: a job's revision, a name that joined a scope, what a host answers to probes."""
@@ -155,12 +167,21 @@ class ParseStage:
         self.bytes += len(message.value or b"")
         try:
             meta = pages.decode(_header(message))
-            self.pages += meta.kind != "robots"  # what names sitemaps is none that was fetched as a page
+            if self.passes_over(message.partition, message.offset, meta.job):
+                page.one_done()
+                return
+            if meta.kind != "robots":  # what names sitemaps is none that was fetched as a page
+                self.pages += 1
+                self._count(meta.job)
         except ValueError as error:
             self.pages += 1
             self._outputs.bury(message, "", _said(error), page, _trace(error))
             return
         self._parse(message, meta, page, aside=aside and meta.kept and len(self.aside) < MAX_ASIDE)
+
+    def _count(self, job: str) -> None:
+        if job in self.parsed or len(self.parsed) < MAX_PARSED:
+            self.parsed[job] = self.parsed.get(job, 0) + 1
 
     def is_suspect(self, message: Message) -> bool:
         """Whether a page is to be parsed while nothing else is on its way: workers died of it."""

@@ -84,7 +84,7 @@ class Reporter:
         if producer.outstanding > MOST_OUTSTANDING:
             return
         for report in self._pace.due(self._app.reports(), time.monotonic()):
-            producer.send(self._topic, progress.encode(report), key=progress.key(report))
+            producer.send(self._topic, progress.encode(report), key=progress.key(report), partition=0)
 
 
 def _state(report: Progress) -> State:
@@ -92,7 +92,9 @@ def _state(report: Progress) -> State:
     return report.offset, report.checkpoint, sum(job.queued for job in jobs), sum(job.in_flight for job in jobs)
 
 
-def positions(app: CrawlApp, pages: int, size_bytes: int, *, paused: bool, trouble: str = "") -> list[Progress]:
+def positions(
+    app: CrawlApp, pages: int, size_bytes: int, *, paused: bool, trouble: str = "", note: str = ""
+) -> list[Progress]:
     """One report for each partition of a stage that only reads on: how far it is, and what this worker has done."""
     held, now, pid = app.positions, time.time(), os.getpid()
     return [
@@ -108,6 +110,9 @@ def positions(app: CrawlApp, pages: int, size_bytes: int, *, paused: bool, troub
             bytes=size_bytes,
             paused=paused,
             trouble=trouble,
+            note=note,
+            cut=held.cuts.get(partition, 0),
+            sink=app.sink_name,
         )
         for partition in sorted(held.owned)
     ]

@@ -5,6 +5,7 @@ behind a body, it bounds itself (`fetch.max_header_bytes`), and the body's own l
 """
 
 import asyncio
+import select
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -118,6 +119,7 @@ class Handler(ResponseHandler):
         self._next_turn: asyncio.Handle | None = None
         self._body_took = 0  # bytes of the wire
         self._interim = 0
+        self._is_asked = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Of TLS it is the transport above it: what passed the gate is then encrypted and written at once."""
@@ -128,6 +130,30 @@ class Handler(ResponseHandler):
     def should_close(self) -> bool:
         """Also with a rest, which is no part of an answer that is complete without it."""
         return bool(self._rest) or super().should_close
+
+    def set_response_params(self, **params: Any) -> None:
+        """A request follows: its answer may come.
+
+        A server that answers as soon as it accepts a connection answers no request. The first request takes that
+        answer, as in browsers; the connection is not kept, because the next answer would go to the wrong request.
+        """
+        self._is_asked = True
+        self._should_close |= bool(self._tail or self._rest)
+        super().set_response_params(**params)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether the last answer is complete and no request waits for another one."""
+        return not self._is_asked and self._parser is not None and (self._payload is None or self._payload.is_eof())
+
+    def has_unread(self) -> bool:
+        """Whether bytes, or the connection's end, wait in the kernel since the loop looked last."""
+        of_loop = self.transport.get_extra_info("socket") if self.transport is not None else None
+        if of_loop is None:
+            return True
+        look = select.poll()
+        look.register(of_loop.fileno(), select.POLLIN)
+        return bool(look.poll(0))
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the server; none where the reader wants more of what the parser has."""
@@ -148,7 +174,12 @@ class Handler(ResponseHandler):
             self._go_on_later()
 
     def _parse(self, data: bytes) -> None:
+        if self._is_idle:
+            self._end_unasked()
+            return
         super().data_received(data)
+        if self._is_idle and self._has_begun_another():
+            self._end_unasked()
         body = self._payload
         if type(body) is StreamReader:
             body.__class__ = Body  # the parser, compiled, makes aiohttp's own
@@ -163,11 +194,29 @@ class Handler(ResponseHandler):
         """An answer's head, or an interim one's, each of which would put off the end of waiting for it."""
         if self._exception is not None:
             return  # of what came at once with what ended it
+        if not self._is_asked:
+            self._end_unasked()
+            return
         super().feed_data(data, size)
         code = data[0].code
-        self._interim = self._interim + 1 if code // 100 == 1 and code != 101 else 0
+        self._is_asked = code // 100 == 1 and code != 101
+        self._interim = self._interim + 1 if self._is_asked else 0
         if self._interim == MOST_INTERIM + 1:
             self._give_up(self, HttpProcessingError(message=f"more than {MOST_INTERIM} interim responses"))
+
+    def _has_begun_another(self) -> bool:
+        """Whether the parser holds the beginning of a further answer: told to end, it complains or gives that."""
+        try:
+            return self._parser is not None and self._parser.feed_eof() is not None
+        except Exception:  # noqa: BLE001  # whatever it cannot end has begun
+            return True
+
+    def _end_unasked(self) -> None:
+        """End the connection: the server sends bytes that answer no request. An answer before them stays whole."""
+        self._forget()
+        self._should_close = True
+        if self.transport is not None:
+            self.transport.close()
 
     def _give_up(self, reader: Any, error: Exception) -> None:
         """End the connection; who waits for its answer, or for the rest of a body, is told why."""

@@ -6,7 +6,7 @@ do not hold up the loop, and waits for room in memory beyond its first 256 KiB.
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import aiohttp
@@ -36,6 +36,7 @@ class Reading(NamedTuple):
         limit: Bytes of a body.
         cuts: Whether a larger body is cut there; else none of it is kept.
         outfit: What the request went out with.
+        headers: So too.
         deadline: Of the whole request.
         room: What a large body waits for.
     """
@@ -44,6 +45,7 @@ class Reading(NamedTuple):
     limit: int
     cuts: bool
     outfit: Worn
+    headers: Mapping[str, str]
     deadline: asyncio.Timeout
     room: Room
 

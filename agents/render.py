@@ -25,6 +25,8 @@ from .resources import Budget, Resources
 from .visit import Failed, Gone, Visit
 
 if TYPE_CHECKING:
+    from crawlog.streams.manners import Manner
+    from crawlog.streams.rendering import Reach
     from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
@@ -62,20 +64,39 @@ class Renderer:
         self._is_missing = False
         self._broken_until = 0.0
 
-    async def render(self, url: str, answer: Answer, job: str, why: str) -> None:
+    async def render(  # a page, and what decides about its requests
+        self,
+        url: str,
+        answer: Answer,
+        job: str,
+        why: str,
+        reach: "Reach | None" = None,
+        manner: "Manner | None" = None,
+    ) -> None:
         """Make the body what a browser shows, or note why it could not; a page that goes elsewhere gets a location.
 
         Args:
             why: Why it is rendered, in a word.
+            reach: Whom it may ask by its job's scope; None for everybody.
+            manner: How its job asks.
 
         Raises: LeaseLost: the worker may not ask for what the page needs.
         """
         started = time.monotonic()
+        rules = self._settings.render
         with self._resources.visiting(url):
             async with self._free:
                 for tries in range(1, TRIES + 1):
                     try:
-                        await self._rendered(url, answer, job, why)
+                        budget = Budget(
+                            job,
+                            rules.max_requests,
+                            rules.max_bytes,
+                            is_inside=answer.is_inside,
+                            reach=reach,
+                            manner=manner,
+                        )
+                        await self._rendered(url, answer, budget, why)
                         break
                     except Gone:
                         answer.render_error = "render_crashed"
@@ -91,10 +112,8 @@ class Renderer:
                         break
         answer.took_s += time.monotonic() - started
 
-    async def _rendered(self, url: str, answer: Answer, job: str, why: str) -> None:
+    async def _rendered(self, url: str, answer: Answer, budget: Budget, why: str) -> None:
         browser = await self._ready()
-        rules = self._settings.render
-        budget = Budget(job, rules.max_requests, rules.max_bytes, is_inside=answer.is_inside)
         visit = Visit(self._settings, browser, self._resources, url, answer, budget)
         browser.take()
         try:

@@ -21,9 +21,11 @@ from weakref import WeakValueDictionary
 
 from crawlog.streams.answers import REDIRECTS, Answer
 from crawlog.streams.canonical import plain
+from crawlog.streams.jobs import own_manner
+from crawlog.streams.manners import Manner
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.queues import Host
-from crawlog.streams.rendering import CACHED, Cors, Wish, forwarded, refusal
+from crawlog.streams.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
 
 from .hosts import Hosts
 from .http import Asker, Client
@@ -44,11 +46,24 @@ class Budget:
 
     Attributes:
         job: Whose cookies are sent to a document's own origin, and whose scripts are remembered.
+        manner: How that job asks; None for the worker's own manner.
         is_inside: The page came from a private address, and may ask others.
+        reach: Whom it may ask by its job's scope; None for everybody.
     """
 
-    def __init__(self, job: str, requests: int, size_bytes: int, *, is_inside: bool) -> None:
+    def __init__(
+        self,
+        job: str,
+        requests: int,
+        size_bytes: int,
+        *,
+        is_inside: bool,
+        reach: Reach | None = None,
+        manner: Manner | None = None,
+    ) -> None:
         self.job = job
+        self.manner = manner
+        self.reach = reach
         self.is_inside = is_inside
         self.requests = requests
         self.size_bytes = size_bytes
@@ -109,9 +124,10 @@ class Resources:
         settings: "Settings",
         client: Client,
         hosts: Hosts,
-        ask_rules: Callable[[Host], Awaitable[None]],
+        ask_rules: Callable[[Host, Manner], Awaitable[None]],
     ) -> None:
         self._settings = settings
+        self._usual = own_manner(settings)
         self._client = client
         self._ask_rules = ask_rules
         self._hosts = hosts
@@ -132,7 +148,7 @@ class Resources:
         for _ in range(HOPS + 1):
             is_anonymous = origin_of(url) != wish.origin or cors.origin != ""
             asked = _Asked(budget.job, url, is_anonymous, cors.origin, budget.is_inside)
-            answer = await self._hop(asked, wish.kind in CACHED, headers, budget)
+            answer = await self._hop(asked, wish.kind, headers, budget)
             if answer.http is not None and not cors.permits(answer.allow_origin):
                 return Answer(None, "cors")
             if answer.http not in REDIRECTS or not answer.location:
@@ -144,7 +160,11 @@ class Resources:
                 return Answer(None, "cors")
         return Answer(None, "redirects")
 
-    async def _hop(self, asked: _Asked, is_static: bool, headers: Mapping[str, str], budget: Budget) -> Answer:
+    async def _hop(self, asked: _Asked, kind: str, headers: Mapping[str, str], budget: Budget) -> Answer:
+        if budget.reach is not None and not budget.reach.holds(kind, self._hosts.place(asked.url)):
+            return Answer(None, "scope")
+        manner = budget.manner or self._usual
+        is_static = kind in CACHED
         host = self._hosts.of(asked.url)
         gate = self._gates.get(host.key)
         if gate is None:
@@ -154,48 +174,50 @@ class Resources:
             if known is not None:
                 return known
             refused = "" if asked.is_inside else await self._client.closed_to_public(asked.url)
-            refused = refused or await self._refusal(asked.url)
+            refused = refused or await self._refusal(asked.url, manner)
             if not refused and (budget.requests <= 0 or budget.size_bytes <= 0):
                 refused = "budget"
             if refused:
                 return Answer(None, refused)
             budget.requests -= 1
-            answer = await self._answer(asked, headers)
+            answer = await self._answer(asked, headers, manner)
         budget.size_bytes -= len(answer.body)
         if is_static:
             self._scripts.keep(asked, answer)
         return answer
 
-    async def _refusal(self, url: str) -> str:
+    async def _refusal(self, url: str, manner: Manner) -> str:
         """Why a host is not asked; empty when it may be."""
         host = self._hosts.of(url)
-        if host.orders.blocked or host.orders.paused:
+        if host.orders.paused:
             return "control"
-        if not self._settings.robots.obey:
+        if not manner.rules.robots:
             return ""
-        if not host.knows_rules(time.monotonic()):
+        if not host.knows_rules(time.monotonic(), manner.token):
             host = await self._hosts.turn(url)
             host.in_flight += 1
-            await self._ask_rules(host)
+            await self._ask_rules(host, manner)
         if host.rules is None:
             return "robots_unreachable"
-        return "" if host.rules.allowed(url, self._settings.robots.token)[0] else host.unreachable or "robots"
+        return "" if host.rules.allowed(url, manner.token)[0] else host.unreachable or "robots"
 
-    async def _answer(self, asked: _Asked, headers: Mapping[str, str]) -> Answer:
+    async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
         """What the host answers, once its turn is also one of its address, which is not held while the host rests."""
-        get, answer = partial(self._get, asked, headers), None
+        get, answer = partial(self._get, asked, headers, manner), None
+        ask = partial(self._hosts.ask, asked.url, get, manner.rules.delay_s)
         while answer is None:
             await self._hosts.turn(asked.url)
-            answer = await self._client.addresses.in_turn(asked.url, partial(self._hosts.ask, asked.url, get))
+            answer = await self._client.addresses.in_turn(asked.url, ask)
         return answer
 
-    async def _get(self, asked: _Asked, headers: Mapping[str, str]) -> Answer:
+    async def _get(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
         sent = forwarded(headers) | ({"Origin": asked.origin} if asked.origin else {})
         answer = await self._client.get(
             asked.url,
             any_type=True,
             job=asked.job,
             headers=sent,
+            manner=manner,
             asker=Asker(asked.anonymous, is_public=not asked.is_inside, room=self._room),
         )
         answer.held.give()  # a page's budget bounds what its browser is given

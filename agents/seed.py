@@ -10,9 +10,11 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Self, cast
 
@@ -20,6 +22,7 @@ import msgspec
 
 from ..schemas.control import JobCopy, Join
 from ..schemas.decoding import decoded
+from ..schemas.progress import Progress
 from ..schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
 from ..streams import crash
 from ..streams.canonical import Canonicaliser, plain, serialise
@@ -28,14 +31,14 @@ from ..streams.errors import Misconfigured
 from ..streams.jobs import kept, known, resolve_spec, write_job, write_joins
 from ..streams.kafka import bounds, read_all
 from ..streams.outbound import without_login
+from ..streams.pressure import Sown
 from ..streams.scope import scope_name
 from ..streams.seeds import SeedBatch, SeedBatches
-from ..streams.topics import partitions
+from ..streams.topics import Topics, found_partitions, partitions
 
 if TYPE_CHECKING:
     from ..streams.producer import Producer
     from ..streams.settings import Settings
-    from ..streams.topics import Topics
 
 MAX_LINE_BYTES = MAX_URL_BYTES + 4096
 """Longest line taken: a URL and the JSON around it; a longer one is bad, bytes."""
@@ -52,6 +55,12 @@ POLL_EVERY = 8
 FLUSH_S = 10.0
 """After each of these without the last acknowledgements the user is told what is waited for, seconds."""
 
+AHEAD_LOOK_S = 0.1
+"""Longest wait for a report of the workers, while seeds wait for them."""
+
+TELL_AHEAD_S = 30.0
+"""Time between two lines about seeds that wait for the workers, seconds."""
+
 SPOOL_BYTES = 8 << 20
 """Standard input is kept in memory up to this size, then in a temporary file, bytes."""
 
@@ -66,6 +75,9 @@ BRACE = ord("{")
 
 Report = Callable[[str], None]
 """Tells the user one line."""
+
+Look = Callable[[float], Iterable[Progress]]
+"""Waits at most so many seconds for reports of the workers; gives the newest of each partition of crawl.urls."""
 
 
 class Seed(msgspec.Struct, frozen=True):
@@ -171,16 +183,28 @@ class Sower:
         count: Partitions of crawl.urls.
         copy: The job as it stands in crawl.control.
         report: Tells the user what is wrong with a line.
+        look: How far the workers are; None where there are none.
 
     Attributes:
         count: URLs so far.
     """
 
-    def __init__(self, producer: "Producer", topics: "Topics", count: int, copy: JobCopy, report: Report) -> None:
+    def __init__(  # where seeds go, and who hears of it
+        self,
+        producer: "Producer",
+        topics: Topics,
+        count: int,
+        copy: JobCopy,
+        report: Report,
+        look: Look | None = None,
+    ) -> None:
         self._producer = producer
         self._topic = topics.urls
         self._copy = copy
         self._report = report
+        self._look = look
+        self._sown = Sown()
+        self._told_at = time.monotonic()
         self._canonical = Canonicaliser(copy.spec.canonical).canonical
         self._place = Places(count).of
         self._batches = SeedBatches()
@@ -225,10 +249,28 @@ class Sower:
     def _send(self, batch: SeedBatch) -> None:
         crash.point("seeds.sending")
         record = UrlsRecord(job=self._copy.job, epoch=self._copy.epoch, urls=batch.urls)
-        self._producer.send(self._topic, encode(record), key=batch.key, partition=batch.partition)
+        on_delivery = None
+        if self._look is not None:
+            self._sown.sent(batch.partition, len(batch.urls))
+            on_delivery = partial(self._sown.acknowledged, len(batch.urls))
+        self._producer.send(
+            self._topic, encode(record), key=batch.key, partition=batch.partition, on_delivery=on_delivery
+        )
         self._sent += 1
         if self._sent % POLL_EVERY == 0:
             self._producer.poll()
+            if self._look is not None:
+                self._keep_pace(self._look)
+
+    def _keep_pace(self, look: Look) -> None:
+        """Wait while living workers have many seeds to fold: dones wait behind them, and a restore folds them first."""
+        self._sown.heard(look(0.0), time.monotonic())
+        while self._sown.is_far_ahead(time.monotonic()):
+            if time.monotonic() - self._told_at >= TELL_AHEAD_S:
+                self._told_at = time.monotonic()
+                self._report(f"{self.count:,} URLs are read; they go at the pace at which the workers take them")
+            self._producer.poll()
+            self._sown.heard(look(AHEAD_LOOK_S), time.monotonic())
 
     def _name(self, host: str, name: str) -> None:
         if len(self._names) < MAX_NAMES:
@@ -264,17 +306,21 @@ def seed_file(sower: Sower, path: Path) -> Seeded:
 def plant(  # all that a crawl begins with
     settings: "Settings",
     producer: "Producer",
-    topics: "Topics",
     job: str,
     source: Source,
     *,
     spider: str = "",
     report: Report,
+    look: Look | None = None,
 ) -> Seeded:
     """Seed a job, new or known: its record or the new names first, acknowledged, then the URLs.
 
+    Args:
+        look: How far the workers are, to go at their pace; None where there are none.
+
     Raises: Misconfigured: there is no URL in `source`; nothing was written.
     """
+    topics = Topics(settings.kafka.prefix)
     said = known(settings, topics)
     copy = said.get(f"job/{job}".encode())
     kind = copy.spec.scope.kind if isinstance(copy, JobCopy) else settings.scope.kind
@@ -285,9 +331,9 @@ def plant(  # all that a crawl begins with
     elif line := kept(job, copy.spec, settings):
         report(line)
     if kind != "any":
-        joined = {entry.name for entry in said.values() if isinstance(entry, Join) and entry.job == job}
-        write_joins(producer, topics, job, names - joined - set(copy.spec.scope.names))
-    sower = Sower(producer, topics, partitions(settings), copy, report)
+        joins = (entry for entry in said.values() if isinstance(entry, Join) and entry.job == job)
+        write_joins(producer, topics, job, names.difference(copy.spec.scope.names, *(entry.names for entry in joins)))
+    sower = Sower(producer, topics, partitions(settings), copy, report, look)
     try:
         for part, lines in source.parts():
             sower.sow(part, lines)
@@ -300,14 +346,14 @@ def plant(  # all that a crawl begins with
 
 
 @contextmanager
-def kept_seeds(settings: "Settings", topics: "Topics", job: str) -> Iterator[Path]:
+def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]:
     """A file of all seeds that a job was ever given, as the log has them, as long as it is needed.
 
     Raises: Misconfigured: there are none.
     """
     known_urls: set[bytes] = set()
     with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
-        every = bounds(settings, topics.urls, list(range(partitions(settings))))
+        every = bounds(settings, topics.urls, list(range(found_partitions(settings))))
         for message in read_all(settings, topics.urls, every):
             for found in _seeds_of(message.value(), job):
                 if found.url.encode() not in known_urls:
@@ -317,6 +363,19 @@ def kept_seeds(settings: "Settings", topics: "Topics", job: str) -> Iterator[Pat
             raise Misconfigured(f"the log holds no seeds of job {job}; give the URLs that it starts with.")
         file.flush()
         yield Path(file.name)
+
+
+def old_seeds(settings: "Settings", prefix: str, job: str) -> AbstractContextManager[Path]:
+    """`kept_seeds` of the log of another prefix, whose topics may have grown.
+
+    Raises: Misconfigured: it is the log that the settings name, or there is none.
+    """
+    if prefix == settings.kafka.prefix:
+        raise Misconfigured(f"--from-log {prefix} is the log that the seeds would go to: give -s kafka.prefix=NEW.")
+    old = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"prefix": prefix})})
+    if not found_partitions(old):
+        raise Misconfigured(f"--from-log {prefix}: there is no topic {Topics(prefix).urls}; `crawlog doctor` names all")
+    return kept_seeds(old, Topics(prefix), job)
 
 
 def _seeds_of(value: bytes | None, job: str) -> Iterator[FoundUrl]:

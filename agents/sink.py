@@ -19,15 +19,16 @@ import structlog
 
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import Progress
+from crawlog.streams import ending
 from crawlog.streams.app import CrawlApp
-from crawlog.streams.errors import CrawlError, RetryLater
+from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryLater, Unusable
 from crawlog.streams.groups import forget
 from crawlog.streams.kafka import Record, bounds, commits, identity, read
 from crawlog.streams.positions import is_ours
 from crawlog.streams.producer import Producer
-from crawlog.streams.results import Results, forget_others
+from crawlog.streams.results import Results, empty, forget_others, state_of
 from crawlog.streams.sinks import Entry, Sink, entry, sink_from
-from crawlog.streams.topics import group
+from crawlog.streams.topics import group, partitions
 
 from . import progress
 from .control import Obedience, follow
@@ -65,10 +66,18 @@ class SinkStage:
 
     Args:
         topics: Full names of crawl.items and crawl.dead.
+
+    Attributes:
+        note: What the user should know of the state, such as that it is filled again.
+        cuts: See `Positions.cuts`.
     """
 
-    def __init__(self, settings: "Settings", topics: tuple[str, str], results: Results, producer: Producer) -> None:
+    def __init__(
+        self, settings: "Settings", topics: tuple[str, str], results: Results, producer: Producer, note: str = ""
+    ) -> None:
         self.results = results
+        self.note = note
+        self.cuts: dict[int, int] = {}
         self.records = 0
         self.bytes = 0
         self._settings = settings
@@ -83,14 +92,19 @@ class SinkStage:
         held = await asyncio.to_thread(bounds, self._settings, self._items, numbers)
         made = await asyncio.to_thread(commits, self._settings, self._group, self._items, numbers)
         async with self._one_at_a_time:
-            self._obey({at: offset for at, (offset, by) in made.items() if not is_ours(by)}, held)
             known = self.results.meta.offsets
             past = {at: known[at] for at, (_, end) in held.items() if known.get(at, 0) > end}
             if past:
-                log.warning("sink_refills", reason="the log ends before the state's offsets", offsets=past)
-                self.results.begin_again()
+                log.warning("sink_goes_back", reason="the log ends before the state's offsets", offsets=past)
+                self.cuts |= past
+                self.results.move({at: held[at][0] for at in past})  # the rows stay: the log may have lost their items
+            self._obey({at: offset for at, (offset, by) in made.items() if not is_ours(by)}, held)
             known = self.results.meta.offsets
-            self.results.fold([(at, first - 1, None) for at, (first, _) in held.items() if known.get(at, 0) < first])
+            gone = {at: first for at, (first, _) in held.items() if known.get(at, 0) < first}
+            if gone:
+                log.error("records_gone", topic=self._items, log_starts=gone)
+                self.note = f"rows are missing: {self._items} no longer has its first records (it begins at {gone})"
+            self.results.fold([(at, first - 1, None) for at, first in gone.items()])
             return {at: self.results.meta.offsets.get(at, 0) for at in held}
 
     def _obey(self, orders: dict[int, int], held: dict[int, tuple[int, int]]) -> None:
@@ -199,6 +213,11 @@ class Worker:
         self.orders = Obedience("sink")
         self._trouble = ""
 
+    async def starts(self, assigned: set[int]) -> dict[int, int]:
+        """Where reading starts. Raises: Misconfigured: somebody has added partitions to crawl.items."""
+        await asyncio.to_thread(partitions, self._app.crawl)
+        return await self._stage.starts(assigned)
+
     async def owned(self, partitions: set[int]) -> None:
         """The first assignment starts the folding."""
         self.orders.owned()
@@ -229,7 +248,9 @@ class Worker:
     def reports(self) -> list[Progress]:
         """Where each partition stands."""
         done = self._stage.records, self._stage.bytes
-        return progress.positions(self._app, *done, paused=self.orders.paused, trouble=self._trouble)
+        return progress.positions(
+            self._app, *done, paused=self.orders.paused, trouble=self._trouble, note=self._stage.note
+        )
 
     async def _run(self) -> None:
         while True:
@@ -245,6 +266,11 @@ class Worker:
             batch = self._pending[:]
             try:
                 offsets = await self._stage.fold(batch)
+            except Unusable as error:
+                log.critical("sink_damaged", error=str(error), then="the next worker sets it aside and fills it again")
+                os._exit(ending.EX_TEMPFAIL)
+            except DamagedLog as error:
+                ending.end(error)
             except Exception as error:
                 log.exception("sink_write_failed", error=repr(error), file=str(self._stage.results.path))
                 if isinstance(error, OSError | CrawlError):
@@ -271,12 +297,17 @@ def _read_all(settings: "Settings", topic: str, partition: int, start: int, end:
     return [Read(partition, record.offset() or 0, record.key(), record.value()) for record in records]
 
 
-def opened(settings: "Settings", topic: str, sink: Sink) -> Results:
-    """The sink's state, once no other worker has it: who waits here is not in the group and holds no partition."""
-    told = False
+def opened(settings: "Settings", topic: str, sink: Sink) -> tuple[Results, str]:
+    """The sink's state, once no other worker has it, and a note for the user where it begins again.
+
+    Who waits here is not in the group and holds no partition.
+    """
+    note, told = "", False
     while True:
         try:
             results = Results(settings.run.data, sink, identity(settings, topic))
+        except Unusable as error:
+            note = _emptied(settings, topic, sink, str(error))
         except RetryLater as error:
             if not told:
                 log.info("sink_waits", reason=str(error))
@@ -286,16 +317,31 @@ def opened(settings: "Settings", topic: str, sink: Sink) -> Results:
             if removed := forget_others(settings.run.data, sink):
                 log.info("sink_states_removed", count=len(removed), reason="this one writes their file now")
                 forget(settings, [group(settings, f"sink-{other.id}") for other in removed])
-            return results
+            return results, note
+
+
+def _emptied(settings: "Settings", topic: str, sink: Sink, why: str) -> str:
+    """Set a state that cannot be used aside, where the log can fill it again; returns a note for the user."""
+    state = state_of(sink.folder(settings.run.data))
+    held = bounds(settings, topic, list(range(partitions(settings))))
+    if lost := [f"{topic}[{at}] begins at offset {first}" for at, (first, _) in held.items() if first]:
+        raise Misconfigured(
+            f"the sink's state {state} is {why}. It cannot be filled again: {lost[0]}. Run the crawlog that wrote it, "
+            "or remove the folder to go on with the rows that the log still has."
+        )
+    aside = empty(settings.run.data, sink)
+    log.warning("sink_set_aside", why=why, aside=str(aside), then="filled again from the log")
+    return f"the rows are read again from the log: the sink's state was {why} (the old one is kept: {aside})"
 
 
 def attach(app: CrawlApp) -> None:
     """Make an app the sink that the environment names."""
-    results = opened(app.crawl, app.input_name, sink_from(os.environ))
+    results, note = opened(app.crawl, app.input_name, sink_from(os.environ))
     producer = Producer(app.crawl, app.worker_name)
-    stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer)
+    stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer, note)
     worker = Worker(app, stage)
-    app.positions.start = stage.starts
+    stage.cuts = app.positions.cuts
+    app.positions.start = worker.starts
     app.on_rebalance_started.append(worker.orders.rebalance_started)
     app.on_owned.append(worker.owned)
     app.on_revoking.append(worker.revoking)

@@ -55,7 +55,7 @@ class Sitemaps:
     async def told(self, task: "Task") -> None:
         """Returns once parse will hear of the sitemaps of this URL's host, where its job wants them."""
         rules, spec = task.host.rules, task.job.spec
-        if not spec.sitemaps or rules is None or not rules.sitemaps:
+        if not spec.sitemaps or not task.manner.rules.robots or rules is None or not rules.sitemaps:
             return
         key = (task.job.name, task.epoch, task.host.key)
         if key in self._told:
@@ -128,8 +128,7 @@ class _Collected:
     async def collect(self, first: str) -> None:
         """Read them all."""
         self.domain = self._place(first).domain
-        user_agent = self._settings.fetch.user_agent or f"crawlog/{__version__}"
-        client = Client(self._settings, user_agent, lambda: True)
+        client = Client(self._settings, f"crawlog/{__version__}", lambda: True)
         try:
             seen, level = {first}, [first]
             for _ in range(self._settings.sitemaps.max_depth + 1):

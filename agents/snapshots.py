@@ -20,7 +20,7 @@ from crawlog.streams import rows as r
 from crawlog.streams import topics
 from crawlog.streams.copies import NotCopied, copy_database
 from crawlog.streams.snapshot import Manifest, Snapshots
-from crawlog.streams.store import Partition
+from crawlog.streams.store import Partition, check
 
 from .frontier import Stage
 
@@ -30,6 +30,9 @@ LOOK_S = 0.5
 
 TRIES = 10
 """Copies that are made until one lies between two checkpoints; one takes some 20 ms, a checkpoint comes each second."""
+
+CHECK_REST_S = 0.002
+"""Rest after every 2,000 rows of a copy that is checked, which take half a millisecond: the loop has its turns."""
 
 
 class Snapshotter:
@@ -99,6 +102,7 @@ class Snapshotter:
         raise NotCopied(f"{database.path} was written during each of {TRIES} copies")
 
     def _copy(self, snapshots: Snapshots, frozen: Path, meta: r.Meta) -> tuple[list[Manifest], int]:
+        check(frozen, CHECK_REST_S)  # older ones go for this one, and the log before it may go, too
         _, sent = snapshots.make(frozen, meta, time.time())
         kept = snapshots.prune(meta.partition, time.time())
         if self._settings.snapshots.trim_log:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 import xxhash
 
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, Unusable
 from crawlog.streams.kafka import commits
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.store import Partition
@@ -100,6 +100,8 @@ class Standby:
             partition = self._open.pop(number)
             try:
                 partition.checkpoint()
+            except Unusable as error:  # the next one that opens it sets it aside
+                log.warning("standby_damaged", partition=number, error=str(error))
             finally:
                 partition.close()
 

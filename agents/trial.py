@@ -23,6 +23,7 @@ from typing import NamedTuple
 import msgspec
 import selectolax
 
+from crawlog.streams import files
 from crawlog.streams.complexity import Allowances, Limits, Outcome, is_simple
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.links import readings
@@ -43,9 +44,9 @@ MANY_WAIT = 16
 OUTCOMES_BYTES = 1 << 20
 """Of a file of outcomes, some 80 bytes each, which then begins anew."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 45.0
 """How long an answer may take by the clock: far above what the limit of CPU time is on a busy machine. What is stopped
-is ended then."""
+is ended then. Less than the watchdog's patience, as every wait of a worker."""
 
 
 class TrialError(CrawlError):
@@ -90,8 +91,8 @@ class Outcomes:
         """One more."""
         with contextlib.suppress(OSError):
             if self._file < 0:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+                files.own(self._path.parent)
+                self._file = files.opened(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             if os.fstat(self._file).st_size > OUTCOMES_BYTES:
                 os.ftruncate(self._file, 0)
             os.write(self._file, msgspec.json.encode(outcome) + b"\n")

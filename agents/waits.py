@@ -12,17 +12,17 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from confluent_kafka import KafkaException
 
 from ..streams.app import CrawlApp
-from ..streams.errors import EngineError
+from ..streams.errors import DamagedLog, EngineError
 from ..streams.member import LARGE_BYTES
 from ..streams.waiting import Message, Waiting
 from .bodies import BATCH, Bodies
-from .control import Obedience
+from .control import BEAT_S, Obedience
 from .parse_stage import ParseStage
 from .trial import Trial, TrialError
 
@@ -33,6 +33,8 @@ GATHER_S = 0.010
 
 LOOK_AFTER_S = 5.0
 """Between two looks at pages whose job is not known, and after a failure to read a body."""
+
+T = TypeVar("T")
 
 
 class Waits:
@@ -142,7 +144,7 @@ class Waits:
             return
         try:
             domain, waiting = stage.domain(first.meta.url), len(stage.untried) - 1
-            refusal = await trial.verdict(body, first.meta.content_type, domain, waiting)
+            refusal = await self._beating(trial.verdict(body, first.meta.content_type, domain, waiting))
         except TrialError as error:
             log.warning(
                 "page_untried", url=first.meta.url, error=str(error), then="parsed under the worker's own timer"
@@ -167,7 +169,7 @@ class Waits:
             while stage.bodiless and not self._app.should_stop:
                 wanted = {at: held.meta for at, held in islice(stage.bodiless.items(), BATCH)}
                 try:
-                    found = await asyncio.to_thread(bodies.read, wanted)
+                    found = await self._beating(asyncio.to_thread(bodies.read, wanted))
                 except (EngineError, KafkaException) as error:
                     await self._bodies_unread(error)
                     continue
@@ -181,13 +183,15 @@ class Waits:
         self._bodies = self._bodies or self._new_bodies()
         at = waiting.message.partition, waiting.message.offset
         async with self._reading:
-            found = await asyncio.to_thread(self._bodies.read, {at: waiting.of_log})
+            found = await self._beating(asyncio.to_thread(self._bodies.read, {at: waiting.of_log}))
         return found[at][1]
 
     def _new_bodies(self) -> Bodies:
         return Bodies(self._app.crawl, self._app.input_name)
 
     async def _bodies_unread(self, error: Exception) -> None:
+        if isinstance(error, DamagedLog):
+            self._app.watchdog.end("bodies_unread", error)
         log.warning("bodies_unread", error=str(error), again_in_s=LOOK_AFTER_S)
         self._app.watchdog.beat()
         await asyncio.sleep(LOOK_AFTER_S)
@@ -197,4 +201,17 @@ class Waits:
     async def _look_after_held(self) -> None:
         while not self._app.should_stop:
             await asyncio.sleep(LOOK_AFTER_S)
+            if self._stage.holds:
+                self._app.watchdog.beat()
             self._stage.look_after_held()
+
+    async def _beating(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns, which has a limit of its own; the watchdog is told meanwhile that pages wait for it."""
+        working = asyncio.create_task(work)
+        try:
+            while not working.done():
+                self._app.watchdog.beat()
+                await asyncio.wait([working], timeout=BEAT_S)
+        finally:
+            working.cancel()
+        return working.result()

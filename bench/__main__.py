@@ -8,7 +8,21 @@ python -m bench speed --only crawlog,bare
 import importlib
 import sys
 
-ALL = ("speed", "seen", "frontier", "seeds", "rebuild", "replay", "render", "hostile", "soak", "faults")
+ALL = (
+    "speed",
+    "seen",
+    "frontier",
+    "seeds",
+    "backlog",
+    "rebuild",
+    "replay",
+    "render",
+    "hostile",
+    "mute",
+    "soak",
+    "runs",
+    "faults",
+)
 ANY = (*ALL, "web", "crashes", "parse", "realsite", "politeness", "site")
 
 

@@ -32,11 +32,12 @@ from urllib.parse import urlsplit
 from bench import hostile_site as web
 from bench import results
 from bench.faults import reader
+from bench.log import login
 from bench.meter import Measured, measure
 from bench.site import REPO, WORK, Site
 from crawlog.agents.http import Client
 from crawlog.streams import engine
-from crawlog.streams.settings import load
+from crawlog.streams.settings import Settings, load
 
 FOLDER = WORK / "hostile"
 SETTINGS: dict[str, object] = {
@@ -186,6 +187,7 @@ def crawl(folder: Path, plan: Plan, port: int, certificates: Path) -> Crawled:
     hostile = plan.urls(port)
     broker = engine.start(load({"run.data": str(folder / "broker")}), folder / "broker", lambda _: None)
     try:
+        there = broker.point(Settings())
         with Site(*plan.good, flags={"bytes": 3000, "links": 20}) as site:
             wanted = site.urls()
             seeds = _mixed(site.seeds, list(hostile))
@@ -195,14 +197,14 @@ def crawl(folder: Path, plan: Plan, port: int, certificates: Path) -> Crawled:
                 _command(folder, broker.bootstrap, plan),
                 folder,
                 timeout_s=LIMIT_S,
-                env=os.environ | {"SSL_CERT_FILE": str(certificates / "ca.pem")},
+                env=os.environ | login(there) | {"SSL_CERT_FILE": str(certificates / "ca.pem")},
             )
             stats = site.stats()
         rows = {json.loads(line)["url"] for line in (folder / "rows.jsonl").read_text().splitlines()}
         good_s = (int(stats.raw["last_ns"]) - stats.first_ns) / 1e9
         crawled = Crawled(measured, good_s, len(wanted - rows), load=before)
-        _judge(crawled, reader.read(broker.bootstrap, "crawl.urls"), hostile)
-        _judge_dead(crawled, reader.read(broker.bootstrap, "crawl.dead", with_values=False), hostile)
+        _judge(crawled, reader.read(there, "crawl.urls"), hostile)
+        _judge_dead(crawled, reader.read(there, "crawl.dead", with_values=False), hostile)
     finally:
         broker.stop()
     return crawled
@@ -222,7 +224,7 @@ def _command(folder: Path, bootstrap: str, plan: Plan) -> list[str]:
     settings = SETTINGS | {"politeness.delay_s": plan.delay_s, **plan.settings}
     words = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     at = ["--data", str(folder / "data"), "--bootstrap", bootstrap, "-o", str(folder / "rows.jsonl")]
-    return [sys.executable, "-m", "crawlog", "run", "--seeds", str(folder / "seeds.txt"), *at, "--json", *words]
+    return [sys.executable, "-P", "-m", "crawlog", "run", "--seeds", str(folder / "seeds.txt"), *at, "--json", *words]
 
 
 def _judge(crawled: Crawled, records: Sequence[reader.Record], hostile: dict[str, int]) -> None:

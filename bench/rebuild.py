@@ -25,7 +25,7 @@ from bench.site import WORK
 from crawlog.schemas import urls as u
 from crawlog.streams import engine, topics
 from crawlog.streams.domain import Places
-from crawlog.streams.kafka import identity
+from crawlog.streams.kafka import identity, kafka_config
 from crawlog.streams.restore import Restorer, restore_changes
 from crawlog.streams.settings import Settings
 from crawlog.streams.store import Memory, Partition
@@ -88,7 +88,7 @@ def log(total: int, distinct: int, *, confirm: bool) -> Iterator[tuple[bytes, in
 
 def write(settings: Settings, topic: str, total: int, distinct: int, *, confirm: bool) -> tuple[int, int, int]:
     """Put the log into partition 0; records, entries and bytes."""
-    producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "linger.ms": 50, "compression.type": "lz4"})
+    producer = Producer(kafka_config(settings) | {"linger.ms": 50, "compression.type": "lz4"})
     records = entries = size = 0
     for value, count in log(total, distinct, confirm=confirm):
         while True:

@@ -29,6 +29,8 @@ from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import browser_version, find_browser
 from crawlog.streams.domain import Places
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.jobs import own_manner
+from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.settings import Settings, load
 
@@ -74,7 +76,7 @@ def pss_mb(browser: Chromium) -> int:
     return total >> 10
 
 
-async def no_rules(host: Host) -> None:
+async def no_rules(host: Host, _manner: Manner) -> None:
     """robots.txt is not obeyed here."""
     raise AssertionError(host.key)
 
@@ -97,8 +99,8 @@ async def measure(settings: Settings, pages: int) -> Result:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     base = f"http://127.0.0.1:{runner.addresses[0][1]}"
     client = Client(settings, "bench", lambda: True)
-    frontier = Frontier(settings.politeness, time.monotonic, time.time)
-    resources = Resources(settings, client, Hosts(settings, frontier, Places(1).of, lambda *_: 0.0), no_rules)
+    frontier = Frontier(own_manner(settings), time.monotonic, time.time)
+    resources = Resources(settings, client, Hosts(frontier, Places(1).of, lambda *_: 0.0), no_rules)
     renderer = Renderer(settings, resources)
     result = Result()
 
@@ -135,7 +137,13 @@ def main() -> int:
     args = parser.parse_args()
     pages = PAGES // 10 if args.short else PAGES
     settings = load(
-        {"network.allow_private": True, "politeness.delay_s": 0, "robots.obey": False, "render.recycle_pages": 10_000}
+        {
+            "network.allow_private": True,
+            "politeness.delay_s": 0,
+            "robots.obey": False,
+            "render.recycle_pages": 10_000,
+            "render.sandbox": os.geteuid() != 0,  # Chromium has none when root starts it, and the pages are our own
+        }
     )
     result = asyncio.run(measure(settings, pages))
     each = [f"{used / (pages - 1):.2f}" for used in result.cpu.values()]

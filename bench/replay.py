@@ -13,6 +13,7 @@ record. The broker's CPU in the same time is told beside it. Whole commands foll
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -26,6 +27,7 @@ from typing import NamedTuple
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
+from bench.log import login
 from bench.meter import Measured, measure
 from bench.peer import CRAWLOG, install_crawlog
 from bench.results import section, table, versions
@@ -209,6 +211,7 @@ class Log:
                 ],
                 stdout=said,
                 stderr=said,
+                env=os.environ | login(self.settings),
             )
         try:
             self._until_worked_off(process)

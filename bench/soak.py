@@ -153,7 +153,7 @@ def crawl(folder: Path, hosts: int, pages: int, *, kill: bool = True) -> tuple[l
         words = ["run", "--seeds", str(folder / "seeds.txt"), "-o", str(rows), "--data", str(folder / "data")]
         words += ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0"]
         with (folder / "output.log").open("w") as said:
-            command = [sys.executable, "-m", "crawlog", *words]
+            command = [sys.executable, "-P", "-m", "crawlog", *words]
             looks, exit_code = _follow(command, Watch(folder / "data"), site, said, kill=kill)
         stats = site.stats()
     lines = rows.read_text().splitlines() if rows.exists() else []

@@ -1,7 +1,6 @@
-"""The front door: the names that users import, and the command line."""
+"""The front door: the names that users import, and the command line. It imports nothing before it is asked to."""
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # type checkers take it for true; `typing` might be a file of the current folder: see __main__.py
 if TYPE_CHECKING:
     from .streams.response import Request as Request
     from .streams.response import Response as Response

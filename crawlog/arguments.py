@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -32,6 +32,12 @@ def checked_urls(urls: Iterable[str]) -> list[str]:
     if problems:
         raise Misconfigured("\n".join(problems))
     return given
+
+
+def seeds(sources: Sequence[str], from_log: str | None) -> None:
+    """Raises: Misconfigured: none are named, or those of another log beside others."""
+    if bool(sources) == bool(from_log):
+        raise Misconfigured("give files, - or URLs, or else --from-log PREFIX: one of them, and not both")
 
 
 def logins_apart(urls: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """`crawlog up`, `down` and `status`: engine and workers in the background, for all jobs of a data folder.
 
-`up` starts `python -m crawlog.background` in a session of its own, which holds the folder like a `run` does and never
-finishes; its first line on standard output tells whether it came up. Its settings travel in the environment.
+`up` starts `python -P -m crawlog.background` in a session of its own, which holds the folder like a `run` does and
+never finishes; its first line on standard output tells whether it came up. Its settings travel in the environment.
 """
 
 import json
@@ -18,21 +18,28 @@ from msgspec import to_builtins
 
 from . import outcome
 from .control import described, in_force
-from .picture import Picture
+from .picture import Picture, by_rule
 from .schemas.control import Control, Finished, JobCopy
 from .schemas.urls import DEFAULT_SPEC
-from .streams import engine
+from .streams import engine, files
 from .streams.errors import CrawlError, EngineError, Misconfigured
 from .supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_for_end
+from .terminal import answer, tell
 
 if TYPE_CHECKING:
     from .streams.settings import Settings
 
-SHOWN = ("queued", "paused", "in_flight", "fetched", "redirected", "failed", "refused")
+SHOWN = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
 """Of a job's counts."""
+
+RARE = ("paused", "held")
+"""Of these, those that are left out where they are 0."""
 
 LOOK_S = 0.5
 """Between two looks at workers and engine: nobody waits for this one."""
+
+WORKING_S = 60.0
+"""How long `up` waits for workers that work; they need 2 s, and on a busy machine ten times as long."""
 
 STOP_TIMEOUT_S = 10.0
 """How long `down` waits; a clean stop takes at most 5 s."""
@@ -47,10 +54,10 @@ def up(settings: "Settings") -> int:
 
     data = settings.run.data.absolute()
     log = data / "logs" / "up.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as out:
+    files.own(log.parent)
+    with files.append(log) as out:
         child = subprocess.Popen(
-            [sys.executable, "-m", "crawlog.background"],
+            [sys.executable, "-P", "-m", "crawlog.background"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=out,
@@ -59,15 +66,19 @@ def up(settings: "Settings") -> int:
         )
     assert child.stdout is not None
     with child.stdout:
-        told = child.stdout.readline()
-    answer = json.loads(told or b"{}")
-    if "bootstrap" not in answer:
-        _raise(answer, log)
-    _tell(f"Apache Kafka   {answer['bootstrap']}")
-    _tell(f"workers        {answer['workers']}, logs in {log.parent}")
-    _tell(f"data           {data}")
-    _tell("seed it with   crawlog seed URL… --job NAME")
-    _tell("stop it with   crawlog down")
+        try:
+            told = child.stdout.readline()
+        except KeyboardInterrupt:
+            child.terminate()
+            raise
+    came_up = json.loads(told or b"{}")
+    if "bootstrap" not in came_up:
+        _raise(came_up, log)
+    tell(f"Apache Kafka   {came_up['bootstrap']}")
+    tell(f"workers        {came_up['workers']}, logs in {log.parent}")
+    tell(f"data           {data}")
+    tell("seed it with   `crawlog seed URL… --job NAME`")
+    tell("stop it with   `crawlog down`")
     return outcome.FINISHED
 
 
@@ -81,12 +92,12 @@ def down(settings: "Settings") -> int:
     data = settings.run.data
     held = holder(data)
     if held is None:
-        left = engine.running(data)
-        if left is None:
-            _tell(f"nothing runs on {data}")
-            return outcome.FINISHED
-        left.stop()
-        _tell(f"stopped Apache Kafka (pid {left.pid}), which a killed command had left behind")
+        left = engine.stop(data)
+        tell(
+            f"stopped Apache Kafka (pid {left}), which a killed command had left behind"
+            if left
+            else f"nothing runs on {data}"
+        )
         return outcome.FINISHED
     if held.what != "up":
         raise Misconfigured(
@@ -98,20 +109,22 @@ def down(settings: "Settings") -> int:
         raise EngineError(
             f"the supervisor (pid {held.pid}) does not end; `kill -9 {held.pid}` ends it, nothing is lost"
         )
-    _tell(f"stopped; the data stay in {data}")
+    tell(f"stopped; the data stay in {data}")
     return outcome.FINISHED
 
 
 def status(settings: "Settings", *, as_json: bool = False) -> int:
     """Tells on standard output what runs on the folder, and how far its jobs are."""
+    from .streams.topics import found_partitions
+
     data = settings.run.data
     held, local = holder(data), engine.running(data)
     settings = same_log(settings)
     if local and not settings.kafka.bootstrap:
         settings = local.point(settings)
     jobs, commands = ([], [])
-    if settings.kafka.bootstrap:
-        jobs, commands = _jobs(settings, has_workers=held is not None), in_force(settings)
+    if settings.kafka.bootstrap and (count := found_partitions(settings)):
+        jobs, commands = _jobs(settings, count, has_workers=held is not None), in_force(settings)
     found = {
         "data": str(data),
         "bootstrap": settings.kafka.bootstrap or None,
@@ -120,41 +133,47 @@ def status(settings: "Settings", *, as_json: bool = False) -> int:
         "jobs": jobs,
         "commands": [to_builtins(command) for command in commands],
     }
-    sys.stdout.write(json.dumps(found) + "\n" if as_json else _status_text(found, held, map(described, commands)))
+    if as_json:
+        answer(json.dumps(found))
+    else:
+        answer(*_status_lines(found, held, map(described, commands)))
     return outcome.FINISHED
 
 
-def _status_text(found: dict[str, Any], held: Holder | None, commands: Iterable[str]) -> str:
+def _status_lines(found: dict[str, Any], held: Holder | None, commands: Iterable[str]) -> list[str]:
     foreign = "not started by crawlog" if found["bootstrap"] else "not running"
     broker = f"pid {found['engine']}" if found["engine"] else foreign
     lines = [f"data     {found['data']}", f"kafka    {found['bootstrap'] or '-'} ({broker})"]
     lines.append(f"held by  crawlog {held.what} (pid {held.pid})" if held else "held by  nobody")
     lines += [f"worker   {name} (pid {pid})" for name, pid in (held.workers if held else {}).items()]
+    if held and not held.workers:
+        lines.append(f"worker   none is alive; their logs: {Path(found['data']) / 'logs'}")
     for job in found["jobs"]:
-        counts = ", ".join(f"{job[name]} {name}" for name in SHOWN if name in job and (job[name] or name != "paused"))
+        counts = ", ".join(f"{job[name]} {name}" for name in SHOWN if name in job and (job[name] or name not in RARE))
+        if job.get("dropped"):
+            counts += f", {sum(job['dropped'].values())} dropped ({by_rule(job['dropped'])})"
         if job.get("reported", 0) < job.get("partitions", 0):
             counts += f" (only {job['reported']} of {job['partitions']} partitions have reported)"
         lines.append(f"job      {job['name']}: {job['state']}{', ' + counts if counts else ''}")
-    lines += [f"command  {command}" for command in commands]
-    return "\n".join(lines) + "\n"
+    return [*lines, *(f"command  {command}" for command in commands)]
 
 
-def _jobs(settings: "Settings", *, has_workers: bool) -> list[dict[str, Any]]:
+def _jobs(settings: "Settings", count: int, *, has_workers: bool) -> list[dict[str, Any]]:
     """The jobs in the log, with their counts where workers report; also those of bare records, which have no record."""
     from .streams.jobs import known
     from .streams.topics import Topics
 
     said = known(settings, Topics(settings.kafka.prefix))
     copies = {entry.job: entry for entry in said.values() if isinstance(entry, JobCopy)}
-    picture = _picture(settings) if has_workers else Picture()
+    picture = _picture(settings, count) if has_workers else Picture()
     jobs: list[dict[str, Any]] = []
     for name in sorted(copies.keys() | picture.jobs()):
         copy = copies.get(name, JobCopy(name, DEFAULT_SPEC))
         job = {"name": name, "epoch": copy.epoch, "state": _state(copy, said.get(f"finished/{name}".encode()))}
         if picture.newest:
             counts = picture.counts(name)
-            job |= {field: getattr(counts, field) for field in SHOWN}
-            job |= {"reported": len(list(picture.of("fetch"))), "partitions": settings.kafka.partitions}
+            job |= {field: getattr(counts, field) for field in (*SHOWN, "dropped")}
+            job |= {"reported": len(list(picture.of("fetch"))), "partitions": count}
         jobs.append(job)
     return jobs
 
@@ -165,40 +184,36 @@ def _state(copy: JobCopy, end: Control | None) -> str:
     return copy.spec.state
 
 
-def _picture(settings: "Settings") -> Picture:
+def _picture(settings: "Settings", partitions: int) -> Picture:
     """A report of every partition, as far as they come."""
     from .watch import Watch
 
     picture = Picture()
     watch = Watch(settings, picture)
     deadline = time.monotonic() + REPORTS_TIMEOUT_S
-    while time.monotonic() < deadline and len(list(picture.of("fetch"))) < settings.kafka.partitions:
+    while time.monotonic() < deadline and len(list(picture.of("fetch"))) < partitions:
         watch.poll(0.2)
     watch.close()
     return picture
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201  # this is the command line
 
 
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
     from .streams.producer import Producer
     from .streams.rewind import settled
-    from .streams.settings import load
+    from .streams.settings import NO_FILE, load
     from .streams.topics import Topics
 
     out, sys.stdout = sys.stdout, sys.stderr
-    settings = load()
+    settings = load(config=NO_FILE)
     try:
-        with Supervisor(settings, "up", names(settings, with_sink=False), _tell) as supervisor:
+        with Supervisor(settings, "up", names(settings, with_sink=False), tell) as supervisor:
             supervisor.launch()
             supervisor.connect()
             own = supervisor.settings
             settled(own, Producer(own, "crawlog-up"), Topics(own.kafka.prefix))
             supervisor.go(("fetch", "parse"))
-            supervisor.look(0)
+            supervisor.until_working(WORKING_S)
             workers = len(names(settings, with_sink=False))
             out.write(json.dumps({"bootstrap": supervisor.settings.kafka.bootstrap, "workers": workers}) + "\n")
             out.close()
@@ -208,7 +223,7 @@ def main() -> None:
         sys.exit(0)
     except CrawlError as error:
         if out.closed:
-            _tell(str(error))
+            tell(*str(error).split("\n"))
         else:
             out.write(json.dumps({"kind": type(error).__name__, "message": str(error)}) + "\n")
         sys.exit(outcome.ENGINE)

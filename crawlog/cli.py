@@ -6,11 +6,10 @@ Standard output carries answers, standard error all else.
 
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -20,10 +19,12 @@ from click.exceptions import NoArgsIsHelpError
 
 from . import __version__, outcome
 from .streams.errors import Misconfigured
+from .terminal import answer, hinted, repeat, tell
 
 if TYPE_CHECKING:
     from .streams.app import Stage
     from .streams.settings import Settings, Sources
+    from .streams.topics import TopicRow
 
 RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
 STAGES = ("fetch", "parse", "sink")
@@ -67,6 +68,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 def _invoke(arguments: list[str]) -> int:
     outcome.hear_interrupts()
+    repeat({})
     try:
         code = cli.main(args=arguments, prog_name="crawlog", standalone_mode=False)
     except click.Abort:
@@ -88,10 +90,6 @@ def _is_verbose(arguments: list[str]) -> bool:
     return bool({"-v", "--verbose"} & set(before_operands))
 
 
-def _report(line: str) -> None:
-    click.echo(line, err=True)
-
-
 # Options that several commands share.
 
 
@@ -108,12 +106,24 @@ def _settings_options(command: Command) -> Command:
     return command
 
 
+WHEREABOUTS = ("run.data", "kafka.bootstrap", "kafka.prefix")
+"""Settings that say which crawl is meant."""
+
+
+def _whereabouts(given: dict[str, Any]) -> dict[str, object]:
+    """The options that say which crawl is meant, as they were given."""
+    named = {f"--{name}": given[name] for name in ("data", "bootstrap", "config") if given[name] is not None}
+    pairs = (pair.partition("=") for pair in given["pairs"])
+    return named | {f"-s {key}=": value for key, _, value in pairs if key in WHEREABOUTS}
+
+
 def _sources(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Sources":
     """The sources of the settings, from the values of `_settings_options` and a command's own flags."""
     from .streams.settings import Sources
 
+    repeat(_whereabouts(given))
     named = {"run.data": given["data"], "kafka.bootstrap": given["bootstrap"], **(flags or {})}
     if given["verbose"]:
         named["log.level"] = "debug"
@@ -145,12 +155,51 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
         from .streams import engine
 
         prepare(settings.run.data)
-        local = engine.start(settings, settings.run.data, _report)
+        local = engine.start(settings, settings.run.data, tell)
         try:
             yield local.point(settings)
         finally:
             if not local.adopted:
                 local.stop()
+
+
+@contextmanager
+def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator["Settings"]:
+    """The same for commands that only look: they make no data folder, no log and no topics.
+
+    Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
+    """
+    from .streams import engine
+    from .streams.topics import partitions
+    from .supervisor import same_log
+
+    settings = same_log(settings)
+    if not settings.kafka.bootstrap and not engine.exists(settings.run.data):
+        raise Misconfigured(
+            f"there is no crawl in {settings.run.data}: the folder holds no log.\n"
+            "Name the crawl's folder with --data DIR, or its cluster with --bootstrap HOST:PORT."
+        )
+    with _reachable_log(settings) as reached:
+        if needs_topics:
+            partitions(reached)
+        yield reached
+
+
+def _running_log(settings: "Settings") -> "Settings":
+    """The settings with a cluster that runs; nothing is started."""
+    from .streams import engine
+    from .supervisor import same_log
+
+    settings = same_log(settings)
+    if settings.kafka.bootstrap:
+        return settings
+    local = engine.running(settings.run.data)
+    if local is None:
+        raise Misconfigured(
+            f"no Kafka to work on: --bootstrap names no cluster, and no local engine runs on {settings.run.data}.\n"
+            "Start one with `crawlog up`."
+        )
+    return local.point(settings)
 
 
 # The commands, in the order of a user's way.
@@ -218,6 +267,7 @@ def run(
         seeds_file=seeds,
         output=output,
         spider=loaded.path if loaded else "",
+        spider_hash=loaded.digest if loaded else "",
         job=job,
         fresh=fresh,
         as_json=as_json,
@@ -265,25 +315,16 @@ def status(as_json: bool, **given: Any) -> int:
 def worker(stage: "Stage", **given: Any) -> int:
     """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
     from .folder import prepare
-    from .streams import engine
-    from .streams.settings import to_environ
+    from .streams.settings import for_stage
     from .streams.topics import ensure
 
     settings = _settings(given)
     prepare(settings.run.data)
-    if not settings.kafka.bootstrap:
-        local = engine.running(settings.run.data)
-        if local is None:
-            raise Misconfigured(
-                f"no Kafka to work on: --bootstrap names no cluster, and no local engine runs on {settings.run.data}.\n"
-                "Start one with `crawlog up`."
-            )
-        settings = local.point(settings)
+    settings = _running_log(settings)
     ensure(settings)  # asks the cluster before Faust does, whose answer would be a traceback
-    os.environ.update(to_environ(settings))
     from .streams.app import worker as work
 
-    work(stage)
+    work(stage, lambda: for_stage(settings, stage))
     return outcome.FINISHED
 
 
@@ -301,44 +342,50 @@ def engine_fetch(to: Path | None, **given: Any) -> int:
     """Fetch Apache Kafka's jars and verify their hashes, for machines without a network."""
     from .streams.jars import fetch_jars
 
-    jars = fetch_jars(_settings(given), to, _report)
+    jars = fetch_jars(_settings(given), to, tell)
     folder = jars[0].parent.absolute()
     size = sum(jar.stat().st_size for jar in jars)
-    _report(f"{len(jars)} jars, {size / 1e6:.0f} MB, verified; use them with -s engine.maven_url={folder}")
-    click.echo(folder)
+    tell(f"{len(jars)} jars, {size / 1e6:.0f} MB, verified; use them with -s engine.maven_url={folder}")
+    answer(str(folder))
     return outcome.FINISHED
 
 
 @cli.command()
-@click.argument("sources", nargs=-1, required=True, metavar="FILE|-|URL|sitemap:URL…")
+@click.argument("sources", nargs=-1, metavar="FILE|-|URL|sitemap:URL…")
+@click.option("--from-log", metavar="PREFIX", help="Give the job all seeds that it has in the log of this prefix.")
 @click.option("--job", metavar="NAME", required=True, help="Job that the URLs belong to, new or known.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 @_settings_options
-def seed(sources: tuple[str, ...], job: str, as_json: bool, **given: Any) -> int:
+def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool, **given: Any) -> int:
     """Produce URLs to crawl.urls: from text or JSON lines (gzipped too), standard input, a sitemap, or named here."""
     from . import arguments
 
     settings = _settings(given)
     arguments.job_name(job)
-    from .agents.seed import Source, plant
+    arguments.seeds(sources, from_log)
+    from .agents.seed import Source, old_seeds, plant
     from .agents.sitemaps import collect
+    from .picture import Picture
     from .streams.producer import Producer
-    from .streams.topics import Topics, ensure
+    from .streams.topics import ensure
+    from .watch import Watch
 
-    with (
-        Source(sources, collect=lambda url: collect(settings, url, _report)) as source,
-        _reachable_log(settings) as reached,
-    ):
+    with ExitStack() as stack:
+        source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell)))
+        reached = stack.enter_context(_reachable_log(settings))
+        if from_log:
+            source = Source([str(stack.enter_context(old_seeds(reached, from_log, job)))])
         ensure(reached)
         began = time.monotonic()
-        topics = Topics(reached.kafka.prefix)
-        seeded = plant(reached, Producer(reached, "crawlog-seed"), topics, job, source, report=_report)
+        with closing(Watch(reached, Picture())) as watch:
+            producer = Producer(reached, "crawlog-seed")
+            seeded = plant(reached, producer, job, source, report=tell, look=watch.folds)
         took_s = time.monotonic() - began
     if as_json:
-        click.echo(json.dumps({"job": job, "urls": seeded.count, "bad": seeded.bad, "took_s": round(took_s, 3)}))
+        answer(json.dumps({"job": job, "urls": seeded.count, "bad": seeded.bad, "took_s": round(took_s, 3)}))
     else:
         bad = f", {outcome.counted(seeded.bad, 'line')} without a URL" if seeded.bad else ""
-        click.echo(f"{outcome.counted(seeded.count, 'URL')} in job {job}, acknowledged in {took_s:.1f} s{bad}")
+        answer(f"{outcome.counted(seeded.count, 'URL')} in job {job}, acknowledged in {took_s:.1f} s{bad}")
     return outcome.FINISHED
 
 
@@ -348,7 +395,8 @@ def seed(sources: tuple[str, ...], job: str, as_json: bool, **given: Any) -> int
 @_settings_options
 def topics(create: bool, as_json: bool, **given: Any) -> int:
     """Show the topics: partitions, records, size, and lag per consumer group."""
-    with _reachable_log(_settings(given)) as reached:
+    settings = _settings(given)
+    with _reachable_log(settings) if create else _existing_log(settings, needs_topics=False) as reached:
         from .streams.groups import sinks_of
         from .streams.topics import Admin, describe, ensure
 
@@ -357,21 +405,27 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
         rows = describe(reached, sinks_of(Admin(reached)))
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row._asdict()))
+            answer(json.dumps(row._asdict()))
         return outcome.FINISHED
     if not rows:
-        _report(f"no topics with the prefix {reached.kafka.prefix!r} yet; the first crawl creates them")
-    lines = [("TOPIC", "PARTITIONS", "RECORDS", "SIZE", "LAG", "KEY", "KEPT")]
-    for row in rows:
-        size = "" if row.size_bytes is None else f"{row.size_bytes / 1e6:,.1f} MB"
-        lag = ", ".join(f"{group} {count:,}" for group, count in row.lag.items())
-        lines.append((row.name, str(row.partitions), f"{row.records:,}", size, lag, row.key, row.kept))
-    _table(lines, right=(1, 2, 3))
+        tell(f"no topics with the prefix {reached.kafka.prefix!r} yet; the first crawl creates them")
+    answer(*topic_lines(rows))
     return outcome.FINISHED
 
 
+def topic_lines(rows: "Sequence[TopicRow]") -> list[str]:
+    """The topics, and below them how much each group has still to read: lines of at most 80 columns."""
+    topics = [("TOPIC", "PARTITIONS", "RECORDS", "SIZE", "KEPT")]
+    groups = [("GROUP", "READS", "STILL TO READ")]
+    for row in rows:
+        size = "" if row.size_bytes is None else f"{row.size_bytes / 1e6:,.1f} MB"
+        topics.append((row.name, str(row.partitions), f"{row.records:,}", size, row.kept))
+        groups += [(group, row.name, f"{count:,}") for group, count in row.lag.items()]
+    return [*_table(topics, right=(1, 2, 3)), "", *_table(groups, right=(2,))]
+
+
 @cli.command()
-@click.argument("action", type=click.Choice(ORDERS))
+@click.argument("action", type=click.Choice(ORDERS), metavar="ACTION")
 @click.option("--job", metavar="NAME", default="", help="Of a job.")
 @click.option("--host", metavar="HOST", default="", help="http://name:port, name (any scheme) or .name (all below).")
 @click.option("--stage", type=click.Choice(STAGES), default=None, help="Of a stage.")
@@ -379,7 +433,10 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
 @click.option("--json", "as_json", is_flag=True, help="For list: print one JSON object a command.")
 @_settings_options
 def control(action: str, job: str, host: str, stage: str | None, delay: float, as_json: bool, **given: Any) -> int:
-    """Pause, slow, block or stop what runs; cancel a job; list what is in force."""
+    """Pause, slow, block or stop what runs; cancel a job; list what is in force.
+
+    ACTION is one of pause, resume, block, unblock, slow, stop, cancel, list.
+    """
     from . import arguments
     from . import control as commands
 
@@ -389,15 +446,15 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     if action == "cancel" and (not job or host or stage):
         raise Misconfigured("crawlog control cancel: name the job with --job NAME, and nothing else")
     command = None if action in ("cancel", "list") else commands.wanted(action, job, host, stage or "", delay)
+    if action == "list":
+        with _existing_log(settings) as reached:
+            answer(*commands.listing(reached, as_json=as_json))
+        return outcome.FINISHED
     with _reachable_log(settings) as reached:
         from .streams.topics import ensure
 
         ensure(reached)
-        if action == "list":
-            for line in commands.listing(reached, as_json=as_json):
-                click.echo(line)
-        else:
-            _report(commands.give(reached, command) if command else commands.cancel(reached, job))
+        tell(commands.give(reached, command) if command else commands.cancel(reached, job))
     return outcome.FINISHED
 
 
@@ -409,21 +466,29 @@ def snapshot(action: str, as_json: bool, **given: Any) -> int:
     """Copy the states to where `snapshots.to` says, now, or list the copies; workers may be running."""
     from .snapshot import snapshot as snapshots
 
-    with _reachable_log(_settings(given)) as reached:
-        return snapshots(reached, action, as_json=as_json, say=click.echo, report=_report)
+    with _existing_log(_settings(given)) as reached:
+        return snapshots(reached, action, as_json=as_json, say=answer, report=tell)
 
 
 @cli.command()
 @click.option("--rows", metavar="N", is_flag=False, flag_value=20, default=0, type=click.IntRange(0),
               help="Name the first N rows of a partition that differ (20).")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a partition.")
+@click.option("--log", "is_of_log", is_flag=True,
+              help="Check the log itself: each record's CRC and decoding; no page, no item is missing.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a partition, and one a finding.")
 @_settings_options
-def verify(rows: int, as_json: bool, **given: Any) -> int:
-    """Fold the log again and compare with the state; workers may be running. Exit code 5: they differ."""
-    from .verify import verify as compare
+def verify(rows: int, is_of_log: bool, as_json: bool, **given: Any) -> int:
+    """Fold the log again and compare with the state; workers may be running. Exit code 5: they differ.
 
-    with _reachable_log(_settings(given)) as reached:
-        return compare(reached, rows, as_json=as_json, say=click.echo)
+    With --log the log is checked instead. Exit code 5: something is missing.
+    """
+    from .verify import verify as compare
+    from .verify import verify_log
+
+    with _existing_log(_settings(given)) as reached:
+        if is_of_log:
+            return verify_log(reached, as_json=as_json, say=answer)
+        return compare(reached, rows, as_json=as_json, say=answer)
 
 
 @cli.command()
@@ -433,7 +498,7 @@ def verify(rows: int, as_json: bool, **given: Any) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_settings_options
 def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) -> int:
-    """Tell the life of one URL from the log: found by whom, refused by which rule, each attempt, page and row."""
+    """Tell the life of one URL from the log: found by whom, dropped or refused why, each attempt, page and row."""
     from . import arguments
 
     settings = _settings(given)
@@ -444,15 +509,14 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
     from .why import why as told
 
     until = moment(at, time.time()) if at else None
-    with _reachable_log(settings) as reached:
-        for line in told(reached, url, until, job or "", as_json=as_json, report=_report):
-            click.echo(line)
+    with _existing_log(settings) as reached:
+        answer(*told(reached, url, until, job or "", as_json=as_json, report=tell))
     return outcome.FINISHED
 
 
 @cli.group(cls=_Commands)
 def dead() -> None:
-    """Dead letters: records that could not be handled. List, show, redrive and drop them."""
+    """Dead letters: records that could not be handled. List, show, redrive and lay them aside (drop)."""
 
 
 def _choice_options(command: Command) -> Command:
@@ -469,16 +533,16 @@ def _choice_options(command: Command) -> Command:
 @dead.command("list")
 @_choice_options
 @click.option("--limit", metavar="N", type=click.IntRange(1), default=50, help="The newest N (50).")
-@click.option("--all", "handled", is_flag=True, help="Those that were redriven or dropped, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a letter.")
+@click.option("--all", "handled", is_flag=True, help="Those that were redriven or laid aside, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a dead letter.")
 @_settings_options
 def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
-    """List the letters that are open: offset, time, stage, the record's place, error."""
-    from .dead import echo, listed
+    """List the open dead letters by error, the commonest first: offset, time, job, URL."""
+    from .dead import listed
     from .streams.letters import Choice
 
-    with _reachable_log(_settings(given)) as reached:
-        echo(listed(reached, Choice(stage, job, reason), limit, handled=handled, as_json=as_json))
+    with _existing_log(_settings(given)) as reached:
+        answer(*listed(reached, Choice(stage, job, reason), limit, handled=handled, as_json=as_json))
     return outcome.FINISHED
 
 
@@ -487,11 +551,11 @@ def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_j
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @_settings_options
 def dead_show(offset: int, as_json: bool, **given: Any) -> int:
-    """Show one letter: headers, traceback, and the record as it was."""
-    from .dead import echo, shown
+    """Show one dead letter: headers, traceback, and the record as it was."""
+    from .dead import shown
 
-    with _reachable_log(_settings(given)) as reached:
-        echo(shown(reached, offset, as_json=as_json))
+    with _existing_log(_settings(given)) as reached:
+        answer(*shown(reached, offset, as_json=as_json))
     return outcome.FINISHED
 
 
@@ -513,14 +577,14 @@ def _letters_options(command: Command) -> Command:
 def dead_redrive(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
-    """Send the records back to their topics, as they were, to be handled again."""
-    from .dead import check_choice, echo, redriven
+    """Send the records back to the stages that could not handle them, as they were."""
+    from .dead import check_choice, redriven
     from .streams.letters import Choice
 
     check_choice(offsets, every=every)
-    with _reachable_log(_settings(given)) as reached:
+    with _existing_log(_settings(given)) as reached:
         choice = Choice(stage, job, reason, frozenset(offsets))
-        echo(redriven(reached, choice, execute=execute and not dry_run, report=_report))
+        answer(*redriven(reached, choice, execute=execute and not dry_run, report=tell))
     return outcome.FINISHED
 
 
@@ -530,18 +594,49 @@ def dead_redrive(
 def dead_drop(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
-    """Lay letters aside: they stay in the log, and are listed no more."""
-    from .dead import check_choice, dropped, echo
+    """Lay dead letters aside: they stay in the log, and are listed no more."""
+    from .dead import check_choice, dropped
     from .streams.letters import Choice
 
     check_choice(offsets, every=every)
-    with _reachable_log(_settings(given)) as reached:
-        echo(dropped(reached, Choice(stage, job, reason, frozenset(offsets)), execute=execute and not dry_run))
+    with _existing_log(_settings(given)) as reached:
+        answer(*dropped(reached, Choice(stage, job, reason, frozenset(offsets)), execute=execute and not dry_run))
     return outcome.FINISHED
 
 
 @cli.command()
+@click.option("--dry-run", is_flag=True, help="Show what is damaged only; the default.")
+@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a partition.")
+@_settings_options
+def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
+    """Cut the local engine's log before records that cannot be read; the next `run` makes again what is gone.
+
+    Exit code 5: something is damaged.
+    """
+    if dry_run and execute:
+        raise Misconfigured("--dry-run and --execute are opposites: give one of them")
+    from .repair import cut, cuts
+
+    settings = _settings(given)
+    if execute:
+        cut(settings)  # a broker may not even start on its damaged files
+        tell("the next `crawlog run`, the same command again, cuts the log, and makes again what is gone")
+        return outcome.FINISHED
+    with _existing_log(settings) as reached:
+        found = cuts(reached)
+    for one in found:
+        answer(json.dumps(one._asdict()) if as_json else str(one))
+    if not found:
+        tell("every record of the log can be read")
+        return outcome.FINISHED
+    tell("`crawlog repair --execute` has the log cut there; stop `run` or `up` before")
+    return outcome.DIFFERENT
+
+
+@cli.command()
 @click.option("--group", metavar="GROUP", required=True, help="parse, sink, fetch, or one sink by its id or FILE.")
+@click.option("--job", metavar="NAME", default="", help="Of parse only this job's pages; of sink only its own.")
 @click.option("--to-earliest", is_flag=True, help="To the log's first record.")
 @click.option("--to-latest", is_flag=True, help="To the log's end: what lies before is skipped.")
 @click.option("--to-current", is_flag=True, help="To where the group is; for --export.")
@@ -556,7 +651,7 @@ def dead_drop(
 @click.option("--export", is_flag=True, help="Print the plan as CSV for --from-file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a group.")
 @_settings_options
-def replay(group: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **rest: Any) -> int:
+def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **rest: Any) -> int:
     """Move a group in its log, so that what is stored is worked on again; options as in kafka-consumer-groups.
 
     Example: crawlog replay --group parse --to-earliest --execute
@@ -566,15 +661,17 @@ def replay(group: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **
     kind, value = arguments.reset_target(rest)
     if dry_run and execute:
         raise Misconfigured("--dry-run and --execute are opposites: give one of them")
+    if job:
+        arguments.job_name(job)
     settings = _settings(rest)
     from .replay import Order
     from .replay import replay as move
     from .streams.groups import check_name
 
-    order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"])
+    order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"], job)
     check_name(settings, group)
-    with _reachable_log(settings) as reached:
-        return move(reached, order, _report)
+    with _existing_log(settings) as reached:
+        return move(reached, order, tell)
 
 
 @cli.command()
@@ -587,11 +684,11 @@ def doctor(as_json: bool, **given: Any) -> int:
     findings = examine(_settings(given))
     for finding in findings:
         if as_json:
-            click.echo(json.dumps(finding._asdict()))
+            answer(json.dumps(finding._asdict()))
             continue
-        click.echo(f"{finding.status:4}  {finding.check:13}  {finding.found}")
+        answer(hinted(f"{finding.status:4}  {finding.check:13}  {finding.found}"))
         if finding.advice:
-            click.echo(f"      {'':13}  → {finding.advice}")
+            answer(hinted(f"      {'':13}  → {finding.advice}"))
     return outcome.ENGINE if any(finding.status == "fail" for finding in findings) else outcome.FINISHED
 
 
@@ -605,15 +702,29 @@ def settings(with_origins: bool, as_json: bool, markdown: bool, **given: Any) ->
     from .streams import settings as known
 
     if markdown:
-        click.echo(known.reference(), nl=False)
+        answer(*known.reference().splitlines())
         return outcome.FINISHED
     found = known.origins(_sources(given))
     if as_json:
         for one in found:
-            click.echo(json.dumps(one._asdict(), default=str))
+            answer(json.dumps(one._asdict(), default=str))
         return outcome.FINISHED
     lines = [(one.key, known.shown(one.value), one.origin if with_origins else "") for one in found]
-    _table(lines)
+    answer(*_table(lines))
+    return outcome.FINISHED
+
+
+@cli.command("kcat-config")
+@_settings_options
+def kcat_config(**given: Any) -> int:
+    """Print what kcat needs to reach the log, a password among it.
+
+    Example: kcat -F <(crawlog kcat-config) -C -t crawl.items
+    """
+    from .streams.kafka import foreign_config
+
+    for name, value in foreign_config(_running_log(_settings(given))).items():
+        answer(f"{name}={value}")
     return outcome.FINISHED
 
 
@@ -622,19 +733,21 @@ def settings(with_origins: bool, as_json: bool, markdown: bool, **given: Any) ->
 def probe(kind: str) -> int:
     """Ask the pure core: JSON lines in, JSON lines out, one answer a line, in order; no broker."""
     from .probe import KINDS
-    from .probe import run as answer
+    from .probe import run as ask
 
     if kind not in KINDS:
         raise Misconfigured(f"no probe kind {kind!r}; there are: {', '.join(KINDS)}")
-    return answer(kind, sys.stdin.buffer, sys.stdout.buffer)
+    return ask(kind, sys.stdin.buffer, sys.stdout.buffer)
 
 
-def _table(lines: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> None:
-    """Prints columns; two spaces between, none at the end of a line."""
+def _table(lines: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
+    """Columns; two spaces between, none at the end of a line."""
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-    for line in lines:
-        cells = (
+    rows = (
+        [
             text.rjust(width) if at in right else text.ljust(width)
             for at, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        click.echo("  ".join(cells).rstrip())
+        ]
+        for line in lines
+    )
+    return ["  ".join(cells).rstrip() for cells in rows]

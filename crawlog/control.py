@@ -58,6 +58,11 @@ def effect(said: "Mapping[bytes, Control]", command: Command) -> str:
             return "nothing was in force for it; `crawlog control list` shows what is"
     elif command.job not in ("", DEFAULT_JOB) and f"job/{command.job}".encode() not in said:
         return "no such job is known yet; it holds for when there is one, `crawlog status` names those there are"
+    if command.action == "block":
+        return (
+            "workers obey within 2 s, and after any restart; its URLs stay queued, no run waits for them,"
+            f" and `crawlog control unblock --host {command.host}` lets them go on"
+        )
     return "workers obey within 2 s, and after any restart"
 
 

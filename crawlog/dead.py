@@ -1,4 +1,4 @@
-"""`crawlog dead`: the letters in crawl.dead shown, sent back to where they failed, or laid aside.
+"""`crawlog dead`: the dead letters in crawl.dead shown, sent back to where they failed, or laid aside.
 
 Redriving: the records → their topics, acknowledged → a mark on crawl.dead, acknowledged; batch by batch. Killed in
 between, the records of one batch go back twice, which changes nothing: founds are known by then, a done has no row
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
 from .outcome import counted
 from .schemas import dead, pages
 from .streams.errors import EngineError, Misconfigured
 from .streams.kafka import bounds, read
-from .streams.letters import Choice, Letter, Letters, by_place, mark, refusal
+from .streams.letters import Choice, Letter, Letters, became, by_error, by_place, mark, refusal
 from .streams.producer import Producer
-from .streams.topics import TABLE, Topics
+from .streams.topics import Topics
+from .terminal import hinted
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -45,7 +45,7 @@ class Dead:
     def __init__(self, settings: "Settings") -> None:
         self._settings = settings
         names = Topics(settings.kafka.prefix)
-        names.partitions(settings)  # says at once where there are no topics yet
+        self.partitions = names.partitions(settings)  # says at once where there are no topics yet
         self._topic = names.dead
         self.start, self.end = bounds(settings, self._topic, [0])[0]
         self.letters = Letters()
@@ -59,7 +59,7 @@ class Dead:
         """
         found = next(read(self._settings, self._topic, 0, offset, offset + 1), None) if offset in self.all else None
         if found is None:
-            raise Misconfigured(f"there is no letter {offset} in {self._topic}; see `crawlog dead list --all`")
+            raise Misconfigured(f"there is no dead letter {offset} in {self._topic}; see `crawlog dead list --all`")
         return found
 
     @property
@@ -75,7 +75,7 @@ class Dead:
         missing = sorted(choice.offsets - self.all.keys())
         if missing:
             raise Misconfigured(
-                f"no letter at {', '.join(map(str, missing))} in {self._topic}; see `crawlog dead list`"
+                f"no dead letter at {', '.join(map(str, missing))} in {self._topic}; see `crawlog dead list`"
             )
         return self.letters.chosen(choice)
 
@@ -88,28 +88,52 @@ class Dead:
 
 
 def listed(settings: "Settings", choice: Choice, limit: int, *, handled: bool, as_json: bool) -> list[str]:
-    """The newest letters meant, oldest first, as lines."""
+    """The newest letters meant as lines: by error, the commonest first, and oldest first."""
     dead_letters = Dead(settings)
     found = dead_letters.letters.chosen(choice, handled=handled)
     shown = found[-limit:]
     if as_json:
         return [json.dumps(_as_dict(letter)) for letter in shown]
-    lines = [_line(letter) for letter in shown]
+    lines = _grouped(found, {letter.offset for letter in shown})
     closed = sum(bool(letter.handled) for letter in dead_letters.all.values())
     left_out = f", the newest {len(shown)} shown" if len(shown) < len(found) else ""
     dealt_with = f"{closed} dealt with" + (" (--all shows them)" if closed else "")
-    return [*lines, f"{counted(len(found), 'letter')}{left_out}; {dealt_with}"]
+    return [*lines, f"{counted(len(found), 'dead letter')}{left_out}; {dealt_with}"]
+
+
+def _grouped(letters: list[Letter], shown: set[int]) -> list[str]:
+    """A line for each error, and under it a line for each letter that is shown: a limit hides no error."""
+    lines = []
+    for group in by_error(letters):
+        newest = group[-1]
+        lines.append(f"{counted(len(group), 'dead letter')} of {newest.stage or '?'}: {newest.error}")
+        lines += [_entry(letter) for letter in group if letter.offset in shown]
+    return lines
+
+
+def _entry(letter: Letter) -> str:
+    """A letter under its error."""
+    job = f"  job {letter.job}" if letter.job else ""
+    return f"{letter.offset:>8}  {_clock(letter.at)}{job}  {letter.url or _place(letter)}{_became(letter)}"
 
 
 def _line(letter: Letter) -> str:
-    topic, partition, offset = letter.place
-    tries = f", try {letter.tries}" if letter.tries > 1 else ""
-    handled = f" [{letter.handled}]" if letter.handled else ""
+    """A letter by itself."""
     job = f" job {letter.job}" if letter.job else ""
-    return (
-        f"{letter.offset:>8}  {_clock(letter.at)}  {letter.stage or '?'}{job}  {topic}[{partition}]:{offset}{tries}"
-        f"  {letter.error}{handled}"
-    )
+    url = f"  {letter.url}" if letter.url else ""
+    who = f"{letter.stage or '?'}{job}{url}"
+    return f"{letter.offset:>8}  {_clock(letter.at)}  {who}  {_place(letter)}{_became(letter)}  {letter.error}"
+
+
+def _place(letter: Letter) -> str:
+    topic, partition, offset = letter.place
+    return f"{topic}[{partition}]:{offset}"
+
+
+def _became(letter: Letter) -> str:
+    """How often it was tried, and whether it was dealt with."""
+    tries = f", try {letter.tries}" if letter.tries > 1 else ""
+    return tries + (f" [{became(letter)}]" if letter.handled else "")
 
 
 def _as_dict(letter: Letter) -> dict[str, Any]:
@@ -150,9 +174,9 @@ def _pretty(value: bytes | None) -> list[str]:
 
 
 def redriven(settings: "Settings", choice: Choice, *, execute: bool, report: Report) -> list[str]:
-    """Sends the records of the letters meant back to their topics; without `execute` says what it would send."""
+    """Sends the records of the letters meant back to their stages; without `execute` says what it would send."""
     dead_letters = Dead(settings)
-    groups, told = _groups(settings, dead_letters.chosen(choice))
+    groups, told = _groups(settings, dead_letters.chosen(choice), dead_letters.partitions)
     for group in groups:
         topic, partition, _ = group[0].place
         size = "its body from its place" if group[0].size_bytes is None else f"{group[0].size_bytes:,} bytes"
@@ -165,11 +189,10 @@ def redriven(settings: "Settings", choice: Choice, *, execute: bool, report: Rep
     return [*told, f"{counted(sent, 'record')} went back to the log, acknowledged; workers take them as any other"]
 
 
-def _groups(settings: "Settings", letters: list[Letter]) -> tuple[list[list[Letter]], list[str]]:
+def _groups(settings: "Settings", letters: list[Letter], partitions: int) -> tuple[list[list[Letter]], list[str]]:
     """Letters by record, and lines about those whose record cannot go back."""
-    names = [settings.kafka.prefix + kind.name for kind in TABLE if kind.name not in ("dead", "progress")]
-    groups = by_place(letters)
-    refused = [(group, refusal(group[0], names)) for group in groups]
+    inputs = Topics(settings.kafka.prefix).inputs
+    refused = [(group, refusal(group[0], inputs, partitions)) for group in by_place(letters)]
     told = [f"{_numbers(group)} stays: {why}" for group, why in refused if why]
     return [group for group, why in refused if not why], told
 
@@ -220,12 +243,13 @@ def dropped(settings: "Settings", choice: Choice, *, execute: bool) -> list[str]
     letters = Dead(settings).chosen(choice)
     told = [_line(letter) for letter in letters]
     if not execute:
-        return [*told, f"{counted(len(letters), 'letter')} would be laid aside; --execute does it"]
+        return [*told, f"{counted(len(letters), 'dead letter')} would be laid aside; --execute does it"]
     producer = Producer(settings, "crawlog-dead")
     groups = by_place(letters)
     for at in range(0, len(groups), BATCH):
         _mark(settings, producer, mark(groups[at : at + BATCH], "dropped", [], time.time()))
-    return [*told, f"{counted(len(letters), 'letter')} laid aside, still in the log (`crawlog dead list --all`)"]
+    where = hinted("still in the log (`crawlog dead list --all`)")
+    return [*told, f"{counted(len(letters), 'dead letter')} laid aside, {where}"]
 
 
 def _mark(settings: "Settings", producer: Producer, done: dead.Mark) -> None:
@@ -262,10 +286,4 @@ def check_choice(offsets: tuple[int, ...], *, every: bool) -> None:
     Raises: Misconfigured: neither offsets nor --all, or both.
     """
     if bool(offsets) == every:
-        raise Misconfigured("name the letters by their offsets, or take --all of them (with filters)")
-
-
-def echo(lines: list[str]) -> None:
-    """Prints an answer."""
-    for line in lines:
-        click.echo(line)
+        raise Misconfigured("name the dead letters by their offsets, or take --all of them (with filters)")

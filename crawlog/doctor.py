@@ -152,12 +152,12 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
     folder, jars = cache_folder(settings), locked()
     there = sum((folder / jar.name).is_file() for jar in jars)
     found = f"Apache Kafka {kafka_version()}: {there} of {len(jars)} in {folder}"
-    yield Finding("jars", *(("ok", found) if there == len(jars) else ("warn", found, "crawlog engine fetch")))
+    yield Finding("jars", *(("ok", found) if there == len(jars) else ("warn", found, "`crawlog engine fetch`")))
 
 
 def _browser(settings: "Settings") -> Iterator[Finding]:
     """Chromium, which only JavaScript pages need."""
-    from .streams.browsers import browser_version, find_browser, may_sandbox, wants_browser
+    from .streams.browsers import browser_version, find_browser, wants_browser
 
     is_wanted = wants_browser(settings)
     try:
@@ -170,7 +170,7 @@ def _browser(settings: "Settings") -> Iterator[Finding]:
     if not found:
         yield Finding("browser", "fail" if is_wanted else "warn", f"{path} does not run", f"{path} --version")
         return
-    sandbox = "" if may_sandbox(settings) else ", without a sandbox"
+    sandbox = "" if settings.render.sandbox else ", without a sandbox"
     yield Finding("browser", "ok", f"{found} at {path}, playwright {_version('playwright')}{sandbox}")
 
 
@@ -243,14 +243,19 @@ def _retention(configs: dict[str, str]) -> Finding:
     )
 
 
-def _topics(settings: "Settings", partitions: dict[str, int]) -> Finding:
-    from .streams.topics import TABLE
+def _topics(settings: "Settings", counts: dict[str, int]) -> Finding:
+    from .streams.topics import TABLE, partitions
 
     prefix, wanted = settings.kafka.prefix, settings.kafka.partitions
-    has = {kind.name: partitions.get(prefix + kind.name, 0) for kind in TABLE if kind.split}
+    has = {kind.name: counts.get(prefix + kind.name, 0) for kind in TABLE if kind.split}
     if not any(has.values()):
         return Finding("topics", "ok", f"none yet with the prefix {prefix!r}; the first crawl creates them")
     found = ", ".join(f"{prefix}{name} {count}" for name, count in has.items()) + " partitions"
+    with contextlib.suppress(EngineError):
+        try:
+            partitions(settings)
+        except Misconfigured as error:
+            return Finding("topics", "fail", found, str(error))
     if len(set(has.values())) > 1 or 0 in has.values():
         return Finding("topics", "fail", found, "they must be equal; use another prefix with -s kafka.prefix=NAME")
     count = next(iter(has.values()))

@@ -1,4 +1,4 @@
-"""The process that workers are forked from: `python -m crawlog.forkserver SUPERVISOR`, a socket as its standard input.
+"""The process that workers are forked from: `python -P -m crawlog.forkserver SUPERVISOR`, a socket as its input.
 
     supervisor ── "fetch fetch-0", its log, its gate ──► forkserver ── fork ──► ── fork ──► worker
          ▲                                                                                    │
@@ -53,12 +53,20 @@ def load_modules() -> None:
 
     del sys.modules["rich"]  # a spider may want it
     from .streams.app import AGENTS, build
-    from .streams.settings import Settings, load, to_environ
+    from .streams.settings import Settings
 
     for module in ("crawlog.streams.worker", "uvloop", *(name for names in AGENTS.values() for name in names)):
         import_module(module)
-    settings = load({"kafka.bootstrap": "none"}, environ=to_environ(Settings()))
-    build("fetch", settings, "forkserver").finalize()  # what Faust and pydantic load for an app stays; the app goes
+    settings = Settings()
+    kafka = settings.kafka.model_copy(update={"bootstrap": "none"})
+    app = build("fetch", settings.model_copy(update={"kafka": kafka}), "forkserver")
+    app.finalize()  # what Faust and pydantic load for an app stays; the app goes
+
+
+def forget_settings() -> None:
+    """Takes them out of the environment: a worker is told its own, and what it starts needs none of their secrets."""
+    for name in [name for name in os.environ if name.startswith("CRAWLOG_") and "__" in name]:
+        del os.environ[name]
 
 
 def refuse_threads() -> None:
@@ -113,6 +121,7 @@ def main() -> None:
     """Forks until the supervisor lets go; in a worker, works until it is told to stop."""
     supervisor = int(sys.argv[1])
     die_with(supervisor)
+    forget_settings()
     load_modules()
     refuse_threads()
     gc.freeze()  # a look for cycles would write to all that workers share
@@ -122,10 +131,12 @@ def main() -> None:
     told = sys.stdin.buffer.readline()
     if not told:
         return
-    os.environ.update(json.loads(told))
+    environ = json.loads(told)
+    os.environ.update({name: value for name, value in environ.items() if "__" not in name})  # its name, its sink
     from .streams.app import worker
+    from .streams.settings import NO_FILE, load
 
-    worker(stage)  # type: ignore[arg-type]  # the supervisor names stages
+    worker(stage, lambda: load(config=NO_FILE, environ=environ))  # type: ignore[arg-type]  # the supervisor names stages
 
 
 if __name__ == "__main__":

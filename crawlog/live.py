@@ -1,16 +1,27 @@
 """How far the crawl is, on standard error: a live table on a terminal, one line every ten seconds elsewhere."""
 
+import math
 import sys
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
+from .outcome import counted
+from .picture import by_rule
 from .schemas.progress import JobCounts
+from .streams.printable import escaped
+from .terminal import hinted, tell
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from .streams.letters import Commonest
+
 LINE_EVERY_S = 10.0
 SCREEN_EVERY_S = 0.5
 HOSTS_SHOWN = 5
+ERROR_CHARS = 80
+
+WAITING = {"fetch": ("to queue", "record"), "parse": ("to parse", "page"), "sink": ("to write", "page")}
+"""What a stage has before it, in words: links that were found and URLs that are done, pages, pages with rows."""
 
 
 class Frame(NamedTuple):
@@ -22,6 +33,12 @@ class Frame(NamedTuple):
         lag: Records that wait, by stage.
         hosts: Slowest host queues: (host, queued, seconds until it may be asked), the longest first.
         paused: What a command keeps waiting; empty when nothing is.
+        dead: Records that could not be handled in this run.
+        commonest: Their commonest error; None where there is none.
+        reading: What of the log is folded, while the rest still is; then there are no counts yet.
+        naming: Hosts that wait for DNS.
+        unanswered: Requests under way to hosts that have not answered yet, or not lately.
+        left_s: Until what is queued now is fetched, an estimate, seconds; None where nobody can know.
     """
 
     job: str
@@ -31,6 +48,12 @@ class Frame(NamedTuple):
     lag: dict[str, int]
     hosts: list[tuple[str, int, float]]
     paused: str = ""
+    dead: int = 0
+    commonest: "Commonest | None" = None
+    left_s: float | None = None
+    reading: str = ""
+    naming: int = 0
+    unanswered: int = 0
 
 
 class View(Protocol):
@@ -52,7 +75,7 @@ class View(Protocol):
 def view(out: TextIO | None = None) -> View:
     """The view that suits standard error."""
     out = out or sys.stderr
-    return Screen() if out.isatty() else Lines(out)
+    return Screen(out) if out.isatty() else Lines(out)
 
 
 class Lines:
@@ -64,7 +87,7 @@ class Lines:
 
     def say(self, line: str) -> None:
         """Shows one line."""
-        print(line, file=self._out, flush=True)
+        tell(line, to=self._out)
 
     def is_due(self, now: float) -> bool:
         """Ten seconds after the first question, and so on."""
@@ -81,17 +104,19 @@ class Lines:
 class Screen:
     """A table that is painted over."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: TextIO) -> None:
         from rich.console import Console  # a tenth of a second that a pipe need not pay
         from rich.live import Live
 
-        self._console = Console(stderr=True)
+        self._console = Console(file=out)
         self._live: Live | None = Live(console=self._console, auto_refresh=False, transient=True)
         self.next_at = 0.0
 
     def say(self, line: str) -> None:
         """Shows one line above the table."""
-        self._console.print(line, markup=False, highlight=False)
+        from rich.text import Text
+
+        self._console.print(Text(escaped(hinted(line))))
 
     def is_due(self, now: float) -> bool:
         """Twice a second."""
@@ -120,14 +145,32 @@ def _is_due(timed: Lines | Screen, now: float, every_s: float) -> bool:
 
 def line(frame: Frame) -> str:
     """A frame as one line."""
+    if frame.reading:
+        return f"{frame.took_s:.0f} s: the log is read, {frame.reading}"
     counts = frame.counts
-    lag = " ".join(f"{stage} {count}" for stage, count in frame.lag.items())
+    waiting = ", ".join(
+        f"{counted(count, WAITING[stage][1])} {WAITING[stage][0]}" for stage, count in frame.lag.items()
+    )
     slowest = f", slowest {frame.hosts[0][0]} ({frame.hosts[0][1]} queued)" if frame.hosts else ""
     paused = f" ({frame.paused}: see `crawlog control list`)" if frame.paused else ""
+    left = f" (about {span(frame.left_s)})" if frame.left_s is not None else ""
+    lost = sum(counts.dropped.values())
+    dropped = f", {lost} dropped ({by_rule(counts.dropped)})" if lost else ""
+    strangers = f" ({told})" if (told := _strangers(frame)) else ""
+    not_handled = f", {frame.dead} not handled (see `crawlog dead list`{_commonest(frame)})" if frame.dead else ""
     return (
-        f"{frame.took_s:.0f} s: {frame.rate:.1f} pages/s, {counts.queued} queued{paused}, "
-        f"{counts.in_flight} in flight, {done(counts)} done, {counts.failed} failed, lag {lag}{slowest}"
+        f"{frame.took_s:.0f} s: {frame.rate:.1f} pages/s, {counts.queued} queued{paused}{left}, "
+        + (f"{counts.held} held, " if counts.held else "")
+        + f"{counts.in_flight} in flight{strangers}, {done(counts)} done, {counts.failed} failed"
+        + f"{not_handled}{dropped}; waiting: {waiting}{slowest}"
     )
+
+
+def _strangers(frame: Frame) -> str:
+    """What hosts that may never answer are waited for; empty when none is."""
+    naming = f"{counted(frame.naming, 'host')} waiting for DNS" if frame.naming else ""
+    unanswered = f"{frame.unanswered:,} for a first answer" if frame.unanswered else ""
+    return ", ".join(filter(None, (naming, unanswered)))
 
 
 def done(counts: JobCounts) -> int:
@@ -135,22 +178,51 @@ def done(counts: JobCounts) -> int:
     return counts.fetched + counts.redirected + counts.failed + counts.refused
 
 
+def span(seconds: float) -> str:
+    """A duration as an estimate: no more exact than it can be."""
+    if seconds <= 90:
+        return f"{5 * math.ceil(seconds / 5)} s"
+    if seconds < 5400:
+        return f"{math.ceil(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"
+
+
+def _commonest(frame: Frame) -> str:
+    """The commonest error of what could not be handled, and how often it is."""
+    return f"; {frame.commonest.records:,} × {frame.commonest.error[:ERROR_CHARS]}" if frame.commonest else ""
+
+
 def table(frame: Frame) -> "Table":
     """A frame as a table."""
     from rich.table import Table
+    from rich.text import Text
 
     counts = frame.counts
-    shown = Table(title=f"{frame.job} · {frame.took_s:.0f} s", title_justify="left", show_header=False, box=None)
-    shown.add_column(style="dim", width=12)
-    shown.add_column(justify="right", width=10)
-    shown.add_column(overflow="ellipsis", no_wrap=True)
+    title = Text(escaped(f"{frame.job} · {frame.took_s:.0f} s"))
+    shown = Table(title=title, title_justify="left", show_header=False, box=None, expand=True)
+    shown.add_column(style="dim", min_width=12, no_wrap=True)
+    shown.add_column(justify="right", min_width=10, no_wrap=True)
+    shown.add_column(overflow="ellipsis", no_wrap=True, ratio=1)  # what is too long is cut here
+    if frame.reading:
+        shown.add_row("the log", "is read", frame.reading)
+        return shown
     shown.add_row("pages/s", f"{frame.rate:,.1f}")
-    shown.add_row("queued", f"{counts.queued:,}", f"{frame.paused}: crawlog control list" if frame.paused else "")
-    shown.add_row("in flight", f"{counts.in_flight:,}")
+    paused = f"{frame.paused}: crawlog control list" if frame.paused else ""
+    shown.add_row("queued", f"{counts.queued:,}", Text(escaped(paused)))
+    if counts.held:
+        shown.add_row("held", f"{counts.held:,}", "not waited for: crawlog control list")
+    if frame.left_s is not None:
+        shown.add_row("end", "", f"in about {span(frame.left_s)}, if no more is found")
+    shown.add_row("in flight", f"{counts.in_flight:,}", _strangers(frame))
     shown.add_row("done", f"{done(counts):,}", f"{counts.redirected:,} redirects, {counts.refused:,} refused")
     shown.add_row("failed", f"{counts.failed:,}", f"{counts.retried:,} retries")
+    if counts.dropped:
+        shown.add_row("dropped", f"{sum(counts.dropped.values()):,}", f"{by_rule(counts.dropped)}")
+    if frame.dead:
+        shown.add_row("not handled", f"{frame.dead:,}", Text(escaped(f"crawlog dead list{_commonest(frame)}")))
     for stage, count in frame.lag.items():
-        shown.add_row(f"lag {stage}", f"{count:,}")
+        shown.add_row(WAITING[stage][0], f"{count:,}", f"{WAITING[stage][1]}s")
     for number, (host, queued, wait_s) in enumerate(frame.hosts[:HOSTS_SHOWN]):
-        shown.add_row("slowest" if not number else "", f"{queued:,}", f"{host}, next in {wait_s:.1f} s")
+        told = Text(escaped(f"{host}, next in {wait_s:.1f} s"))  # a host in brackets is no markup
+        shown.add_row("slowest" if not number else "", f"{queued:,}", told)
     return shown

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from .streams.errors import CrawlError, EngineError, Misconfigured
+from .terminal import tell
 
 FINISHED = 0
 BROKEN = 1
@@ -24,7 +25,11 @@ ENGINE = 3
 DEAD_LETTERS = 4
 """Finished, and crawl.dead gained records of this job."""
 DIFFERENT = 5
-"""`crawlog verify`: a state is not the fold of its log."""
+"""`verify`: a state is not the fold of its log, or the log lacks something; `run`: it could not be made again."""
+NOTHING_FETCHED = 6
+"""Finished, and nothing could be fetched."""
+CANCELLED = 7
+"""The job is cancelled: its rows stay partial."""
 INTERRUPTED = 130
 """128 + SIGINT; a SIGTERM gives 143."""
 READER_GONE = 141
@@ -71,7 +76,7 @@ def open_streams() -> None:
 def complain(message: str) -> None:
     """Writes a message for the user to standard error; a closed one is no reason to fail."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"crawlog: {message}", file=sys.stderr, flush=True)  # noqa: T201  # this is the command line
+        tell(*f"crawlog: {message}".split("\n"))
 
 
 def hear_interrupts() -> None:
@@ -129,7 +134,7 @@ def _told(error: Exception, *, with_traceback: bool) -> int:
     code, message = _verdict(error)
     complain(message)
     if with_traceback:
-        traceback.print_exception(error)
+        tell(*"".join(traceback.format_exception(error)).splitlines())
     return code
 
 

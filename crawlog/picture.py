@@ -1,10 +1,11 @@
 """What the reports of all workers say together, and when a job is finished: pure, time is `now`.
 
-A partition has one owner, so the last report per (stage, partition) holds, whoever wrote it.
+A partition has one owner, so the last report per (stage, partition) holds, whoever wrote it: on a cluster other
+commands have workers too. But each sink reads all partitions, so a picture takes the reports of one sink alone.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,17 +14,53 @@ from .schemas.progress import JobCounts, Progress
 RATE_WINDOW_S = 5.0
 """Pages per second are a mean over this long."""
 
+PACE_WINDOW_S = 60.0
+"""The end is estimated by a mean over this long: what is shown should not jump."""
+
+LOOK_S = 0.5
+"""Least rest between two looks at how many pages there are."""
+
+PACE_LEAST_S = 10.0
+"""Before that a crawl's pace says nothing of its end."""
+
 Ends = Callable[[str], tuple[int, ...]]
 """Reads the next offset of each partition of the topic that a stage consumes: its name is the stage's."""
 
 
-class Picture:
-    """The newest report of each partition, and what they add up to."""
+def by_rule(dropped: Mapping[str, int]) -> str:
+    """Counts of dropped links in words, the largest first."""
+    ordered = sorted(dropped.items(), key=lambda one: -one[1])
+    return ", ".join(f"{count:,} by {rule}" for rule, count in ordered)
 
-    def __init__(self) -> None:
+
+def ended(counts: JobCounts) -> int:
+    """Pages that a job has in the log: what ended without one was refused."""
+    return counts.fetched + counts.redirected + counts.failed
+
+
+class Picture:
+    """The newest report of each partition, and what they add up to.
+
+    Args:
+        own: Names of the workers whose every report it gets; others may have worked before it began.
+
+    Attributes:
+        sink: Id of the sink whose reports count; those of others are left out.
+        cuts: Offsets that workers wanted and that their input no longer reached, by stage and partition.
+    """
+
+    def __init__(self, own: Iterable[str] = ()) -> None:
+        self.sink = ""
+        self._own = frozenset(own)
+        self.cuts: dict[tuple[str, int], int] = {}
         self.newest: dict[tuple[str, int], Progress] = {}
-        self._pages: dict[tuple[str, str, int], int] = {}
+        self._job = ""
+        self._since: tuple[int, ...] = ()
+        self._first: dict[int, tuple[int, int]] = {}
+        self._parsed: dict[tuple[str, int], dict[str, int]] = {}
+        self._parsed_before: dict[tuple[str, int], dict[str, int]] = {}
         self._pids: set[int] = set()
+        self._stopped: set[tuple[str, int]] = set()
         self._rate: deque[tuple[float, int]] = deque()
 
     def take(self, report: Progress) -> None:
@@ -32,10 +69,57 @@ class Picture:
         Not by what it says of the time: a worker whose clock was set back would never be heard again. A late report of
         a former owner holds until the owner's next one, a second later, and cannot end a job: its offset is too low.
         """
+        if (report.stage, report.pid) in self._stopped or (report.stage == "sink" and report.sink != self.sink):
+            return
         self.newest[report.stage, report.partition] = report
+        if report.cut:
+            self.cuts[report.stage, report.partition] = report.cut
         self._pids.add(report.pid)
-        life = report.stage, report.worker, report.pid
-        self._pages[life] = max(self._pages.get(life, 0), report.pages)
+        if report.stage == "fetch":
+            self._note_first(report)
+        elif report.stage == "parse":
+            self._note_parsed(report)
+
+    def begin(self, job: str, ends: tuple[int, ...]) -> None:
+        """A run of a job begins, when crawl.urls ends here: what it has gained is counted from now on."""
+        self._job, self._since = job, ends
+
+    def _note_first(self, report: Progress) -> None:
+        number = report.partition
+        if number < len(self._since) and number not in self._first and report.offset >= self._since[number]:
+            self._first[number] = report.offset, ended(report.jobs.get(self._job) or JobCounts())
+
+    def _note_parsed(self, report: Progress) -> None:
+        """Notes what a worker has parsed; what another command's worker had parsed before the run does not count."""
+        worker = report.worker, report.pid
+        self._parsed[worker] = report.parsed
+        is_new = report.worker in self._own or not self._job
+        self._parsed_before.setdefault(worker, {} if is_new else report.parsed)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether every partition has reported since the run began."""
+        return len(self._first) == len(self._since) > 0
+
+    @property
+    def gained(self) -> int | None:
+        """Pages that the job has gained since each partition's first report of this run; None before there is one.
+
+        A partition whose count is lower than it was has begun again: all that it has is gained.
+        """
+        if not self._first:
+            return None
+        gained = 0
+        for number, (_, before) in self._first.items():
+            now = ended(self.newest["fetch", number].jobs.get(self._job) or JobCounts())
+            gained += now - before if now >= before else now
+        return gained
+
+    @property
+    def unread(self) -> dict[int, tuple[int, int]]:
+        """By partition, the records of this run that the first reports have counted already: from where to where."""
+        ranges = {number: (self._since[number], offset) for number, (offset, _) in self._first.items()}
+        return {number: (start, end) for number, (start, end) in ranges.items() if start < end}
 
     def counts(self, job: str) -> JobCounts:
         """The counts of a job over all partitions."""
@@ -56,6 +140,16 @@ class Picture:
         """What a stage cannot do and tries again; empty when all goes well."""
         return next((report.trouble for report in self.of(stage) if report.trouble), "")
 
+    def notes(self) -> set[str]:
+        """Why states begin again, for the user."""
+        return {report.note for report in self.newest.values() if report.note}
+
+    def forget(self, stage: str) -> None:
+        """Leave out what the workers of a stage have reported, and what of it comes late: they were stopped."""
+        for report in list(self.of(stage)):
+            self._stopped.add((stage, report.pid))
+            del self.newest[stage, report.partition]
+
     def jobs(self) -> set[str]:
         """Names of the jobs that were reported."""
         return {name for report in self.of("fetch") for name in report.jobs}
@@ -64,22 +158,55 @@ class Picture:
         """The newest reports of a stage."""
         return (report for (name, _), report in self.newest.items() if name == stage)
 
-    def pages(self, stage: str = "fetch") -> int:
-        """Pages that the workers of a stage handled since this picture began, those of dead workers included."""
-        return sum(count for (name, _, _), count in self._pages.items() if name == stage)
+    def parsed(self, job: str) -> int:
+        """Pages of a job that parse has handled since this picture began, by workers that are dead now too."""
+        before = sum(counts.get(job, 0) for counts in self._parsed_before.values())
+        return sum(counts.get(job, 0) for counts in self._parsed.values()) - before
+
+    @property
+    def has_others(self) -> bool:
+        """Whether workers of other commands fetch too."""
+        return any(report.worker not in self._own for report in self.of("fetch"))
 
     def has_reported(self, pid: int) -> bool:
         """Whether a worker process has ever told anything: it has worked."""
         return pid in self._pids
 
-    def rate(self, now: float) -> float:
-        """Pages fetched per second, lately."""
-        pages = self.pages()
+    def look(self, job: str, now: float) -> None:
+        """Note how many pages a job has; often, from the moment that all partitions have reported."""
+        if self._rate and now - self._rate[-1][0] < LOOK_S:
+            return
+        pages = ended(self.counts(job))
+        if self._rate and pages < self._rate[-1][1]:  # the job has begun again
+            self._rate.clear()
         self._rate.append((now, pages))
-        while len(self._rate) > 2 and self._rate[1][0] < now - RATE_WINDOW_S:
+        while len(self._rate) > 2 and self._rate[1][0] < now - PACE_WINDOW_S:
             self._rate.popleft()
-        since, before = self._rate[0]
-        return (pages - before) / (now - since) if now > since else 0.0
+
+    def rate(self) -> float:
+        """Pages of the job per second, over the last looks."""
+        return self._mean(self._rate[-1][0], RATE_WINDOW_S) if self._rate else 0.0
+
+    def left_s(self, job: str, now: float, delay_s: float) -> float | None:
+        """Seconds until what is queued now will be fetched; None where that cannot be told.
+
+        At the pace of the last minute, but no sooner than the longest queue of a host takes with its rests.
+
+        Args:
+            delay_s: Least rest between two requests to one host, over those at a time.
+        """
+        counts, pace = self.counts(job), self._mean(now, PACE_WINDOW_S)
+        if not counts.queued or counts.paused or not pace or now - self._rate[0][0] < PACE_LEAST_S:
+            return None
+        longest = max((queued for _, queued, _ in self.hosts()), default=0)
+        return max(counts.queued / pace, longest * delay_s)
+
+    def _mean(self, now: float, over_s: float) -> float:
+        """Pages per second over this long, or as long as there are looks."""
+        if not self._rate:
+            return 0.0
+        since, before = next((look for look in reversed(self._rate) if look[0] < now - over_s), self._rate[0])
+        return (self._rate[-1][1] - before) / (now - since) if now > since else 0.0
 
     def lag(self, stage: str, ends: tuple[int, ...]) -> int:
         """Records of a stage's input that it has not passed."""
@@ -90,9 +217,18 @@ class Picture:
         """The slowest host queues: (host, queued, seconds until it may be asked), the longest first."""
         return sorted((host for report in self.of("fetch") for host in report.hosts), key=lambda host: -host[1])
 
+    def strangers(self) -> tuple[int, int]:
+        """Hosts that wait for DNS, and requests to such as have not answered yet, or not lately."""
+        reports = list(self.of("fetch"))
+        return sum(report.naming for report in reports), sum(report.unanswered for report in reports)
+
     def has_passed(self, stage: str, ends: tuple[int, ...]) -> bool:
         """Whether every partition of a stage's input has been passed up to these ends."""
-        return all(
+        return self.passed(stage, ends) == len(ends)
+
+    def passed(self, stage: str, ends: tuple[int, ...]) -> int:
+        """How many partitions of a stage's input have been passed up to these ends."""
+        return sum(
             not end or ((report := self.newest.get((stage, partition))) is not None and report.offset >= end)
             for partition, end in enumerate(ends)
         )

@@ -5,7 +5,6 @@ workers do the rest: `crawlog up`, or the next `crawlog run` of a job, works off
 """
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import outcome
+from .schemas.urls import DEFAULT_JOB
 from .streams import groups, offsets
 from .streams.errors import Misconfigured
 from .streams.groups import Group
+from .streams.jobs import known_job
 from .streams.offsets import Move, Target
-from .streams.topics import Admin
+from .streams.topics import Admin, Topics
 from .supervisor import Holder, holder
+from .terminal import answer
 
 if TYPE_CHECKING:
     from .streams.settings import Settings
@@ -58,6 +60,7 @@ class Order:
         group: A stage, a group's name, a sink's id or file.
         kind: Which option names the target, and `value` what it says.
         topics: Of `--topic`.
+        job: Pages of this one alone are parsed again, or its sinks are moved; empty for all.
     """
 
     group: str
@@ -67,6 +70,7 @@ class Order:
     execute: bool = False
     export: bool = False
     as_json: bool = False
+    job: str = ""
 
     def __post_init__(self) -> None:
         """A mistake is told before an engine is started.
@@ -120,22 +124,40 @@ class Plan(NamedTuple):
 def replay(settings: "Settings", order: Order, report: Report) -> int:
     """Shows the plan, and executes it when asked to; returns the exit code."""
     admin = Admin(settings)
-    found = groups.named(admin, order.group)
+    found = _of_job(admin, groups.named(admin, order.group), order.job)
     now_ms = int(time.time() * 1000)
     plans = [_plan(admin, one, order, now_ms, report) for one in found]
     live = groups.members(admin, (one.name for one in found))
     if order.execute:
         _until_empty(admin, found, live, report)
         for plan in plans:
-            _execute(admin, plan, report)
+            _execute(admin, plan, order.job, report)
     if order.export:
-        sys.stdout.write(offsets.exported([(plan.group.name, plan.group.topic, plan.moves) for plan in plans]))
+        exported = offsets.exported([(plan.group.name, plan.group.topic, plan.moves) for plan in plans])
+        answer(*exported.splitlines())
     elif order.as_json:
-        sys.stdout.writelines(json.dumps(_as_json(plan, order)) + "\n" for plan in plans)
+        answer(*(json.dumps(_as_json(plan, order)) for plan in plans))
     else:
-        sys.stdout.write(_table(plans) + "\n")
+        answer(*_table(plans))
     _tell(plans, live, order, report)
     return outcome.FINISHED
+
+
+def _of_job(admin: Admin, found: list[Group], job: str) -> list[Group]:
+    """The groups that a replay of one job moves.
+
+    Raises: Misconfigured: there is no such job, it has no sink, or the group cannot be moved for one job.
+    """
+    if not job:
+        return found
+    if job != DEFAULT_JOB and known_job(admin.settings, Topics(admin.settings.kafka.prefix), job) is None:
+        raise Misconfigured(f"there is no job {job} in the log; `crawlog status` names those that there are.")
+    if found[0].stage == "fetch":
+        raise Misconfigured(f"--job: a rewind is of all jobs; `crawlog run --job {job} --fresh` begins one job again.")
+    kept = [one for one in found if one.stage != "sink" or one.of.startswith(f"job {job} to ")]
+    if not kept:
+        raise Misconfigured(f"--job: no sink of job {job} is known on this machine; `crawlog topics` names all sinks.")
+    return kept
 
 
 # --- the plan -------------------------------------------------------------------------------------------------------
@@ -151,6 +173,8 @@ def _plan(admin: Admin, of: Group, order: Order, now_ms: int, report: Report) ->
     moves, warnings = offsets.plan(of.topic, target, held, times)
     for warning in warnings:
         report(warning)
+    if order.job and of.stage == "parse" and any(move.is_skip for move in moves):
+        raise Misconfigured("--job: pages of other jobs would be skipped too; give a place before where the group is")
     return Plan(of, moves, groups.times_ms(admin.settings, of.topic, moves))
 
 
@@ -188,24 +212,24 @@ def _until_empty(admin: Admin, found: Sequence[Group], live: list[str], report: 
             time.sleep(POLL_S)
             live = groups.members(admin, (one.name for one in found))
     if live:
-        raise Misconfigured(f"{_live(live)}, so it cannot be moved.\n{_how_to_stop(holder(data), data)}")
+        raise Misconfigured(f"{_live(live)}, so it cannot be moved.\n{_how_to_stop(holder(data))}")
 
 
 def _live(live: Sequence[str]) -> str:
     return f"the group is live ({'; '.join(live)})"
 
 
-def _how_to_stop(by: Holder | None, data: Path) -> str:
+def _how_to_stop(by: Holder | None) -> str:
     if by is None:
         return "Stop its workers (Ctrl-C of `crawlog run`, `crawlog down`, or the service that runs them), then replay."
     if by.what == "up":
-        return f"Stop it with `crawlog down --data {data}`, replay, and start it again with `crawlog up`."
+        return "Stop it with `crawlog down`, replay, and start it again with `crawlog up`."
     return f"Stop `crawlog {by.what}` with Ctrl-C where it runs, or with `kill {by.pid}`; replay, and run it again."
 
 
-def _execute(admin: Admin, plan: Plan, report: Report) -> None:
+def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
     if plan.group.stage != "fetch":
-        groups.move(admin, plan.group, plan.moves)
+        groups.move(admin, plan.group, plan.moves, job if plan.group.stage == "parse" else "")
         return
     if not plan.again:
         return  # a rewind to the end would only begin an epoch
@@ -218,7 +242,7 @@ def _execute(admin: Admin, plan: Plan, report: Report) -> None:
 # --- what is shown --------------------------------------------------------------------------------------------------
 
 
-def _table(plans: Sequence[Plan]) -> str:
+def _table(plans: Sequence[Plan]) -> list[str]:
     lines: list[tuple[str, ...]] = [HEAD]
     for plan in plans:
         for move in plan.moves:
@@ -230,13 +254,13 @@ def _table(plans: Sequence[Plan]) -> str:
         span = [_time(at) for at in plan.span_ms or ()] or ["", ""]
         lines.append(("total", "", "", "", "", f"{plan.again - plan.skipped:,}", *span))
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
+    return [
         "  ".join(
             cell.rjust(width) if 2 <= column <= 5 else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
-    )
+    ]
 
 
 def _time(at_ms: int) -> str:
@@ -248,6 +272,7 @@ def _as_json(plan: Plan, order: Order) -> dict[str, Any]:
     return {
         "group": plan.group.name,
         "topic": plan.group.topic,
+        "job": order.job,
         "executed": order.execute,
         "again": plan.again,
         "skipped": plan.skipped,
@@ -274,6 +299,8 @@ def _tell(plans: Sequence[Plan], live: Sequence[str], order: Order, report: Repo
 
 def _meaning(plan: Plan, order: Order) -> list[str]:
     things, fate = WORK[plan.group.stage]
+    if order.job and plan.group.stage == "parse":
+        fate = f"read again: those of job {order.job} are parsed again, others passed over"
     of = f" ({plan.group.of})" if plan.group.of else ""
     verb = "are" if order.execute else "would be"
     lines = [f"{plan.group.name}{of}: {plan.again:,} {things} {verb} {fate}"]

@@ -6,10 +6,9 @@ while the job and its seeds are written. Whatever is killed, the same command go
 
 import json
 import shlex
-import sys
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,28 +21,43 @@ import xxhash
 from . import outcome
 from .background import down, status, up
 from .live import Frame, View, view
-from .picture import Finish
+from .picture import Finish, by_rule, ended
 from .schemas.control import Finished, JobCopy
-from .schemas.progress import JobCounts
+from .schemas.progress import JobCounts, Progress
 from .streams.browsers import find_browser, wants_browser
-from .streams.errors import EngineError, Misconfigured
+from .streams.errors import EngineError, Misconfigured, Unusable
+from .streams.letters import Commonest
 from .supervisor import Stop, Supervisor, names
+from .terminal import answer, rows
+from .whole import Whole
 
 if TYPE_CHECKING:
     from .agents.seed import Source
     from .streams.settings import Settings
     from .streams.sinks import Sink
-    from .watch import Watch
+    from .watch import Losses, Watch
 
 __all__ = ["down", "run", "status", "up"]
 
-REPARSE = "if the spider has changed: `crawlog replay --group parse --to-earliest --execute`, then this command again"
+REPARSE = (
+    "the spider has changed since its pages were parsed:"
+    " `crawlog replay --group parse --job {} --to-earliest --execute`, then this command again"
+)
 
 TOLD = 3
 """Seeds that are named one by one."""
 
 LOOK_S = 0.1
 """Between two looks at workers and engine."""
+
+HURRY_S = 1.0
+"""How long an interrupted run reads what crawl.dead has gained: Ctrl-C ends within 5 s."""
+
+CATCH_UP_S = 60.0
+"""How long a run that ends by itself does."""
+
+UNFINISHED = frozenset({"interrupted", "stopped", "blocked", "cancelled"})
+"""Ends that leave rows out: FILE is not made of them."""
 
 
 def job_name(seeds: Iterable[str], spider: str = "") -> str:
@@ -61,6 +75,7 @@ class Order:
         spider: `/FILE.py:Class`, empty for the default one; the job's name does not depend on its folder.
         output: File of the results, `-` for standard output, None for none.
         fresh: Crawl again in a new epoch.
+        spider_hash: Of the spider's file; empty for the default one.
     """
 
     seeds: Sequence[str] = ()
@@ -69,6 +84,7 @@ class Order:
     job: str | None = None
     output: Path | None = None
     fresh: bool = False
+    spider_hash: str = ""
 
     def name(self) -> str:
         """The job's name."""
@@ -100,11 +116,17 @@ class Summary:
     Attributes:
         seed: One of the URLs that it was given, for an example; empty where it was given none.
         counts: Of the job since it began, whichever commands worked on it.
-        pages, parsed: Of this run.
+        is_clean: Whether no earlier run of the job can have left dead letters.
+        pages, parsed, dead, commonest: Of this run; `commonest` is the commonest error among `dead`.
+        partial: The file with the rows so far, where `output` is not made of them.
+        missing: What the log has lost and cannot be made again, and what to do about it, line by line.
+        blocked: The host that a command blocks; HOST where there are several.
+        has_others: Whether other commands on the cluster have fetch workers too.
     """
 
     job: str
     seed: str = ""
+    blocked: str = "HOST"
     reason: str = "interrupted"
     epoch: int = 0
     resumed: bool = False
@@ -112,47 +134,115 @@ class Summary:
     pages: int = 0
     parsed: int = 0
     dead: int = 0
+    commonest: Commonest | None = None
+    is_clean: bool = True
     took_s: float = 0.0
     output: str | None = None
     rows: int | None = None
+    partial: str | None = None
+    has_others: bool = False
+    missing: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """How a run that was not interrupted ends."""
+        if self.reason == "cancelled":
+            return outcome.CANCELLED
+        if self.missing:
+            return outcome.DIFFERENT
+        if self.reason in ("finished", "already_finished") and self.counts and not self.counts.fetched:
+            return outcome.NOTHING_FETCHED
+        return outcome.DEAD_LETTERS if self.dead else outcome.FINISHED
 
     def as_json(self) -> str:
         """One object on one line."""
         values: dict[str, Any] = {name: getattr(self, name) for name in ("job", "reason", "epoch", "resumed")}
         for name in JobCounts.__struct_fields__:
-            if name not in ("folded", "in_flight", "paused"):
+            if name not in ("folded", "in_flight", "paused", "page_end", "page_back"):
                 values[name] = getattr(self.counts or JobCounts(), name)
-        values |= {name: getattr(self, name) for name in ("pages", "parsed", "dead", "output", "rows")}
+        values |= {name: getattr(self, name) for name in ("pages", "parsed", "dead", "output", "rows", "partial")}
+        values["commonest_error"], values["commonest_count"] = self.commonest or (None, 0)
         return json.dumps(values | {"took_s": round(self.took_s, 3)})
 
     def lines(self) -> list[str]:
         """The same for people."""
         counts = self.counts or JobCounts()
         how = {
-            "finished": "finished: every URL that was found and allowed has been answered",
+            "finished": f"finished{self._finish(counts)}",
             "max_pages": "ended: the number of pages asked for is reached",
             "already_finished": "was finished already; --fresh crawls it again",
-            "interrupted": "interrupted; the same command goes on from here",
+            "interrupted": "interrupted; the same command goes on from here" + self._elsewhere(),
             "cancelled": "is cancelled: nothing more of it is fetched; --fresh crawls it again from its seeds",
+            "blocked": f"ended: {outcome.counted(counts.held, 'URL')} held, as commands block their hosts; "
+            f"after `crawlog control unblock --host {self.blocked}` the same command goes on",
             "stopped": f"was stopped; after `crawlog control resume --job {self.job}` the same command goes on",
         }[self.reason]
+        gone = [f"  {line}" for line in self.missing]
+        return [f"{self.job} {how}", *self._counted(counts), *self._made(), *self._lost(), *gone]
+
+    def _elsewhere(self) -> str:
+        """Who else works on the job, and how to hold it."""
+        if not self.has_others:
+            return ""
+        return (
+            "; workers of other commands on this cluster go on with it, which"
+            f" `crawlog control stop --job {self.job}` ends"
+        )
+
+    def _finish(self, counts: JobCounts) -> str:
+        """What a finished job has not done, where there is something; that all is well only where it is so."""
+        if self.missing:
+            return ", but the log is damaged, and some of it could not be made again"
+        if not counts.fetched:
+            return ", and nothing could be fetched"
+        lacks = [f"{outcome.counted(counts.failed, 'URL')} could not be fetched"] if counts.failed else []
+        lacks += [f"{outcome.counted(self.dead, 'record')} could not be handled"] if self.dead else []
+        if lacks:
+            return f", but {', '.join(lacks)}"
+        return (
+            ": every URL that was found and allowed has been answered"
+            if self.is_clean
+            else ": nothing is left to fetch"
+        )
+
+    def _counted(self, counts: JobCounts) -> list[str]:
+        """What the job has come to, and what this run did."""
         rate = f", {self.pages / self.took_s:.1f} a second" if self.pages and self.took_s else ""
-        told = [f"{self.job} {how}"]
+        told = []
         if counts.folded or self.pages:
             told.append(f"  {counts.fetched} fetched, {counts.redirected} redirected, {counts.failed} failed")
-            told.append(f"  {counts.refused} refused, {counts.queued} queued")
+            held = f", {counts.held} held" if counts.held else ""
+            told.append(f"  {counts.refused} refused, {counts.queued} queued{held}")
+            if counts.dropped:
+                lost = outcome.counted(sum(counts.dropped.values()), "link")
+                told.append(f"  {lost} dropped: {by_rule(counts.dropped)}")
             told.append(f"  this run: {outcome.counted(self.pages, 'page')} in {self.took_s:.1f} s{rate}")
-        ended = counts.failed + counts.refused + sum(counts.dropped.values())
-        if ended and not counts.fetched + counts.redirected + counts.queued:
+        ended = counts.failed + counts.refused + counts.redirected + sum(counts.dropped.values())
+        if ended and not counts.fetched + counts.queued + counts.held:
             asked = f"`crawlog why {shlex.quote(self.seed)}`" if self.seed else "`crawlog why` of one of its URLs"
             told.append(f"  nothing could be fetched: {asked} tells the reason")
         if self.parsed > self.pages:
             told.append(f"  parsed again, or stored before: {outcome.counted(self.parsed - self.pages, 'page')}")
+        return told
+
+    def _made(self) -> list[str]:
+        """Where the rows are."""
+        told = []
         if self.output and self.rows is not None:
             told.append(f"  {outcome.counted(self.rows, 'row')}" + f" in {self.output}" * (self.output != "-"))
-        if self.dead:
-            told.append(f"  {outcome.counted(self.dead, 'record')} could not be handled: see `crawlog dead list`")
+        if self.partial:
+            told.append(f"  rows so far: {self.partial}")
         return told
+
+    def _lost(self) -> list[str]:
+        """What could not be handled, and mostly why."""
+        if not self.dead:
+            return []
+        mostly = f", {self.commonest.records:,} of them: {self.commonest.error}" if self.commonest else ""
+        return [
+            f"  {outcome.counted(self.dead, 'record')} could not be handled{mostly}",
+            f"  see `crawlog dead list --job {self.job}`",
+        ]
 
 
 def run(  # noqa: PLR0913  # the command's own options
@@ -162,6 +252,7 @@ def run(  # noqa: PLR0913  # the command's own options
     seeds_file: Path | None = None,
     output: Path | None = None,
     spider: str = "",
+    spider_hash: str = "",
     job: str | None = None,
     fresh: bool = False,
     as_json: bool = False,
@@ -170,7 +261,7 @@ def run(  # noqa: PLR0913  # the command's own options
     """Crawls until the job is finished; returns the exit code."""
     if wants_browser(settings):
         find_browser(settings)  # said before anything is started
-    order = Order(seeds, seeds_file, spider, job, output, fresh)
+    order = Order(seeds, seeds_file, spider, job, output, fresh, spider_hash)
     summary = Summary(order.name(), order.example(), output=str(output) if output else None)
     started = time.monotonic()
     shown = view()
@@ -179,26 +270,44 @@ def run(  # noqa: PLR0913  # the command's own options
         shown.say(line)
     code = outcome.FINISHED
     try:
-        own = settings.model_copy(update={"run": settings.run.model_copy(update={"job": summary.job})})
+        own = for_job(settings, summary.job)
         with Supervisor(own, "run", names(own, with_sink=output is not None), shown.say) as supervisor:
-            try:
-                supervisor.launch()
-                supervisor.connect()
-                Run(order, summary, supervisor, shown, started).until_finished()
-            finally:
-                shown.close()
-                picture = supervisor.picture
-                summary.counts = summary.counts or picture.counts(summary.job)
-                summary.pages, summary.parsed = picture.pages(), picture.pages("parse")
-                summary.took_s = time.monotonic() - started
+            code = _crawl(order, summary, supervisor, shown, started)
     except Stop as stop:
         code = stop.exit_code
     for line in summary.lines():
         shown.say(line)
     if as_json:
-        sys.stdout.write(summary.as_json() + "\n")
-        sys.stdout.flush()
-    return code or (outcome.DEAD_LETTERS if summary.dead else outcome.FINISHED)
+        answer(summary.as_json())
+    return code or summary.exit_code
+
+
+def for_job(settings: "Settings", job: str) -> "Settings":
+    """What the workers of a run are told: they fetch for its job alone, but for all jobs on a cluster.
+
+    The runs on a cluster share the partitions. So a URL of one job may lie in a partition of another run's worker.
+    """
+    if settings.kafka.bootstrap:
+        return settings
+    return settings.model_copy(update={"run": settings.run.model_copy(update={"job": job})})
+
+
+def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, started: float) -> int:
+    """Crawls until the job is finished or a signal comes; returns the signal's exit code, or 0."""
+    crawl, code = None, outcome.FINISHED
+    try:
+        supervisor.launch()
+        supervisor.connect()
+        crawl = Run(order, summary, supervisor, shown, started)
+        crawl.until_finished()
+    except Stop as stop:
+        code = stop.exit_code
+    finally:
+        shown.close()
+        summary.took_s = time.monotonic() - started
+    if crawl is not None:
+        crawl.sum_up()
+    return code
 
 
 def refused(seeds: Sequence[str], settings: "Settings") -> list[str]:
@@ -238,7 +347,13 @@ class Run:
         self._is_anew = False
         self._end: Finished | None = None
         self._sink: Sink | None = None
+        self._losses: Losses | None = None
+        self._seeded: tuple[int, ...] = ()
+        self._early: int | None = None
         self._trouble = ""
+        self._pace_s = self.settings.politeness.delay_s / self.settings.politeness.per_host
+        self._notes: set[str] = set()
+        self._whole = Whole(supervisor, summary.job, shown.say)
 
     @property
     def watch(self) -> "Watch":
@@ -248,29 +363,62 @@ class Run:
 
     def until_finished(self) -> None:
         """Seeds, follows, records the end, makes the file."""
+        self._allow_spider()
         self._recall()
         if self._has_nothing_to_do():
             self.summary.reason = "cancelled" if self._is_cancelled else "already_finished"
             self.summary.counts = self._end.counts if self._end else None  # no fold is open that would report them
             self._count_rows()
-            if self.order.spider:
-                self._shown.say(REPARSE)
+            if self._has_new_spider(self._end):
+                self._note_spider()
             return
-        dead_before = self.watch.dead_end()
+        self._check_spider()
+        self._follow_losses()
+        self._begin_counting()
         self.supervisor.go(("fetch", "parse"))
         copy = self._plant()
         if self._sink:
             self.supervisor.go(("sink",), self._sink.environ())
-        finish = Finish(self.summary.job, self.watch.ends("fetch"), with_sink=self._sink is not None)
+        self._seeded = self.watch.ends("fetch")
+        finish = self._follow(copy, self._seeded)
+        while not self._whole.holds(finish):
+            finish = self._follow(copy, self.watch.ends("fetch"))
+        self.summary.missing = self._whole.missing
+        self._count_losses(CATCH_UP_S)
+        self._record(finish)
+        self._write_file(finish)
+
+    def _follow(self, copy: JobCopy, seeded: tuple[int, ...]) -> Finish:
+        """Shows the crawl until nothing is left to do."""
+        finish = Finish(self.summary.job, seeded, with_sink=self._sink is not None)
         while not self._is_finished(finish):
             self.supervisor.look(LOOK_S)
             copy = self._within_limit(copy)
+            self._look_at_numbers()
             self._tell_trouble()
             if self._shown.is_due(time.monotonic()):
                 self._show()
-        self.summary.dead = self._dead_since(dead_before)
-        self._record(finish)
-        self._write_file(finish)
+        return finish
+
+    def _allow_spider(self) -> None:
+        """Lets workers of this data folder run the file that this command names, from now on."""
+        from .streams.loading import file_of
+        from .streams.trust import allow
+
+        if self.order.spider:
+            allow(self.settings.run.data, file_of(self.order.spider))
+
+    def _check_spider(self) -> None:
+        """Refuses a job whose spider the workers would not run: each of its pages would become a dead letter.
+
+        Raises: Misconfigured: the job's record names a file that no command named here.
+        """
+        from .streams.loading import file_of
+        from .streams.trust import trust_of
+
+        named = self._known.spec.spider if self._known else self.order.spider
+        if named and (refusal := trust_of(self.settings).refusal(file_of(named))):
+            raise Misconfigured(f"the spider of job {self.summary.job} is {named}, and {refusal}")
 
     def _recall(self) -> None:
         """What the log says of the job, and what this command makes of it."""
@@ -286,20 +434,24 @@ class Run:
         if known is None and source is None:
             raise Misconfigured(f"there is no job {job} in the log; give the URLs that it starts with.")
         self._known = known
+        if (before := ended(said, job)) is not None and before.counts is not None:
+            self._whole = Whole(self.supervisor, job, self._shown.say, before.counts.page_back)
         since, voids = counting(said, job)
         if known is not None:
             self.summary.resumed = True
             self._is_cancelled = known.spec.state == "cancelled" and not self.order.fresh
-            self._end = ended(said, job)
+            self._end = None if self.supervisor.has_lost_founds else ended(said, job)
             self._known = known if self._is_cancelled else self._changed(known, source)
             self._is_changed = self._known != known
-            self._end = None if self._is_changed else self._end
-            self.summary.epoch = self._known.epoch
             self._is_anew = self._known.epoch > known.epoch
+            if self._is_anew or (self._is_changed and not _is_finished(self._end)):
+                self._end = None
+            self.summary.epoch = self._known.epoch
             if self._is_anew:
                 since, voids = self._known.epoch, ()
         if self.order.output:
-            self._sink = sink_of(job, str(self.order.output), since, voids)
+            self._sink = sink_of(job, str(self.order.output), since, voids, formulas=self.settings.results.csv_formulas)
+            self.supervisor.picture.sink = self._sink.id
 
     def _has_nothing_to_do(self) -> bool:
         """Whether the job is finished, all its pages are parsed, and the file is there as it was made."""
@@ -307,6 +459,8 @@ class Run:
 
         if self._is_cancelled and self._sink is None:
             return True
+        if self.supervisor.is_unchecked:
+            return False
         may_have_more_seeds = self.order.job and not self._is_cancelled
         if self._end is None or may_have_more_seeds:
             return False
@@ -335,19 +489,26 @@ class Run:
                 plant(
                     self.settings,
                     self._producer,
-                    self.topics,
                     job,
                     source,
                     spider=self.order.spider,
                     report=self._shown.say,
+                    look=self._folds,
                 )
         copy = known or known_job(self.settings, self.topics, job)
         assert copy is not None
+        if (rules := copy.spec.requests) is not None:
+            self._pace_s = rules.delay_s / rules.per_host
         return copy
+
+    def _folds(self, wait_s: float) -> Iterable[Progress]:
+        """How far the workers are, which are seen after while seeds are sent."""
+        self.supervisor.look(wait_s)
+        return self.supervisor.picture.of("fetch")
 
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record as this command wants it; the same when nothing is different."""
-        from .agents.seed import scope_names
+        from .agents.seed import MAX_NAMES, scope_names
         from .streams.jobs import kept, resolve_spec
 
         spec = copy.spec
@@ -356,18 +517,20 @@ class Run:
                 self._shown.say(line)
         else:
             kind = self.settings.scope.kind
-            listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))
+            listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))[:MAX_NAMES]
             wanted = resolve_spec(self.settings, self.order.spider, listed)
             spec = msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
-        if spec == copy.spec and not self.order.fresh:
-            return copy
+        is_other = msgspec.structs.replace(spec, requests=copy.spec.requests) != copy.spec
+        is_done = _is_finished(self._end)
+        if not is_other and not self.order.fresh and (spec == copy.spec or (is_done and not self.order.job)):
+            return copy  # how its URLs would be asked for makes no page of a finished job another one
         spec = msgspec.structs.replace(
             spec, rev=copy.spec.rev + 1, state="running"
         )  # a stopped job still has its queue
-        is_done = self._end is not None and self._end.reason == "finished"
-        if is_done and not self.order.fresh:
+        is_anew = self.order.fresh or (is_done and is_other)
+        if is_anew and not self.order.fresh:
             self._shown.say("the job was finished under other settings: it is crawled again")
-        return JobCopy(copy.job, spec, copy.epoch + (is_done or self.order.fresh))
+        return JobCopy(copy.job, spec, copy.epoch + is_anew)
 
     def _is_finished(self, finish: Finish) -> bool:
         try:
@@ -396,17 +559,25 @@ class Run:
         return known_job(self.settings, self.topics, copy.job) or copy
 
     def _record(self, finish: Finish) -> None:
-        """Puts the end on record, unless it stands there; a job that was only stopped is not at its end."""
+        """Puts the end on record, unless it stands there; a job that was stopped, or that blocks hold, has none yet."""
         from .streams.jobs import commands, known_job, write_finished
 
         copy = known_job(self.settings, self.topics, self.summary.job)
         assert copy is not None
         reason = {"running": "finished", "stopped": "max_pages"}.get(copy.spec.state, copy.spec.state)
-        if commands(self.settings, self.topics).of_job(copy.job).stopped:
+        counts, orders = self.supervisor.picture.counts(copy.job), commands(self.settings, self.topics)
+        if orders.of_job(copy.job).stopped:
             reason = "stopped"
-        is_known = self._end is not None and not self.supervisor.picture.pages()
-        self.summary.reason = "already_finished" if is_known and reason not in ("stopped", "cancelled") else reason
-        if is_known or reason == "stopped":
+        elif reason == "finished" and counts.held:
+            reason = "blocked"
+            hosts = [one.host for one in orders.in_force if one.action == "block"]
+            self.summary.blocked = hosts[0] if len(hosts) == 1 else "HOST"
+        is_open = reason in ("stopped", "blocked") or bool(self.summary.missing)
+        is_known = self._end is not None and not self._pages()
+        self.summary.reason = "already_finished" if is_known and not is_open and reason != "cancelled" else reason
+        if is_known and self._has_new_spider(self._end):
+            self._note_spider()
+        if is_known or is_open:
             return
         record = Finished(
             job=copy.job,
@@ -417,20 +588,66 @@ class Run:
             pages=finish.passed["parse"],
             items=finish.passed["sink"],
             dead=self.summary.dead,
-            counts=self.supervisor.picture.counts(copy.job),
+            counts=counts,
+            spider=self.order.spider_hash,
         )
         write_finished(self._producer, self.topics, record)
 
-    def _write_file(self, finish: Finish) -> None:
-        """Makes the file whole; the sink's worker must have let go of it."""
-        from .streams.results import finalise
+    def _note_spider(self) -> None:
+        """Says how to parse the pages again, for the spider has changed; after a replay, puts the new one on record."""
+        from .streams.jobs import write_finished
 
-        if self._sink is None:
+        if self._end is not None and self.supervisor.picture.parsed(self.summary.job):
+            end = msgspec.structs.replace(self._end, spider=self.order.spider_hash)
+            write_finished(self._producer, self.topics, end)
+        else:
+            self._shown.say(REPARSE.format(self.summary.job))
+
+    def _has_new_spider(self, end: Finished | None) -> bool:
+        """Whether the spider's file has changed since the run that wrote this end; no where one of them is unknown."""
+        return end is not None and bool(end.spider and self.order.spider_hash) and end.spider != self.order.spider_hash
+
+    def _write_file(self, finish: Finish) -> None:
+        """Makes the file whole; the sink's worker must have let go of it. Rows of a job that goes no further stay."""
+        from .streams.results import Behind, finalise
+
+        if self._sink is None or self.summary.reason in UNFINISHED:
             return
         self._shown.close()  # rows may go to the same terminal
-        self.supervisor.stop_stage("sink")
         ends = dict(enumerate(finish.passed["sink"]))
-        self.summary.rows = finalise(self.settings.run.data, self._sink, ends, sys.stdout.buffer)
+        if self._whole.was_damaged:
+            self._refill(finish)
+        while True:
+            self.supervisor.stop_stage("sink")
+            try:
+                self.summary.rows = finalise(self.settings.run.data, self._sink, ends, rows())
+            except Behind:
+                self._fill(finish)
+            except Unusable as error:
+                self._shown.say(f"{self._sink.output} is not made yet: the sink's state is {error}")
+                self._fill(finish)
+            else:
+                return
+
+    def _refill(self, finish: Finish) -> None:
+        """Has the sink read crawl.items from its start once more; it keeps the rows that it has."""
+        from .streams.results import Results
+
+        assert self._sink is not None
+        self.supervisor.stop_stage("sink")
+        with Results(self.settings.run.data, self._sink, None) as results:
+            results.move(dict.fromkeys(results.meta.offsets, 0))
+        self._fill(finish)
+
+    def _fill(self, finish: Finish) -> None:
+        """Has the sink's worker go on until it has read the log again."""
+        assert self._sink is not None
+        picture = self.supervisor.picture
+        picture.forget("sink")
+        self.supervisor.go(("sink",), self._sink.environ())
+        while not picture.has_passed("sink", finish.passed["sink"]):
+            self.supervisor.look(LOOK_S)
+            self._tell_trouble()
 
     def _count_rows(self) -> None:
         """Says what FILE has, which stays as it was made."""
@@ -440,11 +657,14 @@ class Run:
         self.summary.rows = final.rows if final else None
 
     def _tell_trouble(self) -> None:
-        """Says once why no row is written: the disk of FILE may be another one than that of the log."""
+        """Says once why no row is written, and why a state begins again: FILE may be on another disk than the log."""
         trouble = self.supervisor.picture.trouble("sink")
         if trouble != self._trouble:
             self._shown.say(f"{trouble}; rows wait, and go on by themselves" if trouble else "rows are written again")
             self._trouble = trouble
+        for note in sorted(self.supervisor.picture.notes() - self._notes):
+            self._shown.say(note)
+            self._notes.add(note)
 
     def _show(self) -> None:
         picture, now = self.supervisor.picture, time.monotonic()
@@ -453,22 +673,93 @@ class Run:
         except EngineError:
             return
         stages = ("fetch", "parse", "sink") if self._sink else ("fetch", "parse")
+        naming, unanswered = picture.strangers()
+        count, passed = len(self._seeded), picture.passed("fetch", self._seeded)
         self._shown.show(
             Frame(
                 job=self.summary.job,
                 took_s=now - self._started,
                 counts=picture.counts(self.summary.job),
-                rate=picture.rate(now),
+                rate=picture.rate(),
                 lag={stage: picture.lag(stage, ends[stage]) for stage in stages},
                 hosts=picture.hosts(),
                 paused=picture.paused(self.summary.job),
+                dead=self._losses.tally.count if self._losses else 0,
+                reading=f"{passed} of {count} partitions so far" if passed < count else "",
+                left_s=picture.left_s(self.summary.job, now, self._pace_s),
+                commonest=self._losses.tally.commonest if self._losses else None,
+                naming=naming,
+                unanswered=unanswered,
             )
         )
 
-    def _dead_since(self, start: int) -> int:
-        """Records of this job that crawl.dead gained."""
-        from .streams.kafka import read
+    def _follow_losses(self) -> None:
+        """From now on it is counted what crawl.dead gains of this job."""
+        from .watch import Losses
 
-        wanted = ("job", self.summary.job.encode())
-        records = read(self.settings, self.topics.dead, 0, start, self.watch.dead_end())
-        return sum(wanted in (record.headers() or ()) for record in records)
+        end = self.watch.dead_end()
+        self.summary.is_clean = not end or not self.summary.resumed
+        self._losses = Losses(self.supervisor.settings, self.summary.job, end)
+
+    def _begin_counting(self) -> None:
+        """From now on it is counted what the job gains; a new one, or one that begins again, gains all that it has."""
+        if self.summary.resumed and not self._is_anew:
+            self.supervisor.picture.begin(self.summary.job, self.watch.ends("fetch"))
+
+    def _look_at_numbers(self) -> None:
+        """Notes what the picture, the log and crawl.dead say now."""
+        picture = self.supervisor.picture
+        if self._losses is not None:
+            self._losses.poll()
+        if picture.has_passed("fetch", self._seeded):
+            picture.look(self.summary.job, time.monotonic())
+        if picture.is_begun and self._early is None:
+            self._early = self._read_early()
+
+    def _read_early(self) -> int:
+        """Pages of this run that the first reports had counted already; 0 where the broker is away."""
+        from .streams.jobs import pages_done
+        from .streams.kafka import read_all
+
+        with suppress(EngineError):
+            early = read_all(self.settings, self.topics.urls, self.supervisor.picture.unread)
+            return sum(pages_done(record.value(), self.summary.job) for record in early)
+        return 0
+
+    def _pages(self) -> int:
+        """Pages that the job has gained in this run, by the log."""
+        picture = self.supervisor.picture
+        if not self.summary.resumed or self._is_anew:
+            return ended(picture.counts(self.summary.job))
+        return (picture.gained or 0) + (self._early or 0)
+
+    def _count_losses(self, within_s: float) -> None:
+        """Puts into the summary what crawl.dead has gained.
+
+        Raises: EngineError: not all of it could be read in time; the summary has the rest.
+        """
+        assert self._losses is not None
+        try:
+            self._losses.catch_up(self.watch.dead_end(), within_s)
+        finally:
+            self.summary.dead, self.summary.commonest = self._losses.tally.count, self._losses.tally.commonest
+
+    def sum_up(self) -> None:
+        """Puts into the summary what is known by now, however the run ended."""
+        picture, summary = self.supervisor.picture, self.summary
+        summary.counts = summary.counts or picture.counts(summary.job)
+        summary.pages, summary.parsed = self._pages(), picture.parsed(summary.job)
+        summary.has_others = picture.has_others
+        if self._losses is not None:
+            if summary.reason == "interrupted":
+                with suppress(EngineError):
+                    self._count_losses(HURRY_S)
+            self._losses.close()
+        partial = self._sink.partial(self.settings.run.data) if self._sink else None
+        if partial is not None and summary.reason in UNFINISHED and partial.exists():
+            summary.partial = str(partial)
+
+
+def _is_finished(end: Finished | None) -> bool:
+    """Whether a job has ended by itself, with nothing left to fetch."""
+    return end is not None and end.reason == "finished"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from . import outcome
 from .streams.errors import Misconfigured
+from .streams.printable import without_secrets
 
 if TYPE_CHECKING:
     from .streams.settings import Settings
@@ -42,20 +43,23 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
         return outcome.FINISHED
     for one in found:
         say(f"{one.meta.partition:>9}  {one.offset:>12,}  {one.bytes / 1e6:>10,.1f} MB  {_facts(one)['at']}")
-    report(f"{len(found)} snapshots in {kept.to}" if found else f"no snapshots of this crawl in {kept.to}")
+    where = without_secrets(kept.to)
+    report(f"{len(found)} snapshots in {where}" if found else f"no snapshots of this crawl in {where}")
     return outcome.FINISHED
 
 
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
     from .streams import rows as r
     from .streams.copies import NotCopied, copy_database
-    from .streams.store import Database, Memory
+    from .streams.errors import Unusable
+    from .streams.store import Database, Memory, check
 
     state, memory = settings.run.data / "state", Memory(settings.state.memory_mb)
     for folder in sorted(path for path in state.glob("*") if path.name.isdigit()):
         copy = state / f".frozen-{folder.name}-{secrets.token_hex(4)}"
         try:
             copy_database(folder, copy)
+            check(copy)
             database = Database(copy, memory)
             stored = database.get(r.META)
             database.close()
@@ -66,6 +70,8 @@ def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterato
                 yield manifest
         except NotCopied as error:
             report(str(error))
+        except Unusable as error:
+            report(f"partition {folder.name}: no snapshot, the state {folder} is {error}")
         finally:
             _remove(copy)
 

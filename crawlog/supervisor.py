@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self, TextIO
+from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 import xxhash
 
@@ -31,6 +31,8 @@ from .streams.errors import EngineError, Misconfigured
 from .workers import Name, Workers
 
 if TYPE_CHECKING:
+    from .streams.damage import Cut
+    from .streams.logcheck import Check
     from .streams.settings import Settings
     from .watch import Watch
 
@@ -43,11 +45,20 @@ ENGINE_STOP_S = 1.2
 ENGINE_TRIES = 3
 """Starts of a broker that died, in a row; a full disk does not count."""
 
+WORKING_LOOK_S = 0.1
+"""Between two looks at workers that begin, seconds."""
+
 FULL_BYTES = 16 << 20
 """A disk with less space is full: Kafka preallocates its indexes, 1 MiB each, RocksDB its log."""
 
 FULL_AGAIN_S = 2.0
 """Between two looks at the disk, and two starts of a broker on a full one."""
+
+LOOKS_S = 1.0
+"""How long the lock of a folder may be taken before it counts as held: a look at its holder takes some 20 µs."""
+
+LOOK_AGAIN_S = 0.005
+"""Between two tries to take it."""
 
 Report = Callable[[str], None]
 
@@ -74,15 +85,13 @@ class Hold:
 
     def __init__(self, data: Path, what: str, bootstrap: str = "") -> None:
         self._folder = data.absolute() / "run"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._file: TextIO = (self._folder / "lock").open("a")
+        files.own(self._folder)
+        self._file = files.append(self._folder / "lock")
         self._what = what
         self._bootstrap = bootstrap
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _locked(self._file):
             self._file.close()
-            raise Misconfigured(_in_use(data, holder(data))) from None
+            raise Misconfigured(_in_use(data, holder(data)))
         self.note({})
 
     def note(self, workers: dict[str, int]) -> None:
@@ -96,16 +105,28 @@ class Hold:
         self._file.close()
 
 
-def holder(data: Path) -> Holder | None:
-    """Who holds the folder, or None."""
-    try:
-        with (data / "run" / "lock").open("a") as file:
+def _locked(file: IO[bytes]) -> bool:
+    """Takes the lock of a folder; whether nobody else holds it. `holder` shares it for an instant: that passes."""
+    deadline = time.monotonic() + LOOKS_S
+    while True:
+        with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_AGAIN_S)
+
+
+def holder(data: Path) -> Holder | None:
+    """Who holds the folder, or None. A shared lock answers, so that two looks at a time do not see each other."""
+    try:
+        with os.fdopen(files.opened(data / "run" / "lock", os.O_RDONLY)) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return None
     except OSError:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            return Holder(**json.loads((data / "run" / "holder.json").read_text()))
+            return Holder(**json.loads(files.read(data / "run" / "holder.json")))
         return Holder(0, "another crawlog", {})
     return None
 
@@ -113,14 +134,17 @@ def holder(data: Path) -> Holder | None:
 def same_log(settings: "Settings") -> "Settings":
     """The settings, with the cluster that the folder is worked on with where they name none: no other log beside it."""
     held = None if settings.kafka.bootstrap else holder(settings.run.data)
-    if held is None or not held.bootstrap:
+    if held is None:
+        return settings
+    if not held.bootstrap:
+        engine.check_private(settings.run.data)  # to start it again would end the work of the older crawlog
         return settings
     kafka = settings.kafka.model_copy(update={"bootstrap": held.bootstrap})
     return settings.model_copy(update={"kafka": kafka})
 
 
 def _in_use(data: Path, by: Holder | None) -> str:
-    who = f"`crawlog {by.what}` (pid {by.pid})" if by else "another crawlog"
+    who = f"`crawlog {by.what}` (pid {by.pid})" if by and by.pid else "another crawlog"
     is_up = by is not None and by.what == "up"
     then = "`crawlog seed` gives it more URLs, `crawlog down` stops it" if is_up else "Wait until it ends"
     return f"the data folder {data} is in use by {who}.\n{then}, or use another folder with --data DIR."
@@ -132,13 +156,15 @@ class Supervisor:
     Attributes:
         settings: With the address of the log, once `connect` has returned.
         picture: What the workers report.
+        cuts: Partitions that were found to end too early, until the log has been checked.
     """
 
     def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
         self.settings = settings
-        self.picture = Picture()
+        self.picture = Picture(who.name for who in names)
         self.engine: engine.Engine | None = None
         self.watch: Watch | None = None
+        self.cuts: list[Cut] = []
         self.report = report
         if settings.snapshots.to:
             from .streams.snapshot import store_of
@@ -175,20 +201,87 @@ class Supervisor:
 
         logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
         ensure(self.settings)
-        if self.engine and self.engine.lost_power:
-            from .streams.powercut import recover
-
-            recover(self.settings, self.report)
-            self.engine.mended()
+        self._look_for_damage()
         self.watch = Watch(self.settings, self.picture)
+
+    def _look_for_damage(self) -> bool:
+        """Makes again what the log has lost, if it shows by its ends; whether it did. No worker may write meanwhile."""
+        from .streams import recovery
+        from .streams.damage import cuts
+        from .streams.topics import Topics
+
+        if self.engine and self.engine.lost_power:
+            recovery.after_power_cut(self.settings, self.report)
+            self.engine.mended()
+        found = cuts(self.settings, Topics(self.settings.kafka.prefix))
+        if found:
+            self.cuts += found
+            recovery.after_cuts(self.settings, self.report, found)
+        return bool(found)
+
+    def ends(self, stage: str) -> tuple[int, ...]:
+        """The next offset of each partition of a stage's input, now.
+
+        Raises: EngineError: no answer.
+        """
+        assert self.watch is not None
+        return self.watch.ends(stage)
+
+    def mend(self, check: "Check", *, founds: bool) -> None:
+        """Makes again what a check of the log has found to be missing.
+
+        Args:
+            founds: All pages are parsed again, since founds are gone.
+        """
+        from .streams import recovery
+        from .streams.damage import cuts
+        from .streams.topics import Topics
+
+        self.stop_stage("parse")
+        self.picture.forget("parse")
+        found = cuts(self.settings, Topics(self.settings.kafka.prefix))
+        recovery.after_cuts(self.settings, self.report, found, check, founds=founds)
+        self.go(("parse",))
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether the log may have lost something that its ends do not show: its broker did not end by itself."""
+        return bool(self.cuts or self.picture.cuts) or (self.engine is not None and self.engine.is_unchecked)
+
+    @property
+    def has_lost_founds(self) -> bool:
+        """Whether crawl.urls was cut, and with it maybe seeds."""
+        from .streams.topics import Topics
+
+        return any(one.topic == Topics(self.settings.kafka.prefix).urls for one in self.cuts)
+
+    def checked(self) -> None:
+        """The log has been checked in full, and nothing is missing."""
+        self.cuts.clear()
+        self.picture.cuts.clear()
+        if self.engine:
+            self.engine.checked()
 
     def go(self, stages: tuple[str, ...], more: Mapping[str, str] | None = None) -> None:
         """Lets the workers of some stages begin, with `more` in their environment."""
         self._more |= {stage: dict(more or {}) for stage in stages}
-        self._workers.go({stage: self._told() | self._more[stage] for stage in stages})
+        self._workers.go({stage: self._told(stage) | self._more[stage] for stage in stages})
+
+    def until_working(self, timeout_s: float) -> None:
+        """Looks until every stage has a worker that works.
+
+        Raises: EngineError: a stage has none by then, or a worker is broken. Misconfigured: it refuses its settings.
+        """
+        deadline = time.monotonic() + timeout_s
+        while idle := self._workers.idle_stages():
+            if time.monotonic() > deadline:
+                why = self._workers.ends(idle) or "none of them has started"
+                logs = self._data.absolute() / "logs"
+                raise EngineError(f"no worker works for {' and '.join(sorted(idle))}: {why}\nTheir logs: {logs}")
+            self.look(WORKING_LOOK_S)
 
     def stop_stage(self, stage: str) -> None:
-        """Stops the workers of a stage, for good."""
+        """Stops the workers of a stage, until `go`."""
         self._workers.retire(stage, WORKERS_STOP_S)
 
     def look(self, wait_s: float) -> None:
@@ -219,13 +312,13 @@ class Supervisor:
             for number, handler in self._signals.items():
                 signal.signal(number, handler)
 
-    def _told(self) -> dict[str, str]:
-        from .streams.settings import to_environ
+    def _told(self, stage: str) -> dict[str, str]:
+        from .streams.settings import for_stage, to_environ
 
-        return to_environ(self.settings)
+        return to_environ(for_stage(self.settings, stage))
 
-    def _start_engine(self) -> None:
-        self.engine = engine.start(self.settings, self._data, self.report, _load)
+    def _start_engine(self, died: engine.Engine | None = None) -> None:
+        self.engine = engine.start(self.settings, self._data, self.report, _load, died)
         self.settings = self.engine.point(self.settings)
 
     def _left_behind(self) -> engine.Engine | None:
@@ -240,25 +333,39 @@ class Supervisor:
         """Starts a broker that died; its clients find it again, as it has the same port if that is still free."""
         from .watch import Watch
 
-        before = self.settings.kafka.bootstrap
+        before = self.settings.kafka
+        died = self.engine
         self.report("Apache Kafka died; it is started again, nothing is lost")
         left = ENGINE_TRIES
         while True:
             try:
-                self._start_engine()
+                self._start_engine(died)
                 break
             except EngineError as error:
+                died = None  # another program may have listened at its port meanwhile, and heard the password
                 if self._look_at_disk() or "No space left" in str(error):
                     time.sleep(FULL_AGAIN_S)
                     continue
                 left -= 1
                 if not left:
                     raise
-        if self.settings.kafka.bootstrap != before:
+        if self.settings.kafka != before or self._was_cut():
             assert self.watch is not None
             self.watch.close()
             self.watch = Watch(self.settings, self.picture)
-            self._workers.restart({stage: self._told() | more for stage, more in self._more.items()})
+            self._workers.restart({stage: self._told(stage) | more for stage, more in self._more.items()})
+
+    def _was_cut(self) -> bool:
+        """Whether a broker that died has lost records, and its workers were ended so that these can be made again."""
+        from .streams.damage import cuts
+        from .streams.topics import Topics
+
+        if not cuts(self.settings, Topics(self.settings.kafka.prefix)):
+            return False
+        self._workers.end()
+        for stage in self._more:
+            self.picture.forget(stage)
+        return self._look_for_damage()
 
     def _look_at_disk(self) -> bool:
         """Whether a disk is full; says so once, and once that it is not. Workers and broker wait by themselves."""

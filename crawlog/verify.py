@@ -1,8 +1,12 @@
-"""`crawlog verify`: whether every state on this machine is the fold of its log, said in a table and an exit code."""
+"""`crawlog verify`: whether every state on this machine is the fold of its log; with `--log`, whether the log is whole.
+
+Both are said in a table and an exit code.
+"""
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from . import outcome
@@ -10,6 +14,7 @@ from .streams.errors import Misconfigured
 
 if TYPE_CHECKING:
     from .streams.decoded import Row
+    from .streams.logcheck import Check, Finding
     from .streams.settings import Settings
     from .streams.verify import Difference, Verdict
 
@@ -33,6 +38,55 @@ def verify(settings: "Settings", rows: int, *, as_json: bool, say: Callable[[str
         for line in lines(verdicts, took_s):
             say(line)
     return outcome.FINISHED if all(verdict.equal for verdict in verdicts) else outcome.DIFFERENT
+
+
+SHOWN = 20
+"""Findings that are told one by one; `--json` tells all."""
+
+
+def verify_log(settings: "Settings", *, as_json: bool, say: Callable[[str], None]) -> int:
+    """Reads the whole log, prints what is missing; 0 when nothing is, else `outcome.DIFFERENT`."""
+    from msgspec.json import encode
+
+    from .streams.logcheck import Check
+
+    check = Check(settings)
+    if as_json:
+        for one in (*check.parts, *check.findings()):
+            say(encode(one).decode())
+    else:
+        for line in log_lines(check):
+            say(line)
+    return outcome.DIFFERENT if check.missing else outcome.FINISHED
+
+
+def log_lines(check: "Check") -> list[str]:
+    """The table, the first findings, and what it comes to."""
+    cells = [("TOPIC", "PARTITION", "OFFSETS", "RECORDS", "UNDECODABLE", "DAMAGED")]
+    for part in check.parts:
+        damaged = sum(end - start for start, end in part.damaged)
+        offsets = f"{part.start:,}..{part.end:,}"
+        cells.append(
+            (part.topic, str(part.partition), offsets, f"{part.records:,}", f"{part.undecodable:,}", f"{damaged:,}")
+        )
+    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
+    told = ["  ".join([topic.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip() for topic, *rest in cells]
+    told += findings(check.findings(), check.missing)
+    if check.trimmed:
+        told.append(f"{check.trimmed:,} pages were trimmed, as log.pages_keep_days says")
+    if not check.missing:
+        told.append("nothing is missing: every page that was fetched is in the log, and came to items or a dead letter")
+    return told
+
+
+def findings(found: "Iterable[Finding]", missing: int) -> list[str]:
+    """What is missing, the first ones one by one."""
+    told = [str(one) for one in islice(found, SHOWN)]
+    if missing > SHOWN:
+        told.append(f"… and {missing - SHOWN:,} more; `crawlog verify --log --json` names all")
+    if missing:
+        told.append(f"missing: {missing:,}; `crawlog run` of the job, the same command again, gets back what it can")
+    return told
 
 
 def lines(verdicts: "list[Verdict]", took_s: float) -> list[str]:

@@ -1,19 +1,28 @@
-"""Reads crawl.progress into a picture, and asks where the logs end: a consumer and an admin client, kept open."""
+"""Reads crawl.progress into a picture, and crawl.dead into a tally, and asks where the logs end; clients stay open."""
 
+import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from .schemas import progress
-from .streams.kafka import consumer_config
+from .streams.errors import EngineError
+from .streams.kafka import DAMAGE, consumer_config, refused
+from .streams.letters import Tally
 from .streams.topics import Admin, Topics, group
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .picture import Picture
+    from .schemas.progress import Progress
     from .streams.settings import Settings
 
 BATCH = 500
-"""Reports taken at a time; a worker sends one per second and partition."""
+"""Records taken at a time; of reports a worker sends one per second and partition."""
+
+CATCH_UP_S = 0.02
+"""Between two looks at what is still to come."""
 
 
 class Watch:
@@ -42,9 +51,14 @@ class Watch:
             elif (report := progress.decode(record.value())) is not None:
                 self._picture.take(report)
 
+    def folds(self, wait_s: float) -> "Iterable[Progress]":
+        """The newest report of each partition of crawl.urls, after a wait for the next one of so long at most."""
+        self.poll(wait_s)
+        return self._picture.of("fetch")
+
     def _begin(self, error: KafkaError | None) -> None:
-        """Read from the end on; where the position was lost, such as after a topic was made anew, again."""
-        if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:
+        """Read from the end on; again where the position was lost, or a report is damaged: the next one replaces it."""
+        if error is not None and error.code() not in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE}:
             return
         end = self._admin.ends((self._progress,), 1)[self._progress][0]
         self._consumer.assign([TopicPartition(self._progress, 0, end)])
@@ -70,6 +84,55 @@ class Watch:
         name, ends = self._inputs[stage], self.ends(stage)
         committed = self._admin.committed(group(self._admin.settings, f"{stage}-{sink}" if sink else stage), name)
         return sum(max(0, end - committed.get((name, partition), 0)) for partition, end in enumerate(ends))
+
+    def close(self) -> None:
+        """Lets go of the consumer."""
+        self._consumer.close()
+
+
+class Losses:
+    """The records of one job that crawl.dead gains, read as they come.
+
+    Args:
+        start: Where crawl.dead ended when the run began.
+
+    Attributes:
+        tally: What was read so far.
+    """
+
+    def __init__(self, settings: "Settings", job: str, start: int) -> None:
+        self.tally = Tally(job)
+        self._next = start
+        self._topic = Topics(settings.kafka.prefix).dead
+        self._consumer = Consumer(consumer_config(settings))
+        self._consumer.assign([TopicPartition(self._topic, 0, start)])
+
+    def poll(self, wait_s: float = 0.0) -> None:
+        """Takes what is there, and waits for it so long.
+
+        Raises: DamagedLog: a record is not what was written.
+        """
+        for record in self._consumer.consume(BATCH, wait_s):
+            error = record.error()
+            if error is not None and error.code() in DAMAGE:
+                raise refused(record)
+            if error is None:
+                pairs = record.headers() or ()
+                self.tally.take([(name, value) for name, value in pairs if isinstance(value, bytes)])  # type: ignore[str-unpack]  # pairs
+                self._next = (record.offset() or 0) + 1
+
+    def catch_up(self, end: int, within_s: float) -> None:
+        """Takes all before an offset.
+
+        Raises: EngineError: it does not come in time.
+        """
+        deadline = time.monotonic() + within_s
+        while self._next < end:
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"{self._topic} gave nothing for {within_s:.0f} s, at {self._next} of {end}; see `crawlog doctor`"
+                )
+            self.poll(CATCH_UP_S)
 
     def close(self) -> None:
         """Lets go of the consumer."""

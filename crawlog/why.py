@@ -23,7 +23,7 @@ from .streams.errors import Misconfigured
 from .streams.history import Event, History, Offer, Spelling, State, in_order
 from .streams.jobs import known
 from .streams.kafka import TIMEOUT_S, bounds, consumer_config, read
-from .streams.letters import Letter, Letters
+from .streams.letters import Letter, Letters, became
 from .streams.robots import RobotsRules
 from .streams.topics import Admin, Topics, group
 
@@ -294,7 +294,7 @@ class Inquiry:
         commands = Commands(entry for entry in said if isinstance(entry, Command))
         wanted = {f"job {job}": commands.of_job(job) for job in queued}
         wanted |= {"stage fetch": commands.of_stage("fetch"), history.place.host: commands.of_host(history.place.host)}
-        return [f"a command for {what}: {_ordered(orders)}" for what, orders in wanted.items() if orders != FREE]
+        return [f"a command for {what}: {_ordered(orders, what)}" for what, orders in wanted.items() if orders != FREE]
 
     def _robots(self, history: History) -> str:
         """What robots.txt says, as a worker on this machine has it."""
@@ -312,14 +312,15 @@ def _buried(letter: Letter) -> Event:
     topic, partition, offset = letter.place
     where = f"{topic}[{partition}]:{offset}"
     tries = f", try {letter.tries}" if letter.tries > 1 else ""
-    handled = f" ({letter.handled} since)" if letter.handled else ""
+    handled = f" ({became(letter)} since)" if letter.handled else ""
     what = f"dead letter of {letter.stage} for {where}{tries}: {letter.error}{handled}"
     detail = {"stage": letter.stage, "record": where, "error": letter.error, "handled": letter.handled}
     return Event(letter.at, "dead", 0, letter.offset, "dead", what, letter.job, 0, detail)
 
 
-def _ordered(orders: Orders) -> str:
-    wants = [name for name in ("paused", "blocked", "stopped") if getattr(orders, name)]
+def _ordered(orders: Orders, what: str) -> str:
+    stopped = "stopped" if what.startswith("job ") else "blocked"
+    wants = [stopped if orders.stopped else "paused"] if orders.paused else []
     return ", ".join([*wants, *([f"slowed to {orders.slow_s:g} s"] if orders.slow_s else [])])
 
 
@@ -441,7 +442,11 @@ def _offered(story: Story) -> Iterator[str]:
     if not story.offers:
         yield "No job is known that could be offered it."
     for offer in story.offers:
-        yield f"Found on a page of its domain now, job {offer.job} would take it as: {offer.reason}"
+        if offer.pages:
+            where = f"the {counted(offer.pages, 'page')} of its domain that were fetched at depth {offer.depth}"
+            yield f"On one of {where} a link to it is {offer.reason}"
+        else:
+            yield f"Found on a page of its domain now, job {offer.job} would take it as: {offer.reason}"
     yield story.robots
 
 

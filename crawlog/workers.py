@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from .forkserver import PR_SET_CHILD_SUBREAPER, READY, prctl
+from .streams import ending, files
 from .streams.errors import EngineError, Misconfigured
 
 FIRST_BACKOFF_S = 0.5
@@ -30,11 +31,14 @@ HEALTHY_S = 5.0
 """A worker that lived this long was healthy: its next death starts the back-off anew."""
 
 MAX_FAILURES = 6
-"""Ends by itself, in a row and without a single report, after which a worker is given up."""
+"""Ends by itself, in a row, without a report or at the same record, after which a worker is given up."""
 
-RESTART_WANTED = (75, 3)
+RESTART_WANTED = (ending.EX_TEMPFAIL, 3)
 """Exit codes of a worker that asks for a restart (EX_TEMPFAIL): its watchdog, a state that has to be opened anew, Kafka
 being away; and of one that Kafka gave no answer, as it did when the run began."""
+
+SAME_S = 120.0
+"""A worker that breaks with the same words in a shorter life has met the same record; half of it may be its start."""
 
 MAX_LOG_BYTES = 32 << 20
 """A longer log becomes NAME.log.1 at the next start of its worker."""
@@ -43,6 +47,9 @@ POLL_S = 0.02
 
 FORK_S = 5.0
 """A fork takes 5 ms; a forkserver that takes so long, stopped perhaps, is ended, and another one started."""
+
+LAST_WORDS = 1_000
+"""Characters shown of a worker's last line: an error says where, why, and what to do."""
 
 LOADED_S = 30.0
 """How long the first workers are waited for: the forkserver loads for a CPU second."""
@@ -105,31 +112,37 @@ class Kept:
         self.failures = 0
         self.backoff_s = FIRST_BACKOFF_S
         self.start_at = 0.0
-        self._started_at = 0.0
+        self.ended = ""
+        self.broke_at = ""
+        self.started_at = 0.0
 
     def open_log(self) -> IO[bytes]:
         """Its log, for one more process."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        files.own(self.log.parent)
         if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
-        return self.log.open("ab")
+        return files.append(self.log)
 
     def bury(self, now: float, *, has_worked: bool) -> str:
         """Notes the death of the process and when the next one starts; says why it ended."""
         assert self.process is not None
         code = self.process.returncode
         assert code is not None
-        if now - self._started_at >= HEALTHY_S:
+        if now - self.started_at >= HEALTHY_S:
             self.backoff_s = FIRST_BACKOFF_S
         if code == -signal.SIGKILL:
             self.backoff_s = min(self.backoff_s, KILLED_BACKOFF_S)
-        self.failures = 0 if has_worked or code < 0 or code in RESTART_WANTED else self.failures + 1
+        words = self.last_words()
+        same = code == ending.EX_SOFTWARE and _timeless(words) == self.broke_at and now - self.started_at < SAME_S
+        self.broke_at = _timeless(words) if code == ending.EX_SOFTWARE else ""
+        is_right = (has_worked and not same) or code < 0 or code in RESTART_WANTED
+        self.failures = 0 if is_right else self.failures + 1
         self.start_at = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
         self.forget()
-        if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
-        return f"ended with code {code}: {self.last_words()}"
+        killed = f"killed by {signal.Signals(-code).name}" if code < 0 else ""
+        self.ended = killed or f"ended with code {code}: {words}"
+        return self.ended
 
     def forget(self) -> None:
         """Lets go of a process that has ended."""
@@ -153,7 +166,7 @@ class Kept:
         """The last line of its log."""
         with contextlib.suppress(OSError):
             lines = self.log.read_bytes()[-8192:].decode(errors="replace").strip().splitlines()
-            return lines[-1][:300] if lines else "it said nothing"
+            return ending.heard(lines[-1])[:LAST_WORDS] if lines else "it said nothing"
         return "its log cannot be read"
 
 
@@ -170,14 +183,14 @@ class Forkserver(Kept):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, self.open_log() as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "crawlog.forkserver", str(os.getpid())],
+                [sys.executable, "-P", "-m", "crawlog.forkserver", str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone
             )
         self._control = ours
-        self._started_at = now
+        self.started_at = now
         self.has_worked = False
 
     def is_ready(self, timeout_s: float = 0) -> bool:
@@ -234,7 +247,7 @@ class Worker(Kept):
         """Starts a process and tells it where the log is."""
         with self.open_log() as log:
             self.process = forked = forkserver.fork(self.who, log)
-        self._started_at = now
+        self.started_at = now
         if forked:
             forked.tell(told | {"CRAWLOG_WORKER": self.who.name})
 
@@ -256,6 +269,7 @@ class Workers:
         forkserver: Forkserver | None = None,
     ) -> None:
         self._workers = [Worker(who, data) for who in names]
+        self._retired: list[Worker] = []
         self._forkserver = forkserver or Forkserver(data)
         self._told: dict[str, dict[str, str]] = {}
         self._report = report
@@ -269,12 +283,30 @@ class Workers:
     def go(self, told: dict[str, dict[str, str]]) -> None:
         """Starts the workers of some stages with what they are told; `look` starts those that could not be yet."""
         self._told |= told
+        self._workers += [worker for worker in self._retired if worker.who.stage in told]
+        self._retired = [worker for worker in self._retired if worker.who.stage not in told]
         if self._workers and self._forkserver.is_ready(LOADED_S):
             self._start_due(time.monotonic())
 
     def pids(self) -> dict[str, int]:
         """Live processes by name."""
         return {worker.who.name: worker.process.pid for worker in self._workers if worker.process}
+
+    def idle_stages(self) -> set[str]:
+        """Stages without a worker that works: none has reported or has lived for a while."""
+        now = time.monotonic()
+        working = {
+            worker.who.stage
+            for worker in self._workers
+            if worker.process and worker.is_alive()
+            if now - worker.started_at >= HEALTHY_S or self._has_worked(worker.process.pid)
+        }
+        return {worker.who.stage for worker in self._workers} - working
+
+    def ends(self, stages: set[str]) -> str:
+        """How the last processes of these stages' workers ended; empty where none has."""
+        ended = [f"{one.title} {one.ended}" for one in self._workers if one.who.stage in stages and one.ended]
+        return "; ".join(ended)
 
     def look(self) -> None:
         """Buries the dead and starts who is due.
@@ -302,20 +334,26 @@ class Workers:
         assert one.process is not None
         code = one.process.returncode
         why = one.bury(now, has_worked=has_worked)
-        if code == 2:  # it does not like its settings: it will not tomorrow
-            raise Misconfigured(f"{one.title} {why}\nIts log: {one.log}")
+        if code in ending.FOR_GOOD:
+            kind = Misconfigured if code == 2 else EngineError
+            raise kind(f"{one.title} {why}\nIts log: {one.log}")
         if one.failures >= MAX_FAILURES:
             raise EngineError(f"{one.title} fails again and again; it {why}\nIts log: {one.log}")
         self._report(f"{one.title} {why}; started again in {one.start_at - now:.1f} s")
 
     def restart(self, told: dict[str, dict[str, str]]) -> None:
         """Ends all processes and starts them anew: the log is at another address."""
-        _kill(self._workers)
+        self.end()
         self.go(told)
 
+    def end(self) -> None:
+        """Ends all processes at once, until `restart`."""
+        _kill(self._workers)
+
     def retire(self, stage: str, timeout_s: float) -> None:
-        """Stops the workers of a stage and forgets them."""
+        """Stops the workers of a stage; `go` has them begin again."""
         leaving = [worker for worker in self._workers if worker.who.stage == stage]
+        self._retired += leaving
         self._workers = [worker for worker in self._workers if worker.who.stage != stage]
         _stop(leaving, timeout_s)
 
@@ -327,6 +365,11 @@ class Workers:
     def kill(self) -> None:
         """Ends all processes at once, and waits until they are gone."""
         _kill([*self._workers, self._forkserver])
+
+
+def _timeless(words: str) -> str:
+    """The words without the time that a line of the log begins with."""
+    return words.partition(" ")[2]
 
 
 def _stop(workers: Sequence[Kept], timeout_s: float) -> bool:

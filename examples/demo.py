@@ -27,8 +27,8 @@ def main() -> int:
     told = ", ".join(f"{name} ({origin})" for name, origin in zip(NAMES, site.origins, strict=True))
     print(f"demo site: {told}", file=sys.stderr)
     settings = [word for setting in SETTINGS for word in ("-s", setting)]
-    command = [sys.executable, "-m", "crawlog", "run", *site.seeds, *settings, "-o", output, *options]
-    print("$ crawlog", *command[3:], file=sys.stderr)
+    command = [sys.executable, "-P", "-m", "crawlog", "run", *site.seeds, *settings, "-o", output, *options]
+    print("$ crawlog", *command[4:], file=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to crawlog as well, which stops cleanly
     try:
         code = subprocess.run(command, check=False, preexec_fn=_listen).returncode  # no threads there

@@ -1,15 +1,18 @@
 """crawl.control: what every worker must know, compacted by name.
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's word that a job ended, and
-how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope), `missing/NAME/URL` (what a probe for
+how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope; `HOST+HASH` where the record names
+more of them), `missing/NAME/URL` (what a probe for
 soft 404s was answered), `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
 `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (what the operator wants of it: the newest command for a
-target holds, until `resume`, `unblock` or a tombstone). Any Kafka client may write commands:
+target holds, until `resume`, `unblock` or a tombstone). Any Kafka client with the log's credentials may write commands:
 
-    echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' | kcat -P -b BROKER -t crawl.control -p 0 -K '|'
+    echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' |
+        kcat -F <(crawlog kcat-config) -P -t crawl.control -p 0 -K '|'
 """
 
 import re
+from hashlib import sha256
 from typing import Annotated, Literal
 
 import msgspec
@@ -37,6 +40,7 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         urls: End of each partition of crawl.urls at that moment.
         dead: Records of this job in crawl.dead by then.
         counts: What the folds had counted of it; None in records written before there was this field.
+        spider: Hash of the spider's file that the run had; empty for the default spider, and in records from before.
     """
 
     job: str
@@ -48,13 +52,24 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     items: tuple[int, ...] = ()
     dead: int = 0
     counts: JobCounts | None = None
+    spider: str = ""
 
 
 class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """A scope name (host:port or registrable domain) that joined a job's scope while it ran."""
+    """A scope name (host:port or registrable domain) that joined a job's scope while it ran.
+
+    Attributes:
+        more: Further ones: seeds of 200,000 hosts are some hundred records, which every command reads.
+    """
 
     job: str
     name: str
+    more: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that join."""
+        return (self.name, *self.more)
 
 
 class Missing(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -93,8 +108,8 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     """What the operator wants of a job, a host or a stage: of exactly one of them.
 
     Attributes:
-        action: `pause` hands nothing more out, `block` refuses what is queued and what comes, `slow` lengthens the rest
-            between two requests to a host, `stop` ends the `run` of a job and keeps its queue.
+        action: `pause` hands nothing more out, `slow` lengthens the rest between two requests to a host. `block` (a
+            host) and `stop` (a job) are pauses that a `run` does not wait for: it ends, and the queue stays.
         host: `http://name:port`; or `name`, `name:port` for both schemes; or `.name` with all names below it.
         stage: `fetch`, `parse` or `sink`; only fetch can be slowed.
         delay_s: Least rest between two requests to one host, for `slow`.
@@ -174,32 +189,47 @@ class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     mark: str = ""
 
 
-Control = JobCopy | Finished | Join | Missing | Command | Rewound
+class Layout(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """What the log was begun with, and keeps for its life: written when its topics are made.
+
+    Attributes:
+        partitions: Of crawl.urls, crawl.pages and crawl.items, each. Which of them is a domain's depends on it.
+    """
+
+    partitions: Annotated[int, msgspec.Meta(ge=1)]
+
+
+Control = JobCopy | Finished | Join | Missing | Command | Rewound | Layout
+
+LAYOUT = b"layout"
+"""Key of the one record of this kind."""
 
 _command = msgspec.json.Decoder(Command)
-_decoders: dict[bytes, msgspec.json.Decoder[JobCopy | Finished | Join | Missing | Rewound]] = {
+_decoders: dict[bytes, msgspec.json.Decoder[JobCopy | Finished | Join | Missing | Rewound | Layout]] = {
     b"job": msgspec.json.Decoder(JobCopy),
     b"finished": msgspec.json.Decoder(Finished),
     b"join": msgspec.json.Decoder(Join),
     b"missing": msgspec.json.Decoder(Missing),
     b"rewind": msgspec.json.Decoder(Rewound),
+    b"layout": msgspec.json.Decoder(Layout),
 }
 _encoder = msgspec.json.Encoder()
 
 
 def key(record: Control) -> bytes:
     """The compaction key of a record."""
-    if isinstance(record, JobCopy):
-        return f"job/{record.job}".encode()
-    if isinstance(record, Finished):
-        return f"finished/{record.job}".encode()
+    if isinstance(record, JobCopy | Finished):
+        return f"{'job' if isinstance(record, JobCopy) else 'finished'}/{record.job}".encode()
     if isinstance(record, Command):
         return f"command/{record.kind}/{record.target}".encode()
     if isinstance(record, Rewound):
         return f"rewind/{record.epoch}.{record.mark}/{record.job}".encode()
     if isinstance(record, Missing):
         return f"missing/{record.job}/{record.url}".encode()
-    return f"join/{record.job}/{record.name}".encode()
+    if isinstance(record, Layout):
+        return LAYOUT
+    others = f"+{sha256(','.join(record.more).encode()).hexdigest()[:16]}" if record.more else ""
+    return f"join/{record.job}/{record.name}{others}".encode()
 
 
 def encode(record: Control) -> bytes:

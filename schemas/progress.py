@@ -10,21 +10,26 @@ from .decoding import decoded
 
 VERSION = 1
 
+MAX_PARSED = 1_000
+"""Jobs whose parsed pages a worker counts: each report names them all."""
+
 
 class JobCounts(msgspec.Struct, omit_defaults=True):
     """Counts of one job in one partition; all are folds of the log but `in_flight`.
 
     Attributes:
         folded: Records of this job folded so far.
-        queued: URLs with a queue row, waiting ones included; 0 in the report of a job that does not run.
-        held: In the report of such a job, its URLs with a queue row.
+        queued: URLs with a queue row, waiting ones included; in a report without those that are held.
+        held: In a report, URLs with a queue row that no run waits for: of blocked hosts, or of a job that does not run.
         paused: Of those queued, how many a command keeps waiting.
         in_flight: URLs being fetched, or done and not folded yet.
         fetched, redirected, failed, refused: Final results folded (not_modified counts as fetched).
         retried: Failed attempts that will be tried again.
         seen: Offered URLs that were known.
-        dropped: Offered URLs that a rule refused, by rule.
+        dropped: Links that a rule dropped, by rule: at the owner, or in parse, each as often as it was met there.
         bad: Entries that could not be understood.
+        page_end: The offset behind the last page that a done names; 0 again when a lost page is asked for.
+        page_back: Dones since then that name no later page than one before them: crawl.pages was cut in between.
     """
 
     folded: int = 0
@@ -40,6 +45,8 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
     seen: int = 0
     bad: int = 0
     dropped: dict[str, int] = {}
+    page_end: int = 0
+    page_back: int = 0
 
 
 class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
@@ -51,9 +58,15 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         checkpoint: Offset of the state on disk (fetch), of the last commit elsewhere.
         jobs: By job name (fetch).
         pages, bytes: Since the worker started, over all its partitions.
+        parsed: By job, the pages of `pages` (parse); no more than the first `MAX_PARSED` jobs.
         hosts: Slowest host queues: (host, queued, seconds until it may be asked), the worst first.
+        naming: Hosts whose names wait for DNS (fetch).
+        unanswered: Requests under way to hosts that have not answered yet, or not lately (fetch).
         paused: Whether a command keeps the stage from working.
         trouble: What it cannot do and tries again, such as to write its file; empty when all goes well.
+        note: Why its state begins again, or which records it lacks; empty when all is well.
+        cut: The offset at which this worker wanted to go on, where its input ended before it; 0 where it never did.
+        sink: Id of the sink (sink): each is a group of its own, with an offset of its own for a partition.
     """
 
     worker: str
@@ -66,9 +79,15 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
     jobs: dict[str, JobCounts] = {}
     pages: int = 0
     bytes: int = 0
+    parsed: dict[str, int] = {}
     hosts: list[tuple[str, int, float]] = []
+    naming: int = 0
+    unanswered: int = 0
     paused: bool = False
     trouble: str = ""
+    note: str = ""
+    cut: int = 0
+    sink: str = ""
 
 
 _decoder = msgspec.json.Decoder(Progress)

@@ -171,15 +171,37 @@ class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
         mode: None, those whose HTML is empty without them, or all.
         include: Regular expressions (RE2); a URL that matches one is rendered whatever the mode.
         exclude: Regular expressions (RE2); a URL that matches one never is.
+        scope: What such a page may ask for outside the job's scope: all, what is the same for every page, or nothing.
     """
 
     mode: Literal["off", "auto", "always"] = "off"
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    scope: Literal["any", "static", "none"] = "any"
+
+
+class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
+    """How the URLs of a job are asked for.
+
+    Attributes:
+        delay_s: Least rest between two requests to one host, seconds.
+        per_host: Requests to one host at a time.
+        max_delay_s: Longest rest that a server may ask for, seconds.
+        robots: Whether robots.txt is fetched and obeyed.
+        user_agent: The User-Agent header; empty for the worker's own.
+        headers: Further request headers, `Name: value`.
+    """
+
+    delay_s: float = 1.0
+    per_host: int = 1
+    max_delay_s: float = 300.0
+    robots: bool = True
+    user_agent: str = ""
+    headers: tuple[str, ...] = ()
 
 
 class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Every value the fold uses for a job, resolved: the fold reads no worker's settings.
+    """Every value that decides about a job's URLs, resolved: neither the fold nor a dispatcher reads its own settings.
 
     Attributes:
         rev: Revision, counted up with each change; a page names the one it was fetched under.
@@ -201,6 +223,8 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_sitemap_urls, max_sitemap_bytes: What is taken of one sitemap, decompressed.
         traps: What is done about sites without end.
         render: Which pages a browser renders.
+        requests: How its URLs are asked for; None in older records, and for the job of bare records: then the
+            settings of the worker that asks decide.
     """
 
     rev: int = 1
@@ -225,6 +249,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     max_sitemap_bytes: int = 50 << 20
     traps: TrapRules = TrapRules()
     render: RenderRules = RenderRules()
+    requests: RequestRules | None = None
 
 
 class Rewind(msgspec.Struct, frozen=True):
@@ -250,6 +275,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
         epoch: Counted up by each rewind.
         at: UTC epoch seconds when it was made; 0 means the record's own timestamp counts.
         fwd: Times it was forwarded to the partition it belongs to: 0 or 1.
+        dropped: Beside `urls`: links that parse did not send, by the rule that dropped them.
         url: A bare found: one URL, the other fields of `FoundUrl` beside it.
     """
 
@@ -258,6 +284,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
     at: float = 0.0
     fwd: int = 0
     urls: list[FoundUrl] | None = None
+    dropped: dict[str, int] = {}
     results: list[Result] | None = None
     spec: JobSpec | None = None
     rewind: Rewind | None = None

@@ -47,7 +47,7 @@ class Answer:
         kept: Whether the body is here: of an accepted type and within the limits.
         sniffed: The type that the body shows, where it is not the header's.
         link, x_robots, refresh: Values of the headers Link, X-Robots-Tag and Refresh.
-        private: The guard refused the address: never tried again.
+        private: The guard refused the address or the port: never tried again.
         is_inside: It came from a private address; told only to who `wants_place`.
         allow_origin: Value of the header Access-Control-Allow-Origin.
         allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).

@@ -26,12 +26,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import faust
 import mode.loop
 import structlog
+from confluent_kafka import KafkaException
 from faust.app.base import BootStrategy
 from faust.tables.manager import TableManager
 from faust.topics import Topic
 from faust.utils import venusian
 
+from . import files
 from .consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
+from .ending import EX_SOFTWARE, EX_TEMPFAIL
 from .errors import CrawlError, Misconfigured
 from .kafka import aiokafka_credentials
 from .lease import Lease
@@ -70,6 +73,9 @@ REQUEST_S = 30.0
 """Longest answer from the broker; JoinGroup takes up to REBALANCE_S."""
 
 COMMIT_EVERY_S = 1.0
+METADATA_MS = 10_000
+"""How often a consumer asks what its topic is like: so soon a worker sees that somebody has added partitions."""
+
 
 Owned = Callable[[set[int]], Awaitable[None]]
 
@@ -104,6 +110,7 @@ class CrawlApp(faust.App):
         stage: `fetch`, `parse` or `sink`.
         crawl: The settings (`settings` is Faust's name for something else).
         worker_name: Unique among live workers; the static member's id.
+        sink_name: Id of the sink, of a worker of that stage; else empty.
         input_name: The topic this stage reads.
         positions: What is committed and where reading starts.
         lease: Whether the partitions are surely still ours.
@@ -118,6 +125,7 @@ class CrawlApp(faust.App):
         self.stage = stage
         self.crawl = settings
         self.worker_name = worker_name
+        self.sink_name = sink_name
         self.lease = Lease(settings.kafka.session_timeout_s)
         self.positions = Positions(self._write_commit)
         self.on_rebalance_started: list[Callable[[], None]] = []
@@ -130,7 +138,7 @@ class CrawlApp(faust.App):
         self._discovered: set[str] = set()
         group_id = group(settings, f"{stage}-{sink_name}" if sink_name else stage)
         super().__init__(group_id, **_conf(stage, settings, worker_name))
-        self.watchdog = Watchdog(self, beacon=self.beacon)
+        self.watchdog = Watchdog(self, assignment_s=REBALANCE_S + settings.kafka.session_timeout_s, beacon=self.beacon)
 
     @cached_property
     def input(self) -> Topic:
@@ -204,7 +212,10 @@ class CrawlApp(faust.App):
         record = self.reader.in_hand
         place = {} if record is None else {"partition": record.partition, "offset": record.offset}
         log.error("agent_failed", agent=agent.name, exc_info=exc, **place)
-        self.watchdog.end("agent_failed", error=repr(exc), **place)
+        from .rocks import is_machines_fault  # a database that parse does not need
+
+        is_ours = not isinstance(exc, OSError | CrawlError | KafkaException) and not is_machines_fault(exc)
+        self.watchdog.end("agent_failed", exc, EX_SOFTWARE if is_ours else EX_TEMPFAIL, error=repr(exc), **place)
 
     async def _stop_consumer(self) -> None:
         """A planned stop: give up, commit, leave, so that others go on with our partitions at once."""
@@ -269,12 +280,18 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
     return CrawlApp(stage, _with_bootstrap(settings), worker_name, sink_name if stage == "sink" else "")
 
 
-def worker(stage: Stage) -> None:
-    """Run one worker of a stage until it is told to stop; does not return."""
+def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
+    """Run one worker of a stage until it is told to stop; does not return.
+
+    Args:
+        settings: Gives them; what is wrong with them is the worker's last words.
+    """
     from .worker import refuse, run  # builds Faust's worker, which a client of the apps does not need
 
+    if stage != "sink":  # FILE is as open as its user has it
+        os.umask(files.OTHERS)
     try:
-        app = _the(stage)
+        app = _the(stage, settings)
     except CrawlError as error:
         refuse(error, stage)
     run(app)
@@ -295,6 +312,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
         "broker_check_crcs": True,
         "consumer_group_instance_id": worker_name,
         "consumer_auto_offset_reset": "none",
+        "consumer_metadata_max_age_ms": METADATA_MS,
         "consumer_max_fetch_size": kafka.max_record_bytes,
         "autodiscover": list(AGENTS[stage]),
         "origin": "",
@@ -323,7 +341,7 @@ def _with_bootstrap(settings: Settings) -> Settings:
     if engine is None:
         raise Misconfigured(
             f"kafka.bootstrap is empty and no local engine runs on {settings.run.data}:"
-            " name a cluster with --bootstrap HOST:PORT, or start the engine with crawlog up"
+            " name a cluster with --bootstrap HOST:PORT, or start the engine with `crawlog up`"
         )
     kafka = settings.kafka.model_copy(update={"bootstrap": engine.bootstrap})
     return settings.model_copy(update={"kafka": kafka})
@@ -341,9 +359,9 @@ def _ranges(partitions: Iterable[int]) -> str:
 _apps: dict[str, CrawlApp] = {}
 
 
-def _the(stage: Stage) -> CrawlApp:
+def _the(stage: Stage, settings: Callable[[], Settings] = load) -> CrawlApp:
     if stage not in _apps:
-        _apps[stage] = build(stage, load())
+        _apps[stage] = build(stage, settings())
     return _apps[stage]
 
 

@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 from confluent_kafka import KafkaException
@@ -23,12 +23,18 @@ from confluent_kafka.admin import AdminClient
 
 from . import files
 from .errors import EngineError
-from .java import environ
+from .java import environ, is_ours
 
 if TYPE_CHECKING:
     from .settings import Settings
 
 HOST = "127.0.0.1"
+
+USER = "crawlog"
+"""The one user that the broker knows; its own connection to the controller is this user's too."""
+
+PASSWORD_BYTES = 24
+"""Random bytes of a password."""
 
 POLL_S = 0.02
 """Between two looks at a starting or ending process; a start takes 0.8 s, a stop 0.3 s."""
@@ -50,12 +56,19 @@ PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller_port}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=PLAINTEXT://{host}:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=CLIENT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=CLIENT://{host}:{port}
+listener.security.protocol.map=CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT
 controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
+inter.broker.listener.name=CLIENT
 log.dirs=log
+
+# Any user of the machine can connect to a port: both want the password. The controller changes topics and brokers too.
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+sasl.mechanism.controller.protocol=PLAIN
+listener.name.client.plain.sasl.jaas.config={login}
+listener.name.controller.plain.sasl.jaas.config={login}
 
 # One node.
 default.replication.factor=1
@@ -97,6 +110,12 @@ num.recovery.threads.per.data.dir=2
 background.threads=2
 """
 
+LOGIN = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="{user}" password="{password}" user_{user}="{password}";'
+)
+"""As whom the broker connects to itself, and whom it lets in."""
+
 LOGGING = """\
 status=error
 rootLogger.level=warn
@@ -108,6 +127,7 @@ appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
 """
 
 CAUSES = (
+    ("CorruptRecordException", "Its log is damaged: `crawlog repair --execute` has it cut there, and `run` mends it."),
     ("No space left on device", "The disk is full: free some space, or use another folder with `--data DIR`."),
     ("Address already in use", "Another program took its port meanwhile: run the command again, it takes a free one."),
     ("Failed to acquire lock", "Another broker runs on this folder: end it, or use another folder with `--data DIR`."),
@@ -138,13 +158,31 @@ class Identity(NamedTuple):
 # --- what it is told ------------------------------------------------------------------------------------------------
 
 
-def configure(settings: "Settings", folder: Path, identity: Identity) -> Path:
+def new_password() -> str:
+    """A password for one life of a broker, of characters that need no escapes."""
+    return secrets.token_urlsafe(PASSWORD_BYTES)
+
+
+def credentials(password: str) -> dict[str, str]:
+    """The settings of section `kafka` for clients of a local broker; without a password, of one that wants none."""
+    if not password:
+        return {"security_protocol": "PLAINTEXT"}
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": USER,
+        "sasl_password": password,
+    }
+
+
+def configure(settings: "Settings", folder: Path, identity: Identity, password: str) -> Path:
     """Writes the broker's configuration anew; says where."""
     max_bytes = settings.kafka.max_record_bytes
     text = PROPERTIES.format(
         host=HOST,
         port=identity.port,
         controller_port=identity.controller_port,
+        login=LOGIN.format(user=USER, password=password),
         max_bytes=max_bytes,
         fetch_bytes=max(55 << 20, max_bytes),  # 55 MiB is Kafka's default
         session_ms=SESSION_AFTER_DEATH_MS if (folder / "broker.json").exists() else SESSION_MS,
@@ -187,24 +225,26 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str,
     log = folder / "log"
     meta = log / "meta.properties"
     if meta.exists():
-        if f"cluster.id={cluster_id}" not in meta.read_text().splitlines():
+        if f"cluster.id={cluster_id}" not in files.read(meta).splitlines():
             raise EngineError(
                 f"The data in {log} belong to another cluster than {folder / 'engine.json'}: {cluster_id}.\n"
                 "Was one of them copied? Put back what belongs together, or use another folder with `--data DIR`."
             )
         return
     chosen = log / "bootstrap.checkpoint"
-    if features.exists():
-        log.mkdir(exist_ok=True)
+    if is_ours(features):
+        log.mkdir(mode=0o700, exist_ok=True)
         shutil.copyfile(features, chosen)
         files.write(meta, f"version=1\ncluster.id={cluster_id}\nnode.id=1\ndirectory.id={new_id()}\n")  # KIP-858
         return
     tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", str(properties)]
     command = [*java, *tool, f"--cluster-id={cluster_id}"]
-    answer = subprocess.run(command, cwd=folder, env=environ(), capture_output=True, check=False)
+    answer = subprocess.run(command, cwd=folder, env=environ(), umask=files.OTHERS, capture_output=True, check=False)
     if answer.returncode:
         said = (answer.stderr + answer.stdout).decode(errors="replace")
         raise EngineError(died(folder, "Apache Kafka could not format its folder", said))
+    if not is_ours(features.parent):
+        return
     with contextlib.suppress(OSError):  # a cache that nobody may write to
         temporary = features.with_suffix(f".{os.getpid()}")
         shutil.copyfile(chosen, temporary)
@@ -218,22 +258,24 @@ def new_id() -> str:
     return made
 
 
-def launch(java: list[str], folder: Path, properties: Path) -> psutil.Process:
-    """Starts the broker in a session of its own, and notes it in broker.json."""
+def launch(java: list[str], folder: Path, properties: Path, password: str) -> psutil.Process:
+    """Starts the broker in a session of its own, and notes it in broker.json with the password that it wants."""
     log = folder / "broker.log"
     if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
-    with log.open("ab") as out:
+    with files.append(log) as out:
         child = psutil.Popen(
             [*java, "kafka.Kafka", str(properties)],
             cwd=folder,
             env=environ(),
+            umask=files.OTHERS,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    files.write(folder / "broker.json", json.dumps({"pid": child.pid, "started": _started(child), "boot": boot_id()}))
+    note = {"pid": child.pid, "started": _started(child), "boot": boot_id(), "password": password}
+    files.write(folder / "broker.json", json.dumps(note))
     return child
 
 
@@ -253,7 +295,7 @@ def boot_id() -> str:
 def lost_power(folder: Path) -> bool:
     """Whether the machine went down while the folder's broker ran."""
     try:
-        before = json.loads((folder / "broker.json").read_text())["boot"]
+        before = _note(folder)["boot"]
     except (OSError, ValueError, LookupError):
         return False
     return bool(before != boot_id())
@@ -262,12 +304,25 @@ def lost_power(folder: Path) -> bool:
 def noted(folder: Path) -> psutil.Process | None:
     """The live process that broker.json names; a pid that now belongs to another process does not count."""
     try:
-        note = json.loads((folder / "broker.json").read_text())
+        note = _note(folder)
         process = psutil.Process(note["pid"])
         is_same = note["boot"] == boot_id() and abs(_started(process) - note["started"]) < 2
     except (OSError, ValueError, LookupError, psutil.Error):
         return None
     return process if is_same and is_alive(process) else None
+
+
+def noted_password(folder: Path) -> str:
+    """The password of the broker that broker.json names; empty for one of an older crawlog, which wants none."""
+    try:
+        return str(_note(folder).get("password", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _note(folder: Path) -> dict[str, Any]:
+    noted: dict[str, Any] = json.loads(files.read(folder / "broker.json"))
+    return noted
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -301,6 +356,7 @@ class Readiness(NamedTuple):
     identity: Identity
     process: psutil.Process
     timeout_s: float
+    password: str = ""
 
     def wait(self) -> None:
         """Returns when the broker answers a metadata request: an open port alone does not take records yet.
@@ -309,7 +365,9 @@ class Readiness(NamedTuple):
         """
         deadline = time.monotonic() + self.timeout_s
         self._until(deadline, self._is_open)
-        admin = AdminClient({"bootstrap.servers": self.identity.bootstrap, "log_level": 0, "reconnect.backoff.ms": 20})
+        login = {name.replace("_", "."): value for name, value in credentials(self.password).items()}  # librdkafka's
+        quiet = {"log_level": 0, "reconnect.backoff.ms": 20}
+        admin = AdminClient({"bootstrap.servers": self.identity.bootstrap, **quiet, **login})
         self._until(deadline, lambda: self._answers(admin))
 
     def _until(self, deadline: float, is_so: Callable[[], bool]) -> None:

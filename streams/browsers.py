@@ -24,7 +24,7 @@ ANSWER_S = 20.0
 def find_browser(settings: "Settings") -> str:
     """Path of the browser that renders.
 
-    Raises: Misconfigured: there is none, or nothing to drive it with.
+    Raises: Misconfigured: there is none, nothing drives it, or it would run without the sandbox that it should have.
     """
     if find_spec("playwright") is None:
         raise Misconfigured(
@@ -38,6 +38,11 @@ def find_browser(settings: "Settings") -> str:
         raise Misconfigured(
             f"JavaScript pages need Chromium, and {what}.\n"
             "apt install chromium (or what your system calls it), or name one with -s render.browser=PATH"
+        )
+    if settings.render.sandbox and os.geteuid() == 0:
+        raise Misconfigured(
+            "JavaScript pages need Chromium's sandbox, and Chromium has none when root starts it.\n"
+            "Run crawlog as another user; or, where the browser is contained otherwise, say -s render.sandbox=false"
         )
     return found
 
@@ -54,8 +59,3 @@ def browser_version(path: str) -> str:
 def wants_browser(settings: "Settings") -> bool:
     """Whether a job with these settings may ask for one."""
     return settings.render.mode != "off" or bool(settings.render.include)
-
-
-def may_sandbox(settings: "Settings") -> bool:
-    """Whether the browser can run in its sandbox: root's refuses to."""
-    return settings.render.sandbox and os.geteuid() != 0

@@ -18,18 +18,22 @@ import secrets
 import shutil
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import structlog
 
+from . import files
 from . import rows as r
 from .copies import NotCopied, copy_database
 from .domain import Places
-from .kafka import LogIdentity, identity
+from .kafka import LogIdentity, bounds, identity
 from .restore import Interrupted
+from .rocks import StateLocked, is_machines_fault
 from .settings import Settings
 from .snapshot import Snapshots, store_of
-from .store import Database, Memory, Partition, StateLocked, fold_version, is_machines_fault
+from .store import Database, Memory, Origin, Partition, fold_version
 from .topics import partitions
 
 log = structlog.get_logger()
@@ -49,18 +53,23 @@ MIN_FREE_BYTES = 16 << 20
 class States:
     """Opens the states of one data folder.
 
+    Args:
+        topic: Full name of crawl.urls.
+        came: Called for each file of a snapshot that was fetched.
+
     Attributes:
         places: Where URLs belong, once `ask` was called.
         partitions: Of crawl.urls, once `ask` was called.
         snapshots: Those of this log, once `ask` was called and if a place for them is set.
     """
 
-    def __init__(self, settings: Settings, topic: str) -> None:
+    def __init__(self, settings: Settings, topic: str, came: Callable[[], None] = lambda: None) -> None:
         self.places: Places | None = None
         self.partitions = 0
         self.snapshots: Snapshots | None = None
         self._settings = settings
         self._topic = topic
+        self._came = came
         self._folder = Path(settings.run.data) / "state"
         self._memory = Memory(settings.state.memory_mb)
         self._log: LogIdentity | None = None
@@ -76,7 +85,7 @@ class States:
         self.places = Places(self.partitions)
         kept = self._settings.snapshots
         if kept.to:
-            self.snapshots = Snapshots(store_of(kept.to), self._log, kept.keep, kept.rewind_h)
+            self.snapshots = Snapshots(store_of(kept.to), self._log, kept.keep, kept.rewind_h, self._came)
 
     def _sweep(self) -> None:
         """Links keep the space of what they link to: copies that nobody will remove any more go."""
@@ -91,16 +100,14 @@ class States:
         Raises:
             Interrupted: `interrupt` was set while its former owner had it.
             OSError: The disk is full.
+            Misconfigured: The state cannot be used, and cannot be folded again.
         """
-        assert self._log is not None
-        assert self.places is not None
         self._see_space()
         path = self._settled(number)
         until = time.monotonic() + LOCK_WAIT_S
         while True:
             try:
-                cached = self._settings.state.cached_pages
-                state = Partition(path, number, self.places, self._log, self._memory, cached, self.snapshots)
+                state = self._opened(path, number)
             except StateLocked:
                 if interrupt.wait(LOCK_AGAIN_S):
                     raise Interrupted from None
@@ -115,24 +122,31 @@ class States:
 
         Raises: OSError: The disk is full.
         """
-        assert self._log is not None
-        assert self.places is not None
         self._see_space()
         path = self._folder / f"{number}.standby-{worker}"
         if not (path / "CURRENT").exists():
             best = max((self._folder / str(number), *self._others(number)), key=self._offset)
             with contextlib.suppress(NotCopied):
                 copy_database(best, path)
-        cached = self._settings.state.cached_pages
-        state = Partition(path, number, self.places, self._log, self._memory, cached, self.snapshots)
+        state = self._opened(path, number)
         state.leap(low=state.offset + 1)
         return state
+
+    def _opened(self, path: Path, number: int) -> Partition:
+        assert self._log is not None
+        assert self.places is not None
+        origin = Origin(self.snapshots, partial(self._first_offset, number))
+        cached = self._settings.state.cached_pages
+        return Partition(path, number, self.places, self._log, self._memory, cached, origin)
+
+    def _first_offset(self, number: int) -> int:
+        return bounds(self._settings, self._topic, [number])[number][0]
 
     def _others(self, number: int) -> list[Path]:
         return [path for path in sorted(self._folder.glob(f"{number}.*")) if (path / "CURRENT").exists()]
 
     def _see_space(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        files.own(self._folder)
         if shutil.disk_usage(self._folder).free < MIN_FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
 

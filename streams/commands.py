@@ -1,7 +1,7 @@
 """What commands are in force, and what they mean for a job, a host, a stage. Pure; nothing here is kept but in the log.
 
 Every worker folds the same commands of crawl.control, in their order, so all obey the same. A command is for the
-dispatcher, never for the fold: what it decides enters the log as a done (`block`), or not at all.
+dispatcher, never for the fold: what it keeps waiting stays queued.
 """
 
 from collections.abc import Iterable
@@ -18,13 +18,11 @@ class Orders(NamedTuple):
 
     Attributes:
         paused: Nothing of it is handed out.
-        blocked: What is queued for it is refused.
-        stopped: A `run` need not wait for what is paused.
+        stopped: A `run` does not wait for what is paused: a job is stopped, or a host blocked.
         slow_s: Least rest between two requests to one host.
     """
 
     paused: bool = False
-    blocked: bool = False
     stopped: bool = False
     slow_s: float = 0.0
 
@@ -116,8 +114,7 @@ def _all(commands: Iterable[Command | None]) -> Orders:
         return FREE
     actions = {command.action for command in wanted}
     return Orders(
-        paused=bool(actions & {"pause", "stop"}),
-        blocked="block" in actions,
-        stopped="stop" in actions,
+        paused=bool(actions & {"pause", "stop", "block"}),
+        stopped=bool(actions & {"stop", "block"}),
         slow_s=max(command.delay_s if command.action == "slow" else 0.0 for command in wanted),
     )

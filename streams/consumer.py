@@ -155,6 +155,9 @@ class Consumer(driver.Consumer):
 
     def _start(self, partition: int, asked: int | None, held: Range) -> int:
         offset, reason = first_offset(asked, held)
+        wanted = asked or held.committed or 0
+        if wanted > held.end:
+            self.crawl.positions.cuts[partition] = wanted
         if reason:
             topic = self.crawl.input_name
             log.warning("position_moved", topic=topic, partition=partition, start=offset, reason=reason)

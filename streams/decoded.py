@@ -80,7 +80,8 @@ def _value(kind: str, value: bytes) -> Any:
         read = _STRUCTS.get(kind)
         if read is not None:
             row = read(value)
-            return {name: msgspec.to_builtins(getattr(row, name)) for name in row.__struct_fields__}
+            fields = {name: msgspec.to_builtins(getattr(row, name)) for name in row.__struct_fields__}
+            return fields | {"few": len(row.few) // 8} if isinstance(row, r.DomainRow) else fields
         return msgspec.msgpack.decode(value)
     except (msgspec.DecodeError, ValueError):
         return value.hex()

@@ -4,7 +4,6 @@ Every producer of crawl.urls must agree on these, so the partitioner is Kafka's 
 package's. Changing either changes which worker owns a domain: the fold's version must change with it.
 """
 
-import ipaddress
 import re
 import unicodedata
 from functools import cache
@@ -15,6 +14,8 @@ from publicsuffixlist import PublicSuffixList
 from .rows import hashed
 
 _MASK = 0xFFFFFFFF
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"(?:{_OCTET}\.){{3}}{_OCTET}")
 _DOTS = re.compile("[.\u3002\uff0e\uff61]")
 """What separates labels (UTS 46 2.3)."""
 
@@ -52,19 +53,11 @@ def registrable_domain(host: str) -> str:
         host: As WHATWG serialises it, so an IPv6 address has brackets. A final dot (the DNS root) is no part of it.
     """
     name = host.lower().removesuffix(".")
-    if not name or name[0] == "[" or (name[-1].isdigit() and _is_ipv4(name)):
+    if not name or name[0] == "[" or (name[-1].isdigit() and _IPV4.fullmatch(name)):
         return name
     if name.isascii():
         return _suffixes().privatesuffix(name) or name
     return _unicode_domain(name)
-
-
-def _is_ipv4(name: str) -> bool:
-    try:
-        ipaddress.IPv4Address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _unicode_domain(name: str) -> str:
@@ -86,10 +79,9 @@ def murmur2(key: bytes) -> int:
     length = len(key)
     h = 0x9747B28C ^ length
     whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * m & _MASK
-        k = (k ^ k >> 24) * m & _MASK
-        h = h * m & _MASK ^ k
+    for word in memoryview(key)[:whole].cast("I"):  # 3.5 µs for 68 bytes; `int.from_bytes` takes 5.5
+        k = word * m & _MASK
+        h = h * m & _MASK ^ ((k ^ k >> 24) * m & _MASK)
     if whole != length:
         h = (h ^ int.from_bytes(key[whole:], "little")) * m & _MASK
     h = (h ^ h >> 13) * m & _MASK
@@ -97,8 +89,13 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of(domain: str, partitions: int) -> int:
+    """A domain's partition."""
+    return hashed_to(domain.encode(), partitions)
+
+
+def hashed_to(key: bytes, partitions: int) -> int:
     """The partition that Kafka's Java client gives a record with this key."""
-    return (murmur2(domain.encode()) & 0x7FFFFFFF) % partitions
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class Places:
@@ -110,7 +107,7 @@ class Places:
     """
 
     def __init__(self, partitions: int, cached: int = 65_536) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._cached = cached
         self._by_origin: dict[str, Place] = {}
 
@@ -132,7 +129,7 @@ class Places:
             name = name[:-1] or name  # the root's dot: the same host
         domain = registrable_domain(name)
         host = f"{scheme}://{name}:{port}"
-        place = Place(domain, host, partition_of(domain, self._partitions), hashed(domain), hashed(host))
+        place = Place(domain, host, partition_of(domain, self.partitions), hashed(domain), hashed(host))
         if len(self._by_origin) >= self._cached:
             self._by_origin.clear()
         self._by_origin[origin] = place

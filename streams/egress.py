@@ -1,4 +1,4 @@
-"""Which addresses may be connected to: the public internet, and private networks only where the user says so.
+"""Which addresses and ports may be connected to: the public internet, private networks only where the user says so.
 
 Asked three times, because each can be got round alone: of a URL's host (an IP literal never meets a resolver), of
 every address a name resolves to, and of the address of the connected peer. Cloud metadata addresses are never allowed.
@@ -51,6 +51,27 @@ _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
 _SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 _TEREDO = ipaddress.IPv6Network("2001::/32")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
+
+
+_BAD_PORTS = frozenset(
+    (
+        0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
+        110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530,
+        531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190,
+        5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
+    )
+)  # fmt: skip
+"""Ports of other protocols (Fetch 2.9, port blocking): a mail server would read our request as its own commands."""
+
+
+def port_refusal(origin: str) -> str | None:
+    """Why a port may not be asked; None when it may, as the default ports of http and https.
+
+    Args:
+        origin: Of a canonical URL, `http://name:port`; without a port where it is the scheme's own.
+    """
+    port = origin.rpartition(":")[2]
+    return f"port {port} is another protocol's" if port.isdigit() and int(port) in _BAD_PORTS else None
 
 
 def literal_refusal(host: str, allow_private: bool) -> str | None:

@@ -1,26 +1,33 @@
 """The local engine: Apache Kafka itself, one KRaft node as a child process, all its files under `<data>/kafka/`.
 
     engine.json   what stays: cluster id, ports
-    broker.json   the running broker: pid and the time it started; gone after a clean stop
+    broker.json   the running broker: pid, the time it started and its password; gone after a clean stop
     log/          Kafka's data
     tmp/          what Java unpacks, emptied at every start: a killed broker leaves it
     broker.log    what the broker says
     server.properties, log4j2.properties   written anew at every start
     power-cut     the machine went down while the broker ran, and what that broke is not mended yet
+    unchecked     a broker did not end by itself, and the log has not been checked since
     lock          held while a command starts or stops the broker
 
 One broker per data folder. It runs in a session of its own, so it outlives a killed command, and the next command on
 the folder adopts it. A process is our broker if its pid, its start time and the cluster id that its port answers with
 agree. The ports are kept across restarts, so that clients find a broker again that died.
+
+Other users of the machine can connect to both ports. So clients and controller want a password, a new one for each
+start; the files that hold it are for their owner alone. A supervisor that revives its broker keeps the password, since
+its clients are still there.
 """
 
 import contextlib
 import fcntl
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import psutil
 
@@ -33,12 +40,21 @@ from .java import FLAGS, Archive, archive, class_path, find_java
 if TYPE_CHECKING:
     from .settings import Settings
 
-__all__ = ["Engine", "fetch_jars", "reserve", "running", "start"]
+__all__ = ["Engine", "check_private", "exists", "fetch_jars", "reserve", "running", "start", "stop"]
 
 STOP_TIMEOUT_S = 10.0
 """A clean stop takes 0.3 s; a broker that takes this long is killed, which Kafka recovers from."""
 
+LOCK_TIMEOUT_S = 180.0
+"""How long another command may start or stop the broker; a first start fetches 44 MB and then has 60 s."""
+
+LOCK_AGAIN_S = 0.02
+
 POWER_CUT = "power-cut"
+UNCHECKED = "unchecked"
+
+CLEAN_MARKS = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint")
+"""Kafka's files that say which segments of the log need no check."""
 
 ADOPT_TIMEOUT_S = 10.0
 """How long a broker that runs may take to answer a command that only looks for it."""
@@ -54,14 +70,21 @@ class Engine:
     Attributes:
         data: Its data folder.
         identity: Cluster id and ports.
+        password: The broker wants it on both ports.
         adopted: It ran already when this command came.
     """
 
     def __init__(
-        self, data: Path, identity: Identity, process: psutil.Process, archived: Archive | None = None
+        self,
+        data: Path,
+        identity: Identity,
+        process: psutil.Process,
+        password: str,
+        archived: Archive | None = None,
     ) -> None:
         self.data = data
         self.identity = identity
+        self.password = password
         self.adopted = archived is None
         self._process = process
         self._archive = archived
@@ -88,9 +111,7 @@ class Engine:
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops the broker: SIGTERM, and SIGKILL when it has not ended in time."""
         with _locked(self.data) as folder:
-            clean = broker.end(self._process, timeout_s)
-            if clean:
-                (folder / "broker.json").unlink(missing_ok=True)
+            clean = _end(self._process, folder, timeout_s)
         if clean and self._archive:
             self._archive.make()
 
@@ -99,35 +120,90 @@ class Engine:
         """Whether the machine went down while the broker ran, and nobody has mended what that broke."""
         return (_folder(self.data) / POWER_CUT).exists()
 
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether a broker of this folder did not end by itself, and nobody has checked the log since."""
+        return (_folder(self.data) / UNCHECKED).exists()
+
+    def checked(self) -> None:
+        """The log has been checked in full, and is whole."""
+        (_folder(self.data) / UNCHECKED).unlink(missing_ok=True)
+
     def mended(self) -> None:
         """What a power cut broke has been mended."""
         (_folder(self.data) / POWER_CUT).unlink(missing_ok=True)
 
     def point(self, settings: "Settings") -> "Settings":
         """The settings with this broker as their cluster."""
-        return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap": self.bootstrap})})
+        there = {"bootstrap": self.bootstrap, **broker.credentials(self.password)}
+        return settings.model_copy(update={"kafka": settings.kafka.model_copy(update=there)})
 
 
-def start(settings: "Settings", data: Path, report: Report, meanwhile: Callable[[], object] = _nothing) -> Engine:
+def start(
+    settings: "Settings",
+    data: Path,
+    report: Report,
+    meanwhile: Callable[[], object] = _nothing,
+    died: Engine | None = None,
+) -> Engine:
     """The folder's broker, ready: the one that runs, else a new one, on the ports of the last.
+
+    A broker of an older crawlog, which wants no password, is stopped and started with one.
 
     Args:
         settings: Sections `engine` and `kafka`.
         data: The data folder (`run.data`).
         report: Takes one line for the user at a time.
         meanwhile: Called once the broker's process runs, before it is waited for.
+        died: Whose clients are still there: its password stays if nobody took its port.
     Raises: EngineError: what, where, the likely cause and the next command.
     """
     with _locked(data) as folder:
+        if left := _without_password(folder):
+            report("an Apache Kafka of an older crawlog, without a password, still runs: it is started again with one")
+            _end(left, folder, STOP_TIMEOUT_S)
         return _adopt(data, folder, settings.engine.start_timeout_s) or _start(
-            settings, data, folder, report, meanwhile
+            settings, data, folder, report, meanwhile, died
         )
 
 
+def exists(data: Path) -> bool:
+    """Whether the folder has a log: a broker was started on it once."""
+    return (_folder(data) / "engine.json").exists()
+
+
 def running(data: Path) -> Engine | None:
-    """The folder's broker if it runs, once it answers; else None."""
+    """The folder's broker if it runs, once it answers; else None.
+
+    Raises: EngineError: it does not answer, or wants no password.
+    """
+    check_private(data)
     folder = _folder(data)
     return _adopt(data, folder, ADOPT_TIMEOUT_S) if (folder / "broker.json").exists() else None
+
+
+def check_private(data: Path) -> None:
+    """Refuses the folder's broker if any user of the machine may give it orders.
+
+    Raises: EngineError: it was started by an older crawlog, without a password.
+    """
+    if _without_password(_folder(data)):
+        raise EngineError(
+            f"The Apache Kafka of {data} was started by an older crawlog, without a password: any user of this machine "
+            "may change its topics.\nStop it with `crawlog down`; the next command starts it with a password."
+        )
+
+
+def stop(data: Path) -> int | None:
+    """Stops the folder's broker, of whichever crawlog; its process id, None if none runs."""
+    if broker.noted(_folder(data)) is None:
+        return None
+    with _locked(data) as folder:
+        process = broker.noted(folder)
+        if process is None:
+            return None
+        _end(process, folder, STOP_TIMEOUT_S)
+        return int(process.pid)
 
 
 def reserve(data: Path) -> str:
@@ -140,17 +216,32 @@ def _adopt(data: Path, folder: Path, timeout_s: float) -> Engine | None:
     process = broker.noted(folder)
     if process is None:
         return None
-    identity = _identity(data, folder)
+    identity, password = _identity(data, folder), broker.noted_password(folder)
     try:
-        broker.Readiness(folder, identity, process, timeout_s).wait()
+        broker.Readiness(folder, identity, process, timeout_s, password).wait()
     except EngineError:
         if broker.is_alive(process):
             raise
         return None  # it was killed a moment ago, and was still ending
-    return Engine(data, identity, process)
+    return Engine(data, identity, process, password)
 
 
-def _start(settings: "Settings", data: Path, folder: Path, report: Report, meanwhile: Callable[[], object]) -> Engine:
+def _without_password(folder: Path) -> psutil.Process | None:
+    """The broker that runs, if any user of the machine may give it orders."""
+    return None if broker.noted_password(folder) else broker.noted(folder)
+
+
+def _end(process: psutil.Process, folder: Path, timeout_s: float) -> bool:
+    """Ends the broker, and its note where it ended by itself; whether it did."""
+    clean = broker.end(process, timeout_s)
+    if clean:
+        (folder / "broker.json").unlink(missing_ok=True)
+    return clean
+
+
+def _start(  # what `start` was given, and what it found
+    settings: "Settings", data: Path, folder: Path, report: Report, meanwhile: Callable[[], object], died: Engine | None
+) -> Engine:
     java = find_java(settings)
     jars = fetch_jars(settings, None, report)
     cache = cache_folder(settings)
@@ -160,29 +251,47 @@ def _start(settings: "Settings", data: Path, folder: Path, report: Report, meanw
     options += [f"-Djava.io.tmpdir={folder / 'tmp'}", "-cp", class_path(jars)]
     try:
         shutil.rmtree(folder / "tmp", ignore_errors=True)
-        (folder / "tmp").mkdir()
+        (folder / "tmp").mkdir(mode=0o700)
+        files.check_inside(folder)
         identity = _identity(data, folder)
+        if (folder / "broker.json").exists():
+            files.write(folder / UNCHECKED, "")
         if broker.lost_power(folder):
-            (folder / POWER_CUT).touch()
-        properties = broker.configure(settings, folder, identity)
+            files.write(folder / POWER_CUT, "")
+        password = died.password if died and died.identity == identity else broker.new_password()
+        properties = broker.configure(settings, folder, identity, password)
         tool = [str(java.path), *FLAGS, *archived.use(), *options]
         broker.format_log(
             tool, folder, properties, identity.cluster_id, cache / f"bootstrap-{kafka_version()}.checkpoint"
         )
-        process = broker.launch([str(java.path), *FLAGS, *archived.use_or_note(), *options], folder, properties)
+        command = [str(java.path), *FLAGS, *archived.use_or_note(), *options]
+        process = broker.launch(command, folder, properties, password)
     except OSError as error:
         raise EngineError(_unwritable(data, error)) from None
     try:
         meanwhile()
-        broker.Readiness(folder, identity, process, settings.engine.start_timeout_s).wait()
+        broker.Readiness(folder, identity, process, settings.engine.start_timeout_s, password).wait()
     except BaseException:
         broker.end(process, STOP_TIMEOUT_S)
         raise
-    return Engine(data, identity, process, archived)
+    return Engine(data, identity, process, password, archived)
 
 
 def _folder(data: Path) -> Path:
     return data.absolute() / "kafka"
+
+
+def recheck(data: Path) -> None:
+    """Has the next broker check each batch of its files, and cut a file before the first one that is damaged.
+
+    Raises: EngineError: a broker runs.
+    """
+    with _locked(data) as folder:
+        if broker.noted(folder) is not None:
+            raise EngineError(f"Apache Kafka runs on {folder}; `crawlog down` stops it")
+        for name in CLEAN_MARKS:
+            (folder / "log" / name).unlink(missing_ok=True)
+        files.write(folder / UNCHECKED, "")
 
 
 @contextlib.contextmanager
@@ -190,20 +299,45 @@ def _locked(data: Path) -> Iterator[Path]:
     """The broker's folder, held against another command that starts or stops it."""
     folder = _folder(data)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("a")
+        files.own(folder)
+        file = os.fdopen(files.opened(folder / "lock", os.O_RDWR | os.O_CREAT), "r+")
     except OSError as error:
         raise EngineError(_unwritable(data, error)) from None
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # the broker does not inherit it: Python's files close on exec
+    with file:  # the broker does not inherit it: Python's files close on exec
+        _wait_for(file, folder / "lock")
         yield folder
+
+
+def _wait_for(file: TextIO, path: Path) -> None:
+    """Takes the lock, and notes in it who has it."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise EngineError(_is_held(path, file.read(20).strip())) from None
+            time.sleep(LOCK_AGAIN_S)
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+
+
+def _is_held(path: Path, pid: str) -> str:
+    is_known = pid.isdigit()
+    who, end = (f"pid {pid}", f", or end it with `kill {pid}`") if is_known else ("another crawlog", "")
+    return (
+        f"Apache Kafka has been started or stopped by {who} for {LOCK_TIMEOUT_S:g} s, which holds {path}.\n"
+        f"Wait until that is done{end}; then run the command again."
+    )
 
 
 def _identity(data: Path, folder: Path) -> Identity:
     """Cluster id and ports of the folder; while no broker runs, ports that another program took are replaced."""
     path = folder / "engine.json"
     try:
-        kept = Identity(**json.loads(path.read_text()))
+        kept = Identity(**json.loads(files.read(path)))
     except FileNotFoundError:
         kept = Identity(broker.new_id(), 0, 0)
     except (ValueError, TypeError):

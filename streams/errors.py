@@ -4,8 +4,10 @@ CrawlError
 ├── RetryLater       try the same thing again after `retry_after_s`
 ├── GiveUp           this URL or record ends here, with a reason
 ├── PoisonRecord     the record goes to crawl.dead; the partition goes on
+├── Unusable         set the folder on disk aside, and fold the log again
 ├── Misconfigured    tell the user and stop: exit code 2
 └── EngineError      the log cannot be reached or started: exit code 3
+    └── DamagedLog   no restart helps: the log holds records that cannot be read
 """
 
 
@@ -39,9 +41,30 @@ class PoisonRecord(CrawlError):
     """A record that cannot be decoded or handled; it belongs into crawl.dead."""
 
 
+class Unusable(CrawlError):
+    """A database on disk is damaged, or another version of crawlog wrote it."""
+
+
 class Misconfigured(CrawlError):
     """A setting, a file or an argument is wrong; the message names it, the likely cause and the next command."""
 
 
 class EngineError(CrawlError):
     """Kafka cannot be started or reached; the message names what, where, the likely cause and the next command."""
+
+
+class DamagedLog(EngineError):
+    """A record of the log cannot be read, and no later try will read it. Nobody may go on behind it in silence.
+
+    Args:
+        offset: The first one that cannot be read, as far as that is known.
+        why: What the client or the broker said.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, why: str) -> None:
+        super().__init__(
+            f"the log is damaged: {topic}[{partition}] cannot be read at offset {offset}: {why}.\n"
+            "A disk, or another program, changed Kafka's files. Nothing behind that offset was worked on.\n"
+            "`crawlog repair` shows what is damaged, and with --execute the next run makes it again."
+        )
+        self.topic, self.partition, self.offset = topic, partition, offset

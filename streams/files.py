@@ -1,12 +1,92 @@
-"""Small files that are only ever seen whole, however many processes write them and whenever one is killed."""
+"""Files in the data folder: only ever seen whole, for their owner alone, and none that another user put there.
 
+The data folder itself may belong to another user, such as the root of a mounted volume. So each folder that crawlog
+makes in it is for its owner alone, and a file of another user in one of them is refused: it may lead a worker to load
+what that user wrote. A link is not followed; only the folders themselves may be links, of their owner's making.
+"""
+
+import contextlib
+import errno
 import os
 import secrets
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+from .errors import Misconfigured
+
+OTHERS = 0o077
+"""What an owner's group and everybody else may do."""
+
+
+def own(folder: Path) -> None:
+    """Makes a folder that only we may enter, or makes it one.
+
+    Raises: Misconfigured: it belongs to another user. OSError: it cannot be made.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    for found in (folder.lstat(), folder.stat()):  # a link, and what it leads to
+        _refuse_other(folder, found)
+    if stat.S_IMODE(folder.stat().st_mode) & OTHERS:
+        folder.chmod(0o700)
+
+
+def check_inside(folder: Path) -> None:
+    """Raises: Misconfigured: something in a folder of ours belongs to another user."""
+    for path, found in _below(folder):
+        _refuse_other(path, found)
+
+
+def _below(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything in a folder; what goes while it is looked at is not there."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                yield entry.path, entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _below(Path(entry.path))
+
+
+def opened(path: Path, flags: int) -> int:
+    """A file of ours, open; one that is made is for its owner alone.
+
+    Raises: Misconfigured: it is a link, or belongs to another user. OSError: as `os.open`.
+    """
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)  # nobody waits for a pipe
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Misconfigured(
+                f"{path} is a link, and crawlog follows none to its own files: another file could be overwritten.\n"
+                "Remove it, or use another folder with --data DIR."
+            ) from None
+        raise
+    try:
+        _refuse_other(path, os.fstat(file))
+    except Misconfigured:
+        os.close(file)
+        raise
+    return file
+
+
+def read(path: Path) -> str:
+    """The text of a file of ours.
+
+    Raises: Misconfigured: it is a link, or belongs to another user. OSError: it is not there, or cannot be read.
+    """
+    with os.fdopen(opened(path, os.O_RDONLY)) as file:
+        return file.read()
+
+
+def append(path: Path) -> BinaryIO:
+    """A file of ours, open for appending; made if need be. Raises: as `opened`."""
+    return open(path, "ab", opener=lambda _, flags: opened(path, flags))  # pathlib's takes no opener
 
 
 def write(path: Path, text: str) -> None:
-    """Puts a file in its place.
+    """Puts a file in its place, for its owner alone.
 
     Its name until then is nobody else's: services in containers share a folder, and all have the same process id.
 
@@ -14,8 +94,18 @@ def write(path: Path, text: str) -> None:
     """
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        made.write_text(text)
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            file.write(text)
         made.replace(path)
     except OSError:
         made.unlink(missing_ok=True)
         raise
+
+
+def _refuse_other(path: Path | str, found: os.stat_result) -> None:
+    if found.st_uid == os.geteuid():
+        return
+    raise Misconfigured(
+        f"{path} belongs to the user {found.st_uid}, and crawlog runs as the user {os.geteuid()}: it uses no files of "
+        "others.\nRun it as that user, give the folder to yours with `chown -R`, or use another with --data DIR."
+    )

@@ -12,6 +12,7 @@ Whatever changes a result here for a record already in a log needs a new `FOLD_V
 """
 
 from collections import deque
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import msgspec
@@ -23,14 +24,16 @@ from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, fingerprint
 from .domain import Place, Places
 from .errors import Misconfigured
+from .manners import check_rules
 from .pages import Domain
-from .scope import Scope, any_of, scope_name
+from .scope import RULES, Scope, any_of, scope_name
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
 
-FOLD_VERSION = 4
+FOLD_VERSION = 6
 
 _HOSTS_CACHED = 65_536
+_NAMES_CACHED = 16_384
 
 MAX_JOBS = 0xFFFE
 """Jobs of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
@@ -38,8 +41,14 @@ MAX_JOBS = 0xFFFE
 MAX_DEPTH = (1 << 31) - 1
 """Depth and hops of a found beyond this are no sense, and a row could not hold every integer that JSON can."""
 
+MAX_DROPPED = 1 << 31
+"""Links of one record that parse says it dropped by one rule, at most: the sums of many have to fit into a row."""
+
 MANY = 8
 """URLs of one record, in a depth-limited job, from which on the depths of those known are read together."""
+
+MAX_OFFSET = 1 << 62
+"""A page at a higher offset is no sense."""
 
 MAX_DUE_S = 1e12
 """Due times and waits are cut to this, seconds: 30,000 years."""
@@ -102,8 +111,9 @@ class Listener(Protocol):
 class Job:
     """A job as one partition knows it; `number` is local to the partition, `hosts` have a queue row."""
 
-    def __init__(self, number: int, row: r.JobRow, counts: JobCounts) -> None:
+    def __init__(self, number: int, row: r.JobRow, counts: JobCounts, rows: r.Rows) -> None:
         self.number = number
+        self.joined = Joined(rows, number)
         self.name = row.name
         self.counts = counts
         self.dirty = False
@@ -140,15 +150,35 @@ Placed = tuple[str, Place, int]
 """A found URL: canonical, where it belongs, and its fingerprint."""
 
 
-class _Joined:
-    """The names that joined a job's scope, as a container."""
+class Joined:
+    """The names that joined a job's scope, as a container; those asked for lately are at hand."""
 
     def __init__(self, rows: r.Rows, job: int) -> None:
         self._rows = rows
         self._job = job
+        self._known: set[object] = set()
 
     def __contains__(self, name: object) -> bool:
-        return self._rows.get(r.joined_key(self._job, str(name))) is not None
+        if name in self._known:
+            return True
+        if self._rows.get(r.joined_key(self._job, str(name))) is None:
+            return False
+        self._know(name)
+        return True
+
+    def add(self, name: str) -> None:
+        """Let one join that is not there."""
+        self._rows.put(r.joined_key(self._job, name), b"")
+        self._know(name)
+
+    def clear(self) -> None:
+        """Their rows were dropped."""
+        self._known.clear()
+
+    def _know(self, name: object) -> None:
+        if len(self._known) >= _NAMES_CACHED:
+            self._known.clear()
+        self._known.add(name)
 
 
 class Fold:
@@ -280,6 +310,7 @@ class Fold:
         self.seen.forget(job.number)
         self.traps.forget(job.number)
         job.hosts.clear()
+        job.joined.clear()
         self._hosts = {key: queue for key, queue in self._hosts.items() if r.unpack_host_queue(key)[0] != job.number}
         job.epoch = job.since = epoch
         job.awaited = awaited
@@ -294,7 +325,7 @@ class Fold:
         for key, value in list(self.rows.scan(b"j")):
             number = int.from_bytes(key[1:], "big")
             counts = self.rows.get(r.counts_key(number))
-            self._add(Job(number, r.read_job(value), r.read_counts(counts) if counts else JobCounts()))
+            self._add(Job(number, r.read_job(value), r.read_counts(counts) if counts else JobCounts(), self.rows))
         self._parked = sum(1 for _ in self.rows.scan(b"p"))
 
     def _add(self, job: Job) -> None:
@@ -313,7 +344,7 @@ class Fold:
         return active[0] if len(active) == 1 else None
 
     def _create(self, name: str, epoch: int, spec: u.JobSpec) -> Job:
-        job = Job(len(self.numbers) + 1, r.JobRow(name, epoch, spec, since=epoch), JobCounts())
+        job = Job(len(self.numbers) + 1, r.JobRow(name, epoch, spec, since=epoch), JobCounts(), self.rows)
         self._add(job)
         self._put_job(job)
         return job
@@ -372,6 +403,16 @@ class Fold:
         job.counts.folded += 1
         job.dirty = True
 
+    def _count_dropped(self, job: Job, record: u.UrlsRecord) -> None:
+        """Add links that parse did not send to those that were dropped here; the counts of another epoch are gone."""
+        if record.epoch != job.epoch:
+            return
+        for rule, count in record.dropped.items():
+            if rule in RULES and 0 < count <= MAX_DROPPED:
+                self._drop(job, rule, count)
+            else:
+                self._bad(job)
+
     # ------------------------------------------------------------------ found
 
     def _take_found(self, job: Job | None, record: u.UrlsRecord, offset: int) -> Effects:
@@ -379,6 +420,8 @@ class Fold:
         effects = NO_EFFECTS
         if job is not None:
             self._count_record(job)
+            if record.dropped:
+                self._count_dropped(job, record)
         places = [
             self._place(job, found) if not index >> r.SEQUENCE_INDEX_BITS and _makes_sense(found) else None
             for index, found in enumerate(record.urls)
@@ -402,15 +445,38 @@ class Fold:
         return effects
 
     def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> list[bytes]:
-        """Keys of the depths of a record's known URLs, which were read together: half the cost of a look-up each."""
-        if job is None or job.spec.max_depth is None or not job.spec.confirm or len(places) < MANY:
+        """Keys of rows that a record's URLs ask for, which were read together: half the cost of a look-up each."""
+        if job is None or len(places) < MANY:
             return []
         mine = [p for p in places if p is not None and p[1].partition == self.partition]
-        keys = [self._depth_key(job, place, mark) for _, place, mark in mine if self._knows(job, place, mark)]
-        found = [(key, stored) for key, stored in self.rows.get_many(keys).items() if stored is not None]
-        for key, stored in found:
+        ahead = self._keep(self._keys_of_places(job, {place.host_hash: place for _, place, _ in mine}.values()))
+        if job.spec.max_depth is not None and job.spec.confirm:
+            known = [(place, mark) for _, place, mark in mine if self._knows(job, place, mark)]
+            ahead += self._keep([self._depth_key(job, place, mark) for place, mark in known])
+        return ahead
+
+    def _keys_of_places(self, job: Job, places: Collection[Place]) -> list[bytes]:
+        """Rows of hosts, domains and names that are not in memory."""
+        hosts = [r.host_queue_key(job.number, place.host_hash) for place in places]
+        keys = [key for key in hosts if key not in self._hosts]
+        if len(keys) < MANY:
+            return []
+        domains = {place.domain_hash for place in places}
+        keys += [
+            r.domain_key(job.number, job.since, domain)
+            for domain in domains
+            if not self.seen.holds(job.number, job.since, domain)
+        ]
+        if job.spec.scope.kind != "any":
+            names = {scope_name(job.spec.scope.kind, place) for place in places}
+            keys += [r.joined_key(job.number, name) for name in names - job.scope.names]
+        return keys
+
+    def _keep(self, keys: list[bytes]) -> list[bytes]:
+        """Read rows together and keep them at hand; returns the keys."""
+        for key, stored in self.rows.get_many(keys).items():
             self.rows.keep(key, stored)
-        return [key for key, _ in found]
+        return keys
 
     def _knows(self, job: Job, place: Place, mark: int) -> bool:
         return self.seen.knows(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
@@ -449,14 +515,14 @@ class Fold:
         return effects
 
     def _offer(self, job: Job, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
-        """Queue a URL unless a rule refuses it or the job knows it; only a queued one is marked seen."""
+        """Queue a URL unless a rule drops it or the job knows it; only a queued one is marked seen."""
         if placed is None:
             self._bad(job)
             return
         url, place, mark = placed
         if found.source == "seed" or found.joins:
             self._join(job, place)
-        rule = job.scope.refusal(url, place, found.depth, found.hops, _Joined(self.rows, job.number))
+        rule = job.scope.refusal(url, place, found.depth, found.hops, job.joined)
         if rule is not None:
             self._drop(job, rule)
             return
@@ -552,15 +618,13 @@ class Fold:
         if kind == "any":
             return
         name = scope_name(kind, place)
-        if name not in job.spec.scope.names:
-            key = r.joined_key(job.number, name)
-            if self.rows.get(key) is None:
-                self.rows.put(key, b"")
+        if name not in job.scope.names and name not in job.joined:
+            job.joined.add(name)
 
     @staticmethod
-    def _drop(job: Job, rule: str) -> None:
+    def _drop(job: Job, rule: str, count: int = 1) -> None:
         dropped = job.counts.dropped
-        dropped[rule] = dropped.get(rule, 0) + 1
+        dropped[rule] = dropped.get(rule, 0) + count
 
     def _found_nearer(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
         """Whether a known URL of a depth-limited job was found at a lesser depth, and so is fetched (again) from there.
@@ -607,6 +671,7 @@ class Fold:
         url, place, mark = placed
         self._count_final(job, was, -1)
         job.counts.seen += 1
+        job.counts.page_end = job.counts.page_back = 0
         self._note_depth(job, place, mark, (found.depth, _priority(found.priority), sequence))
         self._queue(job, found, url, place, sequence)
 
@@ -643,6 +708,8 @@ class Fold:
 
     def _take_result(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
         """Fold what became of one attempt; it counts only if its URL has a row, so a doubled one is harmless."""
+        if result.page is not None:
+            self._note_page(job, *result.page)
         if not 0 <= result.row < 1 << 64 or not result.url.startswith(("http://", "https://")):
             job.counts.bad += 1
             return
@@ -661,6 +728,14 @@ class Fold:
         if row.url != result.url or (result.status == "failed" and result.attempt != row.attempt + 1):
             return
         self._take_counted(job, result, place, key, row, timestamp_s)
+
+    def _note_page(self, job: Job, partition: int, offset: int) -> None:
+        """Pages of one partition are done in their order, so an offset that comes again was given out again."""
+        if partition == self.partition and 0 <= offset < MAX_OFFSET:
+            counts = job.counts
+            counts.page_back += offset < counts.page_end
+            counts.page_end = max(counts.page_end, offset + 1)
+            job.dirty = True
 
     def _tell_outdated(self, key: bytes, epoch: int) -> None:
         if self.listener is not None:
@@ -749,6 +824,8 @@ def _check_job(record: u.UrlsRecord, spec: u.JobSpec) -> None:
     if not 0 <= record.epoch <= u.MAX_EPOCH:
         raise ValueError(f"epoch {record.epoch} is not in 0..{u.MAX_EPOCH}")
     r.pack(spec)
+    if spec.requests is not None:
+        check_rules(spec.requests)
     try:
         Scope(spec)
         any_of("render.include", spec.render.include)

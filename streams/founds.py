@@ -89,13 +89,15 @@ class Batch:
     """Founds of one job, epoch and partition.
 
     Attributes:
-        domain: The one domain of all its URLs; None once there are two.
+        domain: The one domain of all its URLs; None once there are two, and while there is none.
         links: (fingerprint, depth) of each URL.
+        dropped: Links that pages had and that were not sent, by rule.
     """
 
     __slots__ = (
         "_waiting",
         "domain",
+        "dropped",
         "epoch",
         "is_acknowledged",
         "job",
@@ -106,15 +108,16 @@ class Batch:
         "urls",
     )
 
-    def __init__(self, job: str, epoch: int, domain: str, partition: int, sent: Sent) -> None:
+    def __init__(self, job: str, epoch: int, domain: str | None, partition: int, sent: Sent) -> None:
         self.job = job
         self.epoch = epoch
-        self.domain: str | None = domain
+        self.domain = domain
         self.partition = partition
         self.sent = sent
         self.size_bytes = 0
         self.urls: list[FoundUrl] = []
         self.links: list[tuple[int, int]] = []
+        self.dropped: dict[str, int] = {}
         self.is_acknowledged = False
         self._waiting: list[Callable[[], None]] = []
 
@@ -148,6 +151,7 @@ class Founds:
     def __init__(self, send: Callable[[Batch], None]) -> None:
         self._send = send
         self._open: dict[tuple[int, int], Batch] = {}
+        self._counting: dict[int, Batch] = {}
 
     def offer(  # noqa: PLR0913  # a page's links and where they come from
         self,
@@ -158,11 +162,13 @@ class Founds:
         depth: int,
         links: list[Outlink],
         refusal: Refusal,
+        dropped: dict[str, int],
         priorities: Mapping[str, int] = _NO_PRIORITIES,
     ) -> set[Batch]:
         """Put the links of one page into batches, those left out that are refused or were sent lately.
 
         Args:
+            dropped: Gets the refused ones, by rule.
             priorities: Of links that have one, by URL.
 
         Returns: The batches that the page must wait for.
@@ -180,12 +186,13 @@ class Founds:
             going = on_way.get(fingerprint)
             if going is not None and going[0] <= depth:
                 waits.add(going[1])
-            elif refusal(link, depth) is None:
-                waits.add(
-                    self.put(
-                        job, epoch, sent, link, FoundUrl(link.url, depth, priorities.get(link.url, 0), "link", parent)
-                    )
-                )
+                continue
+            rule = refusal(link, depth)
+            if rule is not None:
+                dropped[rule] = dropped.get(rule, 0) + 1
+                continue
+            found = FoundUrl(link.url, depth, priorities.get(link.url, 0), "link", parent)
+            waits.add(self.put(job, epoch, sent, link, found))
         return waits
 
     def put(self, job: str, epoch: int, sent: Sent, link: Outlink, found: FoundUrl) -> Batch:
@@ -206,8 +213,27 @@ class Founds:
             self._send(batch)
         return batch
 
+    def count(self, job: str, epoch: int, sent: Sent, partition: int, dropped: Mapping[str, int]) -> Batch:
+        """Put counts of links that were not sent into an open batch of the job, which the page must wait for.
+
+        Its partition is any: the counts of a job are added up over all of them. So most of them cost no record.
+
+        Args:
+            partition: Where a batch is opened if there is none.
+        """
+        batch = self._counting.get(id(sent))
+        if batch is None or self._open.get((id(sent), batch.partition)) is not batch:
+            batch = next((one for one in self._open.values() if one.sent is sent), None)
+            if batch is None:
+                batch = self._open[id(sent), partition] = Batch(job, epoch, None, partition, sent)
+            self._counting[id(sent)] = batch
+        for rule, count in dropped.items():
+            batch.dropped[rule] = batch.dropped.get(rule, 0) + count
+        return batch
+
     def flush(self) -> None:
         """Send all that is open."""
+        self._counting.clear()
         opened, self._open = self._open, {}
         for batch in opened.values():
             self._send(batch)

@@ -11,7 +11,7 @@ A URL's row stands until its done is folded, so a URL handed out is remembered i
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, merge, nlargest
 from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
@@ -19,10 +19,14 @@ from typing import TYPE_CHECKING, Protocol
 from . import rows as r
 from .commands import Commands, Orders
 from .fold import Fold, Job
-from .lines import Line, Resting
-from .queues import IDLE, LATER, READY, WINDOW, Host, HostQueue, RobotsTask, Task
+from .lines import Lines, Resting
+from .manners import Manner, manner_of
+from .politeness import crawl_delay_s
+from .queues import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue, NameTask, RobotsTask, Task
+from .strangers import EVERYBODY, standing_of
 
 if TYPE_CHECKING:
+    from ..schemas.control import Command
     from .domain import Place
 
 WINDOW_BUDGET = 250_000
@@ -57,13 +61,6 @@ class Cache(Protocol):
         """A remembered value, or None."""
 
 
-class Rests(Protocol):
-    """The settings that the dispatcher needs."""
-
-    delay_s: float
-    per_host: int
-
-
 class Owned:
     """A partition this worker owns, as the dispatcher sees it; the fold tells it of each change."""
 
@@ -84,11 +81,15 @@ class Owned:
         self._sleepers: list[int] = []
         self._kept: list[int] = []
         self._left: set[int] = set()  # jobs whose waits were left in the rows, since they may not go on
+        self._manners: dict[int, Manner] = {}  # by the job's number, of its last revision
+        self._held: dict[int, bool] = {}  # hosts that a command keeps waiting, by hash: whether they are blocked
 
     # ------------------------------------------------------------------ the fold's listener
 
     def queued(self, job: int, host: str, domain: str, key: bytes, value: bytes) -> None:
         """A URL may be fetched."""
+        if self.frontier.holds_hosts:
+            self._note_held(host)
         entry = self._awake(host, domain, job)
         if entry is not None and self.queue(entry, job).add(key, value, self.frontier.window):
             self.frontier.arrange(entry)
@@ -110,7 +111,7 @@ class Owned:
 
     def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002 - so here
         """A URL waits `row.wait_s` seconds, from now on, for its next attempt."""
-        due = self.frontier.now() + (0.0 if self.frontier.blocks(host) else row.wait_s)
+        due = self.frontier.now() + row.wait_s
         if self.waits_from is not None and _due(key, row.due_ms) >= self.waits_from:
             self.waits_upto = min(self.waits_upto, due)
             return
@@ -125,10 +126,11 @@ class Owned:
             self.frontier.back(task)
 
     def job_changed(self, job: int) -> None:
-        """A job's record was folded: its hosts may have something to fetch now."""
+        """A job's record was folded: its hosts may have something to fetch now, or rest otherwise."""
+        self._manners.pop(job, None)
         for host in list(self.hosts.values()):
             if job in host.queues:
-                self.frontier.arrange(host)
+                self.frontier.pace_anew(host)
         self.stir()
 
     def forgotten(self, job: int) -> None:
@@ -139,6 +141,13 @@ class Owned:
                 self.woken -= len(queue.overdue)
         for key in [key for key, task in self.pending.items() if task.job.number == job]:
             self.ended(key)
+
+    def manner(self, job: int) -> Manner:
+        """How the URLs of a job are asked for."""
+        manner = self._manners.get(job)
+        if manner is None:
+            manner = self._manners[job] = manner_of(self.fold.numbers[job].spec, self.frontier.usual)
+        return manner
 
     def ended(self, key: bytes) -> bool:
         """A URL is not under way any more; whether it was."""
@@ -171,16 +180,15 @@ class Owned:
         """
         entry = self.hosts.get(key)
         if entry is None:
-            entry = self.hosts[key] = Host(key, domain, self, self.frontier.rests.delay_s)
+            entry = self.hosts[key] = Host(key, domain, self, self.frontier.usual.rules.delay_s)
             self.frontier.awake += 1
             stored = self.fold.rows.get(r.host_key(entry.hash))
-            asked_at = -inf
             if stored is not None:
                 row, now = r.read_host(stored), self.frontier.now()
-                asked_at = now - max(self.frontier.wall() - row.last_at, 0.0)
+                entry.standing = standing_of(row)
+                entry.asked_at = entry.ended_at = now - max(self.frontier.wall() - row.last_at, 0.0)
                 entry.failures = row.failures
-                rest = max(entry.delay_s, row.wait_s)
-                entry.rest(min(max(asked_at + rest, now), now + rest))
+                entry.rest(entry.asked_at + row.wait_s)
             until = self.asleep.pop(entry.hash, None)
             if until is not None:
                 entry.rest(0.0 if until == _KEPT else (until >> 64) / 1000)
@@ -188,7 +196,7 @@ class Owned:
                     self.queue(entry, number).more = True
             self.frontier.order(entry)
             if until is not None:  # else a command that makes it rest for long would begin anew each time it wakes
-                entry.slowed_until = min(entry.slowed_until, asked_at + entry.orders.slow_s)
+                entry.slowed_until = min(entry.slowed_until, entry.asked_at + entry.orders.slow_s)
         return entry
 
     # ------------------------------------------------------------------ sleep
@@ -278,6 +286,28 @@ class Owned:
             if self.asleep.get(hashed) == _KEPT:
                 self._sleep(hashed, now)
 
+    # ------------------------------------------------------------------ commands for hosts
+
+    def _note_held(self, host: str) -> None:
+        orders = self.frontier.of_host(host)
+        if orders.paused:
+            self._held[r.hashed(host)] = orders.stopped
+
+    def look_for_held(self) -> None:
+        """Look through all host queues for those of hosts that commands keep waiting: these have changed."""
+        self._held.clear()
+        if self.frontier.holds_hosts:
+            self.fold.flush()
+            for _, value in self.fold.rows.scan(b"g"):
+                self._note_held(r.read_host_queue(value).host)
+
+    def held(self, job: int) -> tuple[int, int]:
+        """URLs of a job that commands for their hosts keep waiting: those of paused hosts, of blocked ones."""
+        counts = [0, 0]
+        for host, is_blocked in self._held.items():
+            counts[is_blocked] += self.fold.queued_of(job, host)
+        return counts[0], counts[1]
+
     # ------------------------------------------------------------------ queues
 
     def queue(self, host: Host, job: int) -> HostQueue:
@@ -294,7 +324,7 @@ class Owned:
         after = int(now * 1000) + 1 << 64
         rests = {host: (due >> 64) / 1000 for host, due in self.asleep.items() if after <= due < _KEPT}
         for host in self.hosts.values():
-            until = max(host.ready_at, host.slowed_until, now + host.delay_s if host.in_flight else 0.0)
+            until = max(host.next_at, now + host.delay_s if host.in_flight else 0.0)
             if until > now:
                 rests[host.hash] = until
         return rests
@@ -308,25 +338,32 @@ class Owned:
             rests: Until when hosts rest, by hash, where that is known: others may be asked now.
         """
         now = self.frontier.now()
-        usual = now + self.frontier.rests.delay_s if rests is None else now
-        rests = {} if rests is None else rests
+        is_new, rests = rests is None, rests or {}
         self.fold.flush()
         for key, value in self.fold.rows.scan(b"g"):
             stored = r.read_host_queue(value)
             if stored.queued <= 0:
                 continue
+            if self.frontier.holds_hosts:
+                self._note_held(stored.host)
             number, hashed = r.unpack_host_queue(key)
             host = self.hosts.get(stored.host)
             if host is None and (hashed in self.asleep or not self.frontier.has_room):
                 if hashed not in self.asleep:
-                    self._sleep(hashed, rests.get(hashed, usual))
+                    self._sleep(hashed, rests.get(hashed, now + (self._greatest_delay_s() if is_new else 0.0)))
                 continue
             host = host or self.host(stored.host, stored.domain)
             queue = self.queue(host, number)
             queue.more, queue.upto = True, b""
-            host.rest(rests.get(hashed, usual))
+            if is_new:
+                host.asked_at = host.ended_at = now
+            host.rest(rests.get(hashed, now))
             self.frontier.arrange(host)
         self._load_waits()
+
+    def _greatest_delay_s(self) -> float:
+        queued = [job.number for job in self.fold.numbers.values() if job.counts.queued]
+        return max([0.0, *(self.manner(number).rules.delay_s for number in queued)])
 
     def _load_waits(self) -> None:
         """Read the next waiting rows from the due-time index, but for those in memory."""
@@ -357,12 +394,6 @@ class Owned:
         for due_key, _ in merge(*scans, key=lambda entry: _place(entry[0])):
             if _place(due_key) >= start:
                 yield due_key
-
-    def hurry(self) -> None:
-        """Let nothing wait that is to be refused anyway."""
-        now, blocks = self.frontier.now(), self.frontier.blocks
-        self.waits = [(now if blocks(host) else due, key, ms, host, name) for due, key, ms, host, name in self.waits]
-        heapify(self.waits)
 
     def wakes_at(self) -> float:
         """When a waiting URL is due, or waiting rows are to be read."""
@@ -420,29 +451,32 @@ class Frontier:
     """Host queues of every partition this worker owns.
 
     Args:
-        rests: Delay and requests at a time.
+        usual: How the URLs of jobs are asked for whose records do not say it.
         now: A monotonic clock.
         wall: UTC epoch seconds, only to see how much of a wait in the log has passed.
-        robots: Whether hosts need their robots.txt before their pages.
         only: Name of the one job whose URLs are fetched; empty for all.
+
+    Attributes:
+        is_named: Whether the addresses of a host are known, by its key; where not, its name is resolved first.
     """
 
-    def __init__(self, rests: Rests, now: "Clock", wall: "Clock", *, robots: bool = True, only: str = "") -> None:
-        self.rests = rests
+    def __init__(self, usual: Manner, now: "Clock", wall: "Clock", *, only: str = "") -> None:
+        self.usual = usual
         self.now = now
         self.wall = wall
-        self.robots = robots
         self.only = only
         self.owned: dict[int, Owned] = {}
         self._resting = Resting()
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, Lines] = {}
+        self.is_named: Callable[[str], bool] = lambda _host: True
         self._turns: deque[str] = deque()
         self.awake = 0
         self.window = WINDOW
         self._commands = Commands()
         self._jobs: dict[str, Orders] = {}
         self._slow_s = 0.0
-        self._pauses_hosts = self._blocks = False
+        self._held: frozenset[Command] = frozenset()
+        self.holds_hosts = False
 
     # ------------------------------------------------------------------ ownership
 
@@ -499,12 +533,12 @@ class Frontier:
         self._commands = commands
         self._jobs = {}
         self._slow_s = commands.of_stage("fetch").slow_s
-        self._blocks = any(command.action == "block" for command in commands.in_force)
-        self._pauses_hosts = any(command.host and command.action == "pause" for command in commands.in_force)
+        held = frozenset(one for one in commands.in_force if one.host and one.action in ("pause", "block"))
+        is_new, self._held, self.holds_hosts = held != self._held, held, bool(held)
         self._resting.clear()
         for owned in self.owned.values():
-            if self._blocks:
-                owned.hurry()
+            if is_new:
+                owned.look_for_held()
             for host in list(owned.hosts.values()):
                 self.order(host)
                 if host.where == LATER:
@@ -521,10 +555,40 @@ class Frontier:
             host.orders = host.orders._replace(slow_s=slow_s)
         if host.orders.slow_s != before.slow_s:
             host.slowed_until = self.now() + host.orders.slow_s if host.orders.slow_s else 0.0
+        self._pace(host, self.now())
 
-    def blocks(self, host: str) -> bool:
-        """Whether a command blocks a host, by its key."""
-        return self._blocks and self._commands.of_host(host).blocked
+    def _pace(self, host: Host, now: float) -> None:
+        """Let a host rest as its jobs want it: for the greatest delay, with the fewest requests at a time.
+
+        A job counts that may go on and has something on the host. So does one whose queue is empty by now, until its
+        requests have ended and its own delay has passed: 1 it asks → 2 the next one, of another job, comes after its
+        delay too.
+        """
+        delay_s, per_host = NEVER, 0
+        for number, queue in host.queues.items():
+            manner = host.partition.manner(number)
+            own_s = queue.delay_s(manner, host.rules)
+            if not (queue and self.runs(queue.job)) and not _asked_lately(host, queue, own_s, now):
+                continue
+            delay_s = max(delay_s, own_s)
+            per_host = min(per_host or manner.rules.per_host, manner.rules.per_host)
+        if not per_host:
+            usual = self.usual.rules
+            delay_s, per_host = crawl_delay_s(usual.delay_s, host.wish_s, usual.max_delay_s), usual.per_host
+        host.delay_s, host.per_host = delay_s, per_host
+        host.paced_until = host.asked_at + delay_s
+
+    def pace_anew(self, host: Host) -> None:
+        """A job of the host has changed."""
+        before = host.next_at
+        self._pace(host, self.now())
+        if host.where == LATER and host.next_at != before:
+            host.where = IDLE
+        self.arrange(host)
+
+    def of_host(self, key: str) -> Orders:
+        """What commands want of a host."""
+        return self._commands.of_host(key)
 
     def of_job(self, name: str) -> Orders:
         """What commands want of a job."""
@@ -533,19 +597,18 @@ class Frontier:
             orders = self._jobs[name] = self._commands.of_job(name)
         return orders
 
-    def held_back(self, owned: Owned, job: Job) -> int:
-        """URLs of a job that a command keeps waiting, those of hosts that sleep left out."""
+    def held_back(self, owned: Owned, job: Job) -> tuple[int, int]:
+        """URLs of a job that commands keep waiting: those paused, and those that no run waits for, of blocked hosts."""
+        if not job.counts.queued:
+            return 0, 0
+        paused, blocked = owned.held(job.number)
         if self.of_job(job.name).paused:
-            return job.counts.queued
-        if not self._pauses_hosts:
-            return 0
-        paused = (host for host in owned.hosts.values() if host.orders.paused and not host.orders.blocked)
-        return sum(owned.fold.queued_of(job.number, host.hash) for host in paused if job.number in host.queues)
+            paused = job.counts.queued - blocked
+        return paused, blocked
 
     def may_go_on(self, host: str, job: Job) -> bool:
-        """Whether a job's URLs of a host, by its key, are fetched or refused now, so far as commands have a say."""
-        orders = self._commands.of_host(host)
-        return self.runs(job) and (orders.blocked or not orders.paused)
+        """Whether a job's URLs of a host, by its key, are fetched now, so far as commands have a say."""
+        return self.runs(job) and not self._commands.of_host(host).paused
 
     def runs(self, job: Job) -> bool:
         """Whether a job may go on, so far as its record and commands for it have a say."""
@@ -558,17 +621,35 @@ class Frontier:
         """URLs that were dispatched and whose done is not folded: in flight, or on the way through the log."""
         return sum(len(owned.pending) for owned in self.owned.values())
 
-    def next(self) -> Task | RobotsTask | None:
-        """What may be requested now, or None; the caller says `finished` when its response has ended."""
+    def next(self, admitted: Sequence[bool] = EVERYBODY) -> Task | RobotsTask | NameTask | None:
+        """What may be requested now, or None; the caller says `finished` when its response has ended.
+
+        Args:
+            admitted: By standing, whose turn it may be.
+        """
         now = self.now()
         self._wake(now)
         for _ in range(len(self._turns)):
             name = self._turns[0]
+            task = self._next_of(name, now, admitted) if self._may_have_more(name) else None
+            if task is None and not self._keeps_turns(name):
+                self._lines.pop(self._turns.popleft()).let_go(name)
+                continue
             self._turns.rotate(-1)
-            task = self._next_of(name, now) if self._may_have_more(name) else None
             if task is not None:
                 return task
         return None
+
+    def _keeps_turns(self, name: str) -> bool:
+        """Whether a job that has nothing to fetch now is to be looked at again: it has URLs, and may go on.
+
+        While its hosts rest it keeps its place among the turns: else the first job of a host would have all of them.
+        """
+        for owned in self.owned.values():
+            job = owned.fold.jobs.get(name)
+            if job is not None and job.counts.queued and self.runs(job):
+                return True
+        return False
 
     def _may_have_more(self, name: str) -> bool:
         """Whether a job is to be fetched here, and its pages with those in flight stay within its limit."""
@@ -583,33 +664,52 @@ class Frontier:
             left -= job.counts.fetched + owned.under_way[job.number]
         return left is None or left > 0
 
-    def _next_of(self, name: str, now: float) -> Task | RobotsTask | None:
-        line = self._lines[name]
-        while (host := line.pop()) is not None:
+    def _next_of(self, name: str, now: float, admitted: Sequence[bool]) -> Task | RobotsTask | NameTask | None:
+        lines = self._lines[name]
+        while (host := lines.pop(admitted)) is not None:
             host.where = IDLE
             host.turn += 1
             orders = host.orders
-            if host.next_at > now or (orders.paused and not orders.blocked):
-                self.arrange(host, now)  # 1 ready for a second request → 2 the first is answered, or a command: not now
+            self._pace(host, now)
+            if host.next_at > now or orders.paused or host.in_flight >= host.per_host:
+                # 1 ready → 2 a request is answered, a command, another job has something on it: not now
+                self.arrange(host, now)
                 continue
-            if self.robots and not orders.blocked and not host.knows_rules(now):
+            queue = next((q for q in host.queues.values() if q.job.name == name and q), None)
+            manner = host.partition.manner(queue.job.number) if queue is not None else self.usual
+            if (opening := self._opening(host, manner, now)) is not None:
                 if host.in_flight:
                     continue
                 host.in_flight += 1
-                host.is_opening = True
-                return RobotsTask(host)
-            queue = next((q for q in host.queues.values() if q.job.name == name and q), None)
+                return opening
             task = host.partition.pop(host, queue) if queue is not None and self.runs(queue.job) else None
-            if task is None:
+            if queue is None or task is None:
                 self.arrange(host, now)
                 continue
             host.in_flight += 1
-            host.is_opening = False
-            host.ready_at = max(host.ready_at, now + host.delay_s)
+            host.is_opening = host.is_named = False
+            host.ask(now)
+            queue.asked_at = now
             host.slowed_until = now + orders.slow_s if orders.slow_s else 0.0
             self.arrange(host, now)
             return task
         return None
+
+    def _opening(self, host: Host, manner: Manner, now: float) -> RobotsTask | NameTask | None:
+        """What must be asked before the next page of a host: its name, then its robots.txt."""
+        if not host.is_named and not self.is_named(host.key):
+            return NameTask(host)
+        if not manner.rules.robots or host.knows_rules(now, manner.token):
+            return None
+        if not host.in_flight:
+            host.ask(now)
+            host.is_opening, host.is_named = True, False
+        return RobotsTask(host, manner)
+
+    def named(self, host: Host) -> None:
+        """Its name was resolved, or could not be: it is asked next, whatever came of it."""
+        host.is_named = True
+        self.unsent(host)
 
     def lend(self, place: "Place") -> Host | None:
         """A host's entry, for a request that is not the queue's: `in_flight` counts it, `finished` ends it.
@@ -619,20 +719,33 @@ class Frontier:
         owned = self.owned.get(place.partition)
         return owned.host(place.host, place.domain) if owned is not None else None
 
-    def finished(self, host: Host, wait_s: float = 0.0) -> None:
-        """A request to the host has ended, however; it rests from now on."""
+    def finished(self, host: Host, wait_s: float = 0.0, job: int = 0) -> None:
+        """A request to the host has ended, however; it rests from now on.
+
+        Args:
+            job: Whose URL it was, by number; 0 for none.
+        """
         host.in_flight -= 1
         now = self.now()
-        host.rest(now + max(host.delay_s, wait_s))
+        host.ended_at = now
+        host.ask(now)
+        queue = host.queues.get(job)
+        if queue is not None:
+            queue.asked_at = now
+        host.rest(now + wait_s)
         if host.orders.slow_s:
             host.slowed_until = now + host.orders.slow_s
         self.arrange(host)
 
-    def unsent(self, host: Host) -> None:
-        """A task of the host ended without a request: a rule refused it."""
+    def unsent(self, host: Host, wait_s: float = 0.0) -> None:
+        """A task of the host ended without a request: a rule refused it, or its address is busy for so long."""
         host.in_flight -= 1
+        now = self.now()
         if host.in_flight == 0:
-            host.ready_at = min(host.ready_at, max(host.rests_until, self.now()))
+            host.asked_at = host.ended_at
+            for queue in host.queues.values():
+                queue.asked_at = min(queue.asked_at, host.ended_at)
+        host.rest(now + wait_s)
         self.arrange(host)
 
     def back(self, task: Task) -> None:
@@ -653,7 +766,7 @@ class Frontier:
             now: The caller's, where it goes on by what it read: a host ready by a later clock would come back to it
                 for ever.
         """
-        if host.where == LATER or (host.where == IDLE and host.in_flight >= self.rests.per_host):
+        if host.where == LATER or (host.where == IDLE and host.in_flight >= host.per_host):
             return
         is_wanted = self._is_wanted(host)
         if host.where == READY:
@@ -662,9 +775,11 @@ class Frontier:
                 return
             host.where = IDLE
             host.turn += 1
-        if host.in_flight >= self.rests.per_host:
+        now = self.now() if now is None else now
+        self._pace(host, now)
+        if host.in_flight >= host.per_host:
             return
-        next_at, now = host.next_at, self.now() if now is None else now
+        next_at = host.next_at
         if not is_wanted:
             if self._is_crowded(now):
                 self._gives_place(host, now)
@@ -681,7 +796,7 @@ class Frontier:
     def _line_up(self, host: Host, next_at: float, now: float) -> None:
         if next_at > now:
             host.where = LATER
-            self._resting.add(next_at, host, is_usual=next_at <= now + self.rests.delay_s)
+            self._resting.add(next_at, host, is_usual=host.wish_s is None and next_at <= now + host.delay_s)
         else:
             host.where = READY
             host.turn += 1
@@ -691,7 +806,7 @@ class Frontier:
         """Whether a job has something on it and may go on, so far as commands have a say."""
         for queue in host.queues.values():  # a few times for each request, so no generator
             if (queue.window or queue.more or queue.overdue) and self.runs(queue.job):
-                return host.orders.blocked or not host.orders.paused
+                return not host.orders.paused
         return False
 
     def _gives_place(self, host: Host, now: float) -> bool:
@@ -713,11 +828,11 @@ class Frontier:
         for queue in host.queues.values():
             if queue and self.runs(queue.job):
                 name = queue.job.name
-                line = self._lines.get(name)
-                if line is None:
-                    line = self._lines[name] = Line()
+                lines = self._lines.get(name)
+                if lines is None:
+                    lines = self._lines[name] = Lines()
                     self._turns.append(name)
-                line.add(host, queue)
+                lines.add(host, queue)
 
     def _wake(self, now: float) -> None:
         for owned in self.owned.values():
@@ -758,6 +873,15 @@ class Frontier:
     def _queued(host: Host) -> int:
         fold = host.partition.fold
         return sum(fold.queued_of(number, host.hash) for number in host.queues)
+
+
+def _asked_lately(host: Host, queue: HostQueue, delay_s: float, now: float) -> bool:
+    """Whether a job that has nothing on a host any more still counts there, by its own delay."""
+    if queue.asked_at == NEVER:
+        return False
+    if not host.in_flight and queue.asked_at + delay_s <= now:
+        queue.asked_at = NEVER
+    return queue.asked_at != NEVER
 
 
 class Clock(Protocol):

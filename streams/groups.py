@@ -26,8 +26,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 )
 
 from .errors import EngineError, Misconfigured
-from .kafka import TIMEOUT_S, at_end, consumer_config, passes, take
-from .positions import Range
+from .kafka import TIMEOUT_S, at_end, consumer_config, passes, refused, take
+from .positions import Only, Range
 from .results import known_sinks
 from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group
 
@@ -168,7 +168,7 @@ def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[i
                 error, number = record.error(), record.partition()
                 if error is not None and not at_end(error):
                     if not passes(error):
-                        raise EngineError(f"{settings.kafka.bootstrap} does not give {topic}-{number}: {error}")
+                        raise refused(record)
                 elif number is not None and number in waiting:
                     waiting.discard(number)
                     consumer.pause([TopicPartition(topic, number)])
@@ -224,14 +224,20 @@ def forget(settings: "Settings", names: list[str]) -> None:
                 removed.result(ANSWER_TIMEOUT_S + 1)
 
 
-def move(admin: Admin, of: Group, moves: Iterable["Move"]) -> None:
+def _order(move: "Move", job: str) -> str:
+    """The metadata of a commit that moves a partition; empty where all records are to be done again."""
+    return Only(job, move.before).metadata if job and move.before is not None and move.after < move.before else ""
+
+
+def move(admin: Admin, of: Group, moves: Iterable["Move"], job: str = "") -> None:
     """Commit the new offsets for a group that has no members.
 
     The commit carries no metadata, as one of Kafka's own tool: that is how a sink tells an order from its own commits.
+    Where parse is to replay one job alone, it says which, and up to where the records of others were done.
 
     Raises: Misconfigured: it has members again. EngineError: the broker did not take it.
     """
-    places = [TopicPartition(of.topic, one.partition, one.after) for one in moves]
+    places = [TopicPartition(of.topic, one.partition, one.after, _order(one, job)) for one in moves]
     asked = admin.client.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(of.name, places)], request_timeout=ANSWER_TIMEOUT_S
     )

@@ -6,6 +6,7 @@ scope count as they counted then. Records that cannot concern the domain are lef
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -72,12 +73,19 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a job would do with the URL if a page linked to it now."""
+    """What a job would do with the URL if a page linked to it now.
+
+    Attributes:
+        depth: Of that page.
+        pages: How many pages of the URL's domain were fetched at that depth, where it is the deepest that is taken.
+    """
 
     job: str
     url: str
     verdict: str
     reason: str
+    depth: int = 0
+    pages: int = 0
 
 
 class Spelling(msgspec.Struct, frozen=True):
@@ -151,11 +159,13 @@ class _Watched(Fold):
         self, given: str, partition: int, places: Places, rows: r.Rows, skipped: tuple[r.Skip, ...] = ()
     ) -> None:
         self._given = given
+        self._home = places.of(serialise(given)).domain
         self._wanted: dict[tuple[str, int], str] = {}
         self.met: list[u.FoundUrl] = []
         self.verdicts: list[tuple[Job, u.FoundUrl, str, str]] = []
         self.results: list[tuple[Job, u.Result, int, str]] = []
         self.children = 0
+        self.deepest: Counter[tuple[str, int]] = Counter()
         self.keys: dict[str, bytes] = {}
         self.told = _Told()
         super().__init__(partition, places, rows, skipped=skipped)
@@ -191,7 +201,13 @@ class _Watched(Fold):
         verdict, reason = _verdict(before, job.counts, self.told.heard)
         self.verdicts.append((job, found, verdict, reason))
 
+    def pages_at_limit(self, job: Job) -> int:
+        """Pages that were fetched in the job's epoch at the greatest depth that it takes: their links are dropped."""
+        return self.deepest[job.name, job.epoch]
+
     def _take_result(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
+        if result.depth == job.spec.max_depth and result.status in ("fetched", "not_modified"):
+            self.deepest[job.name, epoch] += self._places.of(result.url).domain == self._home
         if result.url != self.wanted(job):
             super()._take_result(job, result, epoch, timestamp_s)
             return
@@ -420,14 +436,23 @@ class History:
         for name, job in list(fold.jobs.items()):
             if self._only and name != self._only:
                 continue
-            found = u.FoundUrl(fold.wanted(job), 1, 0, "link")
-            fold.take(u.encode(u.UrlsRecord(job=name, epoch=job.epoch, urls=[found])), offset, now)
-            for _, _, verdict, reason in fold.verdicts:
-                said = explained(verdict, reason, job.spec, found, self.place)
-                state = "" if job.running else f" (the job is {job.spec.state})"
-                told.append(Offer(name, found.url, verdict, said + state))
-            fold.verdicts.clear()
-            fold.met.clear()
+            limit, pages = job.spec.max_depth, fold.pages_at_limit(job)
+            if limit and pages:  # the likely reason why it is not known
+                told += self._offered(job, limit, pages, offset, now)
+            told += self._offered(job, 0, 0, offset, now)
+        return told
+
+    def _offered(self, job: Job, depth: int, pages: int, offset: int, now: float) -> list[Offer]:
+        """What a link to the URL on a page at this depth comes to."""
+        fold, told = self._fold, []
+        found = u.FoundUrl(fold.wanted(job), depth + 1, 0, "link")
+        fold.take(u.encode(u.UrlsRecord(job=job.name, epoch=job.epoch, urls=[found])), offset, now)
+        for _, _, verdict, reason in fold.verdicts:
+            said = explained(verdict, reason, job.spec, found, self.place)
+            state = "" if job.running else f" (the job is {job.spec.state})"
+            told.append(Offer(job.name, found.url, verdict, said + state, depth, pages))
+        fold.verdicts.clear()
+        fold.met.clear()
         return told
 
 
@@ -473,7 +498,7 @@ def _attempt(result: u.Result) -> str:
 
 
 def described(spec: u.JobSpec) -> str:
-    """A job's rules in a line: those that may refuse a URL."""
+    """A job's rules in a line: those that may drop a URL."""
     names = ", ".join(spec.scope.names[:3]) + (", …" if len(spec.scope.names) > 3 else "")
     parts = [f"scope {spec.scope.kind}" + (f" ({names})" if names else "")]
     for name, value in (

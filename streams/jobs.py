@@ -4,23 +4,27 @@ Order of writes: every partition of crawl.urls → acknowledged → crawl.contro
 that is known is known everywhere, and a start that was killed in between writes the same record once more.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..schemas import control, urls
 from ..schemas.control import Command, Control, Finished, JobCopy, Join
-from ..schemas.urls import CanonicalRules, JobSpec, RenderRules, ScopeSpec, TrapRules, UrlsRecord
+from ..schemas.urls import CanonicalRules, JobSpec, RenderRules, RequestRules, ScopeSpec, TrapRules, UrlsRecord
 from . import crash
 from .commands import Commands
 from .errors import EngineError
 from .kafka import bounds, read
+from .manners import Manner
 from .producer import Producer
 from .topics import Topics, partitions
 
 if TYPE_CHECKING:
     from .settings import Settings
+
+MAX_JOINS = 1_000
+"""Scope names in one record of crawl.control: 260 kB at most."""
 
 ACKNOWLEDGED_S = 60.0
 """How long the few records of a job may take to be acknowledged, seconds."""
@@ -45,12 +49,25 @@ SETTINGS = {
 }
 """What `resolve_spec` takes each field from; the fields of a group are the settings of a section of that name."""
 
+CLAIMS = {"nofollow": "follow", "meta_robots": "obey"}
+"""Of these fields, the word of their setting that makes them true."""
+
+REQUESTS = {
+    "delay_s": "politeness.delay_s",
+    "per_host": "politeness.per_host",
+    "max_delay_s": "politeness.max_delay_s",
+    "robots": "robots.obey",
+    "user_agent": "fetch.user_agent",
+    "headers": "fetch.headers",
+}
+"""The same for the fields of `RequestRules`."""
+
 FIXED = frozenset({"frontier.order", "dedup.confirm"})
 """Keys of the state depend on these, so a job has them for its life (`Fold._revise`)."""
 
 
 def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = ()) -> JobSpec:
-    """Every value the fold will use for a new job, so that it never reads a worker's settings.
+    """Every value that decides about a new job, so that nobody reads a worker's settings for it.
 
     Args:
         names: Scope names of the seeds; see `scope_name`.
@@ -65,24 +82,33 @@ def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = 
             exclude=scope.exclude,
         ),
         canonical=CanonicalRules(**settings.canonical.model_dump()),
-        max_depth=settings.run.depth,
-        max_pages=settings.run.max_pages,
-        max_pages_per_domain=scope.max_pages_per_domain,
-        max_redirects=scope.max_redirects,
-        max_url_length=scope.max_url_length,
-        order=settings.frontier.order,
-        confirm=settings.dedup.confirm,
-        links=settings.links.sources,
-        nofollow=settings.links.nofollow == "follow",
-        meta_robots=settings.robots.meta == "obey",
-        token=settings.robots.token,
-        max_links=settings.links.max_per_page,
-        sitemaps=settings.sitemaps.follow,
-        max_sitemap_urls=settings.sitemaps.max_urls,
-        max_sitemap_bytes=settings.sitemaps.max_bytes,
         traps=TrapRules(**settings.traps.model_dump()),
-        render=RenderRules(settings.render.mode, settings.render.include, settings.render.exclude),
+        render=RenderRules(
+            settings.render.mode, settings.render.include, settings.render.exclude, settings.render.scope
+        ),
+        requests=request_rules(settings),
+        **_values(settings, SETTINGS),
     )
+
+
+def request_rules(settings: "Settings") -> RequestRules:
+    """How the URLs are asked for of a job that is given with these settings."""
+    return RequestRules(**_values(settings, REQUESTS))
+
+
+def own_manner(settings: "Settings") -> Manner:
+    """How a worker asks for the URLs of jobs whose records do not say it."""
+    return Manner(request_rules(settings), settings.robots.token)
+
+
+def _values(settings: "Settings", keys: Mapping[str, str]) -> dict[str, Any]:
+    """The values of fields by the settings that they are made of."""
+    values = {}
+    for field, key in keys.items():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(settings, section), name)
+        values[field] = value == CLAIMS[field] if field in CLAIMS else value
+    return values
 
 
 def kept(job: str, spec: JobSpec, settings: "Settings") -> str:
@@ -109,7 +135,9 @@ def _settings_of(spec: JobSpec) -> dict[str, object]:
     fields: dict[str, object] = {}
     for name in spec.__struct_fields__:
         value = getattr(spec, name)
-        if isinstance(value, msgspec.Struct):
+        if isinstance(value, RequestRules):
+            fields |= {key: getattr(value, inner) for inner, key in REQUESTS.items()}
+        elif isinstance(value, msgspec.Struct):
             fields |= {f"{name}.{inner}": getattr(value, inner) for inner in value.__struct_fields__}
         elif name in SETTINGS:
             fields[SETTINGS[name]] = value
@@ -155,7 +183,12 @@ def cancel(settings: "Settings", job: str) -> JobCopy | None:
 
 def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterable[str]) -> None:
     """Let scope names join a job that exists already: those of new seeds, or of a host that a seed led to."""
-    write_control(producer, topics, [Join(job, name) for name in sorted(set(names))])
+    write_control(producer, topics, (Join(job, name, tuple(more)) for name, *more in _batched(sorted(set(names)))))
+
+
+def _batched(names: list[str]) -> Iterator[list[str]]:
+    """Names, as many together as one record may have."""
+    return (names[at : at + MAX_JOINS] for at in range(0, len(names), MAX_JOINS))
 
 
 def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> None:
@@ -203,6 +236,17 @@ def ended(said: Mapping[bytes, Control], job: str) -> Finished | None:
     return end
 
 
+def pages_done(value: bytes | None, job: str) -> int:
+    """How many pages of a job a record of crawl.urls tells of."""
+    if not value or b'"results"' not in value:
+        return 0
+    try:
+        record = urls.decode(value)
+    except ValueError:
+        return 0
+    return sum(result.page is not None for result in record.results or ()) if record.job == job else 0
+
+
 def write_control(producer: "Producer", topics: "Topics", records: Iterable[Control]) -> None:
     """Tell every worker, acknowledged when this returns."""
     for record in records:
@@ -216,4 +260,4 @@ def acknowledged(producer: "Producer", what: str) -> None:
     Raises: EngineError: not in time.
     """
     if not producer.flush(ACKNOWLEDGED_S):
-        raise EngineError(f"Kafka did not acknowledge {what} within {ACKNOWLEDGED_S:.0f} s; see crawlog doctor")
+        raise EngineError(f"Kafka did not acknowledge {what} within {ACKNOWLEDGED_S:.0f} s; see `crawlog doctor`")

@@ -4,6 +4,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import (
@@ -18,7 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from .errors import EngineError, Misconfigured
+from .errors import DamagedLog, EngineError, Misconfigured
 
 if TYPE_CHECKING:
     from .settings import Kafka, Settings
@@ -35,6 +36,12 @@ AGAIN_S = 0.05
 
 TIMEOUT_S = 30.0
 """How long an answer of the cluster may take, seconds; a broker that has just started needs some."""
+
+CONFIRM_S = 10.0
+"""Seconds after TIMEOUT_S for which a broker that answers may bring nothing, before its log counts as damaged."""
+
+PROBED_BYTES = 32 << 20
+"""Read of a partition where damage is looked for: further than a worker's consumer reads ahead."""
 
 READ_RECORDS = 1_000
 """Records taken from librdkafka at once."""
@@ -62,7 +69,7 @@ class Record(Protocol):
         """What it holds."""
 
 
-def kafka_config(settings: "Settings") -> dict[str, object]:
+def kafka_config(settings: "Settings") -> dict[str, Any]:
     """Address and credentials, for producers, consumers and admin clients of confluent-kafka.
 
     Raises: Misconfigured: no cluster is named; the local engine's address is put in by whoever started it.
@@ -70,9 +77,9 @@ def kafka_config(settings: "Settings") -> dict[str, object]:
     kafka = settings.kafka
     if not kafka.bootstrap:
         raise Misconfigured(
-            "kafka.bootstrap is empty: name a cluster with --bootstrap HOST:PORT, or start one with crawlog up"
+            "kafka.bootstrap is empty: name a cluster with --bootstrap HOST:PORT, or start one with `crawlog up`"
         )
-    config: dict[str, object] = {
+    config: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap,
         "security.protocol": kafka.security_protocol,
         "log_level": 2,  # what goes wrong arrives as an error; librdkafka's own lines would land on standard error
@@ -84,12 +91,19 @@ def kafka_config(settings: "Settings") -> dict[str, object]:
     return config | _sasl(kafka) | _tls(kafka)
 
 
-def consumer_config(settings: "Settings", group: str | None = None) -> dict[str, object]:
+def foreign_config(settings: "Settings") -> dict[str, str]:
+    """Address and credentials alone, for other programs that are built on librdkafka, such as kcat."""
+    there = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.")
+    return {name: value for name, value in kafka_config(settings).items() if name.startswith(there)}
+
+
+def consumer_config(settings: "Settings", group: str | None = None) -> dict[str, Any]:
     """A plain consumer: reads what is there, commits nothing, and says so when its offset is not in the log."""
     largest = settings.kafka.max_record_bytes
     return kafka_config(settings) | {
         "group.id": group or READER,
         "auto.offset.reset": "error",
+        "check.crcs": True,  # librdkafka's default is to hand out what a disk made of a record
         "isolation.level": "read_uncommitted",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -130,7 +144,7 @@ def identity(settings: "Settings", topic: str) -> LogIdentity:
 
     Raises: EngineError: the cluster does not answer, or has no such topic.
     """
-    admin = AdminClient(kafka_config(settings))  # type: ignore[arg-type]  # the stubs know fewer kinds of values
+    admin = AdminClient(kafka_config(settings))
 
     def ask() -> LogIdentity:
         cluster = admin.describe_cluster(request_timeout=TIMEOUT_S).result()
@@ -167,12 +181,44 @@ PASSING = frozenset(
 )
 """Errors of a broker that starts, moves or is away for a moment."""
 
+DAMAGE = frozenset(
+    {
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._BAD_MSG,
+        KafkaError._NOT_IMPLEMENTED,  # a version of records that no Kafka has: the byte that says so was changed
+        KafkaError._UNDERFLOW,
+    }
+)
+"""Errors of a record that is not what was written."""
+
 _EPOCHS = frozenset({KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH})
 
 
 def passes(error: KafkaError) -> bool:
     """Whether to ask again. `KafkaError.retriable` is about transactions, and False for all of these."""
     return error.code() in PASSING
+
+
+def refused(record: Message) -> EngineError:
+    """The error that came in place of a record, and that does not pass."""
+    error = record.error()
+    assert error is not None
+    topic, partition, offset = record.topic() or "?", record.partition() or 0, record.offset() or 0
+    if error.code() in DAMAGE:
+        return DamagedLog(topic, partition, offset, error.str())
+    return EngineError(f"{topic}[{partition}] cannot be read at offset {offset}: {error.str()}; see `crawlog doctor`")
+
+
+def check_jump(consumer: Consumer, topic: str, partition: int, expected: int, offset: int) -> None:
+    """Call it where a record is not the expected one: an empty range is legal, but no CRC covers a batch's offset.
+
+    Raises: DamagedLog: the record lies before one that was read, or behind the log's end.
+    """
+    place = TopicPartition(topic, partition)
+    if offset < expected or 0 < consumer.get_watermark_offsets(place, cached=True)[1] <= offset:
+        raise DamagedLog(topic, partition, expected, f"a batch there claims the offset {offset}")
 
 
 def edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
@@ -264,24 +310,27 @@ def _commits(found: list[TopicPartition]) -> dict[int, tuple[int, str]]:
 def read(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
     """The records at offsets [start, end) of one partition, as far as they exist; ends by position, not by silence.
 
-    Raises: EngineError: the cluster does not answer, or `start` is no longer in the log.
+    Raises: EngineError: the cluster does not answer, or `start` is no longer in the log. DamagedLog: a record is not
+        what was written.
     """
     if start >= end:
         return
     consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
+        patience, expected = Patience(f"{topic}[{partition}], from offset {start} on,"), start
         while True:
-            records = take(consumer, TIMEOUT_S)
-            if not records:
-                raise EngineError(f"{topic}[{partition}] gave nothing for {TIMEOUT_S:.0f} s, from offset {start} on")
+            records = patience.take(consumer)
             for record in records:
-                error, offset = record.error(), record.offset()
+                error, offset = record.error(), record.offset() or 0
                 if error is not None and not passes(error):
-                    raise _unanswered(settings, topic, KafkaException(error))
-                if error is None and offset is not None and offset < end:
+                    raise refused(record)
+                if error is None and offset != expected:
+                    check_jump(consumer, topic, partition, expected, offset)
+                if error is None and offset < end:
+                    expected = offset + 1
                     yield record
-                if (error is None and offset is not None and offset >= end - 1) or at_end(error):
+                if (error is None and offset >= end - 1) or at_end(error):
                     return
     finally:
         consumer.close()
@@ -290,28 +339,110 @@ def read(settings: "Settings", topic: str, partition: int, start: int, end: int)
 def read_all(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
     """The records at offsets [start, end) of many partitions, read together; in order within each of them.
 
-    Raises: EngineError: the cluster does not answer, or a start is no longer in the log.
+    Raises: EngineError: the cluster does not answer, or a start is no longer in the log. DamagedLog: a record is not
+        what was written.
     """
     left = {partition: end for partition, (start, end) in ranges.items() if start < end}
     if not left:
         return
+    expected = {partition: ranges[partition][0] for partition in left}
     consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in left])
+        patience = Patience(topic)
         while left:
-            records = take(consumer, TIMEOUT_S)
-            if not records:
-                raise EngineError(f"{topic} gave nothing for {TIMEOUT_S:.0f} s, of partitions {sorted(left)}")
+            records = patience.take(consumer, left)
             for record in records:
                 error, offset, partition = record.error(), record.offset() or 0, record.partition() or 0
                 if error is not None and not passes(error):
-                    raise _unanswered(settings, topic, KafkaException(error))
+                    raise refused(record)
+                if error is None and partition in left and offset != expected[partition]:
+                    check_jump(consumer, topic, partition, expected[partition], offset)
                 if error is None and offset < left.get(partition, 0):
+                    expected[partition] = offset + 1
                     yield record
                 if (error is None and offset >= left.get(partition, 0) - 1) or at_end(error):
                     left.pop(partition, None)
     finally:
         consumer.close()
+
+
+def probe(settings: "Settings", topic: str, places: Mapping[int, int]) -> None:
+    """Whether the next records of some partitions can be read, a few megabytes of each.
+
+    Raises: EngineError: the cluster does not answer. DamagedLog: they cannot.
+    """
+    for partition, (first, end) in bounds(settings, topic, list(places)).items():
+        size_bytes = 0
+        for record in read(settings, topic, partition, max(first, places[partition]), end):
+            size_bytes += len(record.value() or b"")
+            if size_bytes > PROBED_BYTES:
+                break
+
+
+class Patience:
+    """How long a read may wait and be brought nothing: only a record or the log's end counts.
+
+    A broker that is away brings errors, one after the other. The time that the reader takes over a record is no wait.
+
+    Args:
+        where: What is read, for the message.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._waited_s = 0.0
+        self._left_s = TIMEOUT_S
+
+    def take(
+        self,
+        consumer: Consumer,
+        partitions: Iterable[int] = (),
+        *,
+        wait_s: float = inf,
+        most: int = READ_RECORDS,
+    ) -> list[Message]:
+        """What is there, as `take`; waits at most `wait_s`, and no longer than patience lasts.
+
+        Args:
+            partitions: Those still to be read, for the message.
+
+        Raises: EngineError: nothing came for too long. DamagedLog: and yet the broker says that records are there.
+        """
+        began = time.monotonic()
+        records = take(consumer, min(wait_s, max(self._left_s - self._waited_s, 0.0)), most)
+        if any(record.error() is None or at_end(record.error()) for record in records):
+            self._waited_s, self._left_s = 0.0, TIMEOUT_S
+            return records
+        self._waited_s += time.monotonic() - began
+        if self._waited_s >= self._left_s:
+            stuck = _stuck(consumer, partitions)
+            if stuck and self._left_s == TIMEOUT_S:  # a broker that came back just now has not been asked yet
+                self._left_s += CONFIRM_S
+                return records
+            if stuck:
+                raise stuck
+            left = f" (partitions {', '.join(map(str, sorted(partitions)))})" if partitions else ""
+            raise EngineError(
+                f"{self._where}{left} gave nothing for {TIMEOUT_S:.0f} s: its broker is away, or no leader is elected;"
+                " see `crawlog doctor`"
+            )
+        return records
+
+
+def _stuck(consumer: Consumer, partitions: Iterable[int]) -> DamagedLog | None:
+    """The damage that keeps a broker from giving the records that it says it has; None when it does not answer."""
+    wanted = set(partitions)
+    for place in consumer.position([at for at in consumer.assignment() if not wanted or at.partition in wanted]):
+        try:
+            first, end = edges(consumer, place.topic, [place.partition])[place.partition]
+        except KafkaException:
+            return None
+        at = max(place.offset, first)
+        if at < end:
+            why = f"the broker gives no record there, though it has them up to {end - 1}"
+            return DamagedLog(place.topic, place.partition, at, why)
+    return None
 
 
 def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Message]:
@@ -327,7 +458,7 @@ def at_end(error: KafkaError | None) -> bool:
 
 def _unanswered(settings: "Settings", topic: str, error: KafkaException) -> EngineError:
     why = error.args[0]
-    return EngineError(f"{settings.kafka.bootstrap} gives no answer about {topic}: {why}; see crawlog doctor")
+    return EngineError(f"{settings.kafka.bootstrap} gives no answer about {topic}: {why}; see `crawlog doctor`")
 
 
 def _sasl(kafka: "Kafka") -> dict[str, object]:

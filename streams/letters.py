@@ -4,11 +4,15 @@ A fold of crawl.dead: letters add, marks close. A record that was redriven and f
 the place it was redriven to, so its tries are counted along the marks and no stage needs to know of them.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from ..schemas import pages
 from ..schemas.dead import HANDLED, Mark, decode_mark, from_headers
+from ..schemas.decoding import decoded
 
 FOLD = "frontier"
 """The stage whose verdict on a record is always the same."""
@@ -22,6 +26,7 @@ class Letter(msgspec.Struct):
     Attributes:
         offset, at: Its place and time in crawl.dead.
         place: Where the failing record is: topic, partition, offset.
+        url: That it is about; empty where the record names none.
         size_bytes: Of the record's value; None where only its place was kept.
         tries: How often the record was handled in vain, redrives included.
         handled: `redriven`, `dropped`, or empty while it is open.
@@ -33,6 +38,7 @@ class Letter(msgspec.Struct):
     job: str
     place: tuple[str, int, int]
     error: str
+    url: str = ""
     size_bytes: int | None = None
     tries: int = 1
     handled: str = ""
@@ -81,7 +87,8 @@ class Letters:
             return
         size_bytes = None if value is None else len(value)
         tries = self._tries.get(place, 1)
-        self.all[offset] = Letter(offset, at, found.stage, found.job, place, found.error, size_bytes, tries)
+        url = _url(named.get(pages.HEADER), value)
+        self.all[offset] = Letter(offset, at, found.stage, found.job, place, found.error, url, size_bytes, tries)
 
     def _is_told(self, place: tuple[str, int, int], error: str, value: bytes | None) -> bool:
         """Whether a state that was folded again, from the log's start, says what was said, and perhaps dealt with."""
@@ -110,6 +117,80 @@ class Letters:
         return [one for one in self.all.values() if (handled or not one.handled) and choice.takes(one)]
 
 
+class _About(msgspec.Struct):
+    """What any record of crawl.urls or crawl.items is about."""
+
+    url: str = ""
+    urls: "list[_About]" = []
+    results: "list[_About]" = []
+
+
+_about = msgspec.json.Decoder(_About)
+
+
+def _url(header: bytes | None, value: bytes | None) -> str:
+    """The URL that a record is about, by a page's metadata or by its value."""
+    try:
+        if header is not None:
+            return pages.decode(header).url
+        about = decoded(_about, value or b"")
+    except ValueError:
+        return ""
+    several = about.urls or about.results or [about]
+    return several[0].url + (f" (and {len(several) - 1} more)" if len(several) > 1 else "")
+
+
+def by_error(letters: Iterable[Letter]) -> list[list[Letter]]:
+    """Letters with the same stage and error together, the commonest first; numbers in an error may differ."""
+    errors: dict[tuple[str, str], list[Letter]] = {}
+    for letter in letters:
+        errors.setdefault((letter.stage, re.sub(r"\d+", "0", letter.error)), []).append(letter)
+    return sorted(errors.values(), key=lambda group: (-len(group), -group[-1].offset))
+
+
+def became(letter: Letter) -> str:
+    """What was done with a letter, in words: URLs are dropped, letters are laid aside."""
+    return "laid aside" if letter.handled == "dropped" else letter.handled
+
+
+class Commonest(NamedTuple):
+    """The kind of error that most records failed with: the first of them, and how many records have one."""
+
+    error: str
+    records: int
+
+
+class Tally:
+    """Records of one job that could not be handled; one that failed several times at its place counts once."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job.encode()
+        self._places: set[tuple[bytes, ...]] = set()
+        self._kinds: dict[str, Commonest] = {}
+
+    def take(self, headers: Headers) -> None:
+        """One record of crawl.dead, by its headers."""
+        named = dict(headers)
+        place = tuple(named.get(name, b"") for name in ("topic", "partition", "offset"))
+        if HANDLED in named or named.get("job") != self._job or place in self._places:
+            return
+        self._places.add(place)
+        error = named.get("error", b"").decode("utf-8", "replace")
+        kind = error.partition(":")[0]
+        first, count = self._kinds.get(kind, (error, 0))
+        self._kinds[kind] = Commonest(first, count + 1)
+
+    @property
+    def count(self) -> int:
+        """How many records."""
+        return len(self._places)
+
+    @property
+    def commonest(self) -> Commonest | None:
+        """Errors of one kind are one: their texts may name the page. None where nothing failed."""
+        return max(self._kinds.values(), key=lambda kind: kind.records, default=None)
+
+
 def by_place(letters: Iterable[Letter]) -> list[list[Letter]]:
     """Letters about one record together: a record that was read again, or is bad in two ways, has several."""
     places: dict[tuple[str, int, int], list[Letter]] = {}
@@ -129,9 +210,19 @@ def mark(groups: list[list[Letter]], how: str, to: list[tuple[int, int]], at: fl
     return Mark(offsets, "redriven" if how == "redriven" else "dropped", places, at)
 
 
-def refusal(letter: Letter, topics: Iterable[str]) -> str:
-    """Why a letter's record cannot go back to its topic; empty when it can."""
+def refusal(letter: Letter, inputs: Mapping[str, str], partitions: int) -> str:
+    """Why a letter's record cannot go back to its topic; empty when it can.
+
+    A letter says what its writer wrote, and anyone may write to crawl.dead. So a record goes to the topic that its
+    stage reads, and to no other: crawl.control would take commands and jobs from it.
+
+    Args:
+        inputs: The topic that each stage reads.
+        partitions: Of each of these topics.
+    """
     topic, partition, offset = letter.place
-    if topic not in topics:
-        return f"it names no topic of this crawl: {topic!r:.80}"
-    return "" if partition >= 0 and offset >= 0 else "it does not say where its record was"
+    if letter.stage not in inputs:
+        return f"records of the stage {letter.stage!r:.80} do not go back: it has no topic of its own to read them from"
+    if topic != inputs[letter.stage]:
+        return f"the stage {letter.stage} reads {inputs[letter.stage]}, and the dead letter names {topic!r:.80}"
+    return "" if 0 <= partition < partitions and offset >= 0 else "it does not say where its record was"

@@ -1,12 +1,13 @@
 """Which hosts rest, and in which order those are asked that may be, where more are ready than can be fetched."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import chain, cycle
 from math import inf
 
 from .queues import LENGTHS, READY, Host, HostQueue
+from .strangers import EVERYBODY, MET, NEW, SILENT
 
 
 class Ring:
@@ -68,7 +69,7 @@ class Line:
         """Take a host, or see how its queue has grown; each ring but the one it is taken from keeps an old entry."""
         if queue.turn != host.turn:
             queue.turn, queue.ring = host.turn, LENGTHS
-            self._all.add(host, first=host.is_opening and host.rules is not None)
+            self._all.add(host, first=host.is_named or (host.is_opening and host.rules is not None))
         length = queue.length
         if length < queue.ring:
             queue.ring = length
@@ -83,6 +84,32 @@ class Line:
             if ring and (host := ring.pop()) is not None:
                 return host
         return self._all.pop()
+
+
+class Lines:
+    """The lines of one job, by standing. Every second turn is for hosts that have answered, while there are such."""
+
+    def __init__(self) -> None:
+        self._lines = (Line(), Line(), Line())
+        self._turns = cycle((MET, NEW, MET, SILENT))
+
+    def add(self, host: Host, queue: HostQueue) -> None:
+        """Take a host, or see how its queue has grown."""
+        self._lines[host.standing].add(host, queue)
+
+    def pop(self, admitted: Sequence[bool] = EVERYBODY) -> Host | None:
+        """The next host of those that are admitted, by standing."""
+        for standing in (next(self._turns), MET, NEW, SILENT):
+            if admitted[standing] and (host := self._lines[standing].pop()) is not None:
+                return host
+        return None
+
+    def let_go(self, job: str) -> None:
+        """End the lines of a job, by its name: a host that was in one may join another of the job."""
+        while (host := self.pop()) is not None:
+            for queue in host.queues.values():
+                if queue.job.name == job:
+                    queue.turn = -1
 
 
 class Resting:

@@ -1,7 +1,8 @@
 """A spider's file becomes a class: `FILE.py` or `FILE.py:Class`, as the operator named it with `--spider`.
 
 Code is run from here, and from nowhere else: the name comes from the command line or, in a worker, from the job's
-record, and never from a page. Whoever may write to crawl.control and crawl.urls decides which files workers run.
+record, and never from a page. Anyone who writes to Kafka may write a job's record, so a worker runs only what its
+`Trust` knows, and nobody runs a file that others may change.
 """
 
 import hashlib
@@ -9,16 +10,23 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from . import scrapy_names
 from .errors import Misconfigured
+from .response import Request
 from .spider import Bounds, Parse, Spider, parser_of
+from .trust import Trust, check, is_shared, read
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 """A spider's name and version stand as NAME@VERSION in records, and are typed by people."""
+
+MAX_PATH = 4096
+"""Characters of a file's name, as the kernel takes them: a job's record may hold megabytes, and logs would too."""
 
 
 class Loaded(NamedTuple):
@@ -27,31 +35,38 @@ class Loaded(NamedTuple):
     Attributes:
         path: `/FILE.py:Class`, absolute: what a job's record says, so that each worker loads the same.
         label: `NAME@VERSION`, for the records of crawl.items.
+        digest: Of the file, in hex.
     """
 
     path: str
     label: str
     spider: Spider
+    digest: str
 
     def parser(self, bounds: Bounds) -> Parse:
         """The spider at work."""
         return parser_of(self.spider, bounds)
 
 
-def load_spider(named: str) -> Loaded:
+def load_spider(named: str, trust: Trust | None = None) -> Loaded:
     """The spider in a file.
 
     Args:
         named: `FILE.py`, which has one spider, or `FILE.py:Class`.
+        trust: Which files may be run; None where the operator's own command names this one.
 
-    Raises: Misconfigured: no such file or class, or the file is broken; the message says in which line.
+    Raises: Misconfigured: no such file or class, the file may not be run, or is broken; the message says in which line.
     """
     given, wanted = _parts(named)
-    path = given.expanduser().absolute()
     try:
-        source = path.read_bytes()
+        path = given.expanduser().absolute()
+        if refusal := trust.refusal(path) if trust else "":
+            raise Misconfigured(f"--spider {path}: {refusal}")
+        source = read(path)
     except OSError as error:
         raise Misconfigured(f"--spider {given}: {error.strerror or error}") from None
+    except (ValueError, RuntimeError) as error:  # a NUL; `~nobody`
+        raise Misconfigured(f"--spider {given}: {error}") from None
     digest = hashlib.sha256(source).hexdigest()
     module = _run(path, source, f"crawlog_spider_{digest[:16]}")
     kind = _class_in(module, path, wanted)
@@ -60,10 +75,18 @@ def load_spider(named: str) -> Loaded:
     except Exception as error:
         raise Misconfigured(f"--spider {path}: {kind.__name__}() fails{_where(error, path)}") from error
     _check(spider, path)
-    return Loaded(f"{path}:{kind.__name__}", _label(spider, path, digest[:8]), spider)
+    _refuse_names_of_scrapy(spider, path, source, module)
+    return Loaded(f"{path}:{kind.__name__}", _label(spider, path, digest[:8]), spider, digest[:16])
+
+
+def file_of(named: str) -> Path:
+    """The file in a spider's name. Raises: Misconfigured: it is none."""
+    return _parts(named)[0]
 
 
 def _parts(named: str) -> tuple[Path, str]:
+    if len(named) > MAX_PATH:
+        raise Misconfigured(f"--spider {named[:100]}…: {len(named):,} characters are no path")
     file, colon, wanted = named.rpartition(".py:")
     path, wanted = (Path(f"{file}.py"), wanted) if colon else (Path(named), "")
     if path.suffix != ".py":
@@ -79,22 +102,54 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     before = sys.path[:]
-    sys.path.insert(0, str(path.parent))
+    finder = _Neighbours(path.parent, before)
+    alone = is_shared(path.parent)
+    sys.meta_path.insert(0, finder)
+    sys.path[:] = before if alone else [str(path.parent), *before]
     sys.modules[name] = module  # dataclasses and pickle look there
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  # what the operator asked for
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise Misconfigured(f"--spider {path} cannot be loaded{_where(error, path)}") from error
+        hint = f" ({path.parent} is open to others: nothing is imported from it)" if alone else ""
+        hint = hint if isinstance(error, ModuleNotFoundError) else ""
+        raise Misconfigured(f"--spider {path} cannot be loaded{_where(error, path)}{hint}") from error
     finally:
         sys.path[:] = before
+        sys.meta_path[:] = [one for one in sys.meta_path if one is not finder]
     return module
+
+
+class _Neighbours:
+    """Looks at what a spider imports from its folder: like the spider, others must not be able to change it.
+
+    Python's own modules are found where they always are: a `queue.py` beside a spider is none of them. A script's
+    neighbours hide them. Here they would do so for all that a worker imports while a spider is loaded.
+    """
+
+    def __init__(self, folder: Path, path: list[str]) -> None:
+        self._folder = folder
+        self._path = path
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002  # Python's own signature
+        """Where a module of Python's is; None leaves it to the finders behind this one.
+
+        Raises: PermissionError: others may change it.
+        """
+        if path is None and name in sys.stdlib_module_names:
+            return PathFinder.find_spec(name, self._path)
+        found = PathFinder.find_spec(name, path)
+        if found and found.origin and Path(found.origin).is_relative_to(self._folder):
+            check(Path(found.origin))
+        return None
 
 
 def _where(error: BaseException, path: Path) -> str:
     """The line of the file and the error, on one line."""
     said = f"{type(error).__name__}: {error}".splitlines()[0]
+    if isinstance(error, ModuleNotFoundError) and error.name == "scrapy":
+        said += f"; {scrapy_names.IMPORT}"
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f": line {error.lineno}: {type(error).__name__}: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -109,13 +164,21 @@ def _class_in(module: ModuleType, path: Path, wanted: str) -> type[Spider]:
         raise Misconfigured(f"--spider {path}: there is no spider {wanted} in it; {has}")
     if not wanted and len(own) != 1:
         several = f"it has several spiders; name one: --spider {path.name}:{next(iter(own), '')}"
-        raise Misconfigured(f"--spider {path}: " + (several if own else "it has no subclass of crawlog.Spider"))
+        none = f"it has no subclass of crawlog.Spider{_of_scrapy(module)}"
+        raise Misconfigured(f"--spider {path}: {several if own else none}")
     kind: type[Spider] = found if wanted else next(iter(own.values()))  # type: ignore[assignment]  # just checked
     if inspect.iscoroutinefunction(kind.parse) or inspect.isasyncgenfunction(kind.parse):
         raise Misconfigured(f"--spider {path}: {kind.__name__}.parse is async; write it as a plain function")
     if kind.parse is Spider.parse:
         raise Misconfigured(f"--spider {path}: {kind.__name__} has no parse(self, response)")
     return kind
+
+
+def _of_scrapy(module: ModuleType) -> str:
+    """What to add where a module has a spider of Scrapy's instead."""
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
+    found = any(base.__module__.partition(".")[0] == "scrapy" for kind in kinds for base in kind.__mro__)
+    return f"; {scrapy_names.IMPORT}" if found else ""
 
 
 def _is_spider(kind: object) -> bool:
@@ -138,6 +201,13 @@ def _check(spider: Spider, path: Path) -> None:
             f"--spider {path}: {type(spider).__name__}.parse cannot be called with a page ({error});"
             " write it as parse(self, response)"
         ) from None
+
+
+def _refuse_names_of_scrapy(spider: Spider, path: Path, source: bytes, module: ModuleType) -> None:
+    told = [*scrapy_names.of_spider(spider), *scrapy_names.of_requests(source, module, spider, Request)]
+    if told:
+        several = " names of Scrapy\n  " if len(told) > 1 else " "
+        raise Misconfigured(f"--spider {path}:{several}" + "\n  ".join(told))
 
 
 def _label(spider: Spider, path: Path, digest: str) -> str:

@@ -11,10 +11,16 @@ import time
 
 import structlog
 
+from .printable import escaped
+
 LIBRARIES = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 
 LEAST = {"aiokafka.consumer.group_coordinator": logging.ERROR, "mode.crawlog.worker": logging.CRITICAL}
 """Louder than they should be: they warn about each rebalance, and tell a crash that we tell."""
+
+TELLS_SECRETS = "aiokafka.conn"
+"""At level debug it prints every request, and with it the password that it logs in with; at each login it warns that
+this goes in the clear, as the user has it, or as on loopback."""
 
 AGAIN_S = 10.0
 """Least time between two lines of a library that differ in their arguments only."""
@@ -66,6 +72,7 @@ def configure(level: str) -> None:
         _least(name, severity, logging.WARNING)
     for name, least in LEAST.items():
         _least(name, severity, least)
+    logging.getLogger(TELLS_SECRETS).setLevel(logging.ERROR)
 
 
 def _least(name: str, severity: int, least: int) -> None:
@@ -73,18 +80,18 @@ def _least(name: str, severity: int, least: int) -> None:
 
 
 def one_line(_: object, __: str, event: structlog.typing.EventDict) -> str:
-    """`time level event key=value …`; a value with blanks, quotes or line ends is quoted and escaped."""
+    """`time level event key=value …`; a value with blanks, quotes or control characters is quoted and escaped."""
     words = [str(event.pop("time", "")), str(event.pop("level", "")), _word(str(event.pop("event", "")))]
     return " ".join(words + [f"{key}={_value(value)}" for key, value in event.items()])
 
 
 def _word(event: str) -> str:
-    return event.replace("\n", " ⏎ ")
+    return escaped(event.replace("\n", " ⏎ "))
 
 
 def _value(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
-    if text and not any(c in text for c in ' "=\n\r\t\\'):
+    if text.isprintable() and text and not any(c in text for c in ' "=\\'):
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped(quoted)}"'

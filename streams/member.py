@@ -4,7 +4,9 @@ Faust's thread with our rules, and why:
     positions are held until `place` sets them: aiokafka would start at the commit, or fail a group that has none
     `leave`             a static member leaves at once when it stops on purpose; aiokafka sends no LeaveGroup for one
     `watched`           each answered heartbeat renews the lease from when it was sent
-    `paced`             a fetch waits for much while much comes, and for anything while nothing does
+    `paced`             a fetch waits for much while much comes, and for anything while nothing does; what is refused
+                        rests, where aiokafka asks 2,500 times a second
+    damage              a record that fails its CRC, or that the broker refuses, ends the worker for good
     `check_errors`      what ended the group's coordination is raised; aiokafka would wait for ever to be asked
 """
 
@@ -16,14 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import structlog
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, for_code
+from aiokafka.errors import CommitFailedError, CorruptRecordException, IllegalStateError, KafkaError, for_code
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from .lease import Lease, boottime
-from .positions import Position, Range, reached
+from .positions import Position, Range, only, reached
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -43,6 +45,13 @@ FETCH_WAIT_MS = {"fetch": 50, "parse": 50, "sink": 100}
 FETCH_MOST_BYTES = 1 << 20
 """A fetch brings no more; the first batch it finds comes whole whatever its size (KIP-74). Far behind the log it would
 be full each time, in memory several times over, and what a page needs pushed out of the processor's caches."""
+
+REFUSED_S = 0.005
+"""A fetch that brings nothing sooner was refused: it waits for the first byte otherwise."""
+
+REFUSED_REST_S = 0.2
+REFUSED_TIMES = 20
+"""Fetches refused in a row, after which a plain consumer looks whether the log is damaged."""
 
 REST_WAIT_MS = 250
 """Once that brought nothing, the next is answered with the first byte, or after this: what comes seldom comes at once,
@@ -124,7 +133,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """In the thread: start aiokafka and watch what it sends to the group's coordinator."""
         await super().on_start()
         fetcher: Any = self.client()._fetcher  # nor for how long one fetch waits
-        fetcher._proc_fetch_request = paced(fetcher, self.crawl.stage)
+        fetcher._proc_fetch_request = paced(fetcher, self.crawl.stage, self.crawl.watchdog.look_at_log)
         coordinator: Any = self.client()._coordinator  # aiokafka has no hook for heartbeats
         if not self.app.client_only:
             coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)
@@ -179,6 +188,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
                 some = await fetch(
                     consumer, active, timeout=0 if found else timeout, max_records=min(left, self._piece)
                 )
+            except CorruptRecordException as error:
+                log.warning("record_corrupt", group=self.app.conf.id, error=repr(error))
+                await self.crawl.watchdog.look_at_log()
+                raise  # what was found goes with it: aiokafka is past it
             except KafkaError:
                 if found:
                     break  # and it comes again with the next call
@@ -218,9 +231,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             consumer.beginning_offsets(list(tps)),
             consumer.end_offsets(list(tps)),
         )
-        held = {tp: (at.offset, reached(at.offset, at.metadata or "")) for tp, at in committed.items()}
-        found = {tp: held.get(tp, (None, None)) for tp in tps}
-        return {tp: Range(offset, first[tp], end[tp], beyond) for tp, (offset, beyond) in found.items()}
+        said = {tp: (at.offset, at.metadata or "") for tp, at in committed.items()}
+        held = {tp: (offset, reached(offset, text), only(text)) for tp, (offset, text) in said.items()}
+        found = {tp: held.get(tp, (None, None, None)) for tp in tps}
+        return {tp: Range(offset, first[tp], end[tp], beyond, of) for tp, (offset, beyond, of) in found.items()}
 
     def ends(self) -> dict[int, int]:
         """From any thread: where the partitions that we have ended when the broker last answered for them."""
@@ -266,18 +280,34 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         """The watchdog does this."""
 
 
-def paced(fetcher: Any, stage: str) -> Callable[..., Awaitable[bool]]:
-    """A `_proc_fetch_request` that says by what came last for how long the next request waits."""
+def paced(
+    fetcher: Any, stage: str, is_refused: Callable[[], Awaitable[None]] | None = None
+) -> Callable[..., Awaitable[bool]]:
+    """A `_proc_fetch_request` that says by what came last for how long the next request waits.
+
+    Args:
+        is_refused: Called when fetches are refused again and again.
+    """
     fetch = fetcher._proc_fetch_request
     work_s = FETCH_WAIT_MS[stage] / 1000
     brought_at = -work_s
+    refused = 0
 
     async def proc_fetch_request(*request: Any) -> bool:
-        nonlocal brought_at
+        nonlocal brought_at, refused
+        asked_at = time.monotonic()
         has_brought: bool = await fetch(*request)
         now = time.monotonic()
         if has_brought:
             brought_at = now
+        elif now - asked_at >= REFUSED_S:
+            refused = 0
+        else:
+            refused += 1
+            if refused > 1:  # an assignment that is over has one too
+                await asyncio.sleep(REFUSED_REST_S)
+            if refused % REFUSED_TIMES == 0 and is_refused is not None:
+                await is_refused()
         works = now - brought_at < work_s  # with several brokers, any of them
         fetcher._fetch_min_bytes = FETCH_BYTES[stage] if works else 1
         fetcher._fetch_max_wait_ms = FETCH_WAIT_MS[stage] if works else REST_WAIT_MS

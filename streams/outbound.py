@@ -43,16 +43,26 @@ _header = re.compile(
 def read_header(text: str) -> tuple[str, str]:
     """Name and value of `Name: value` (RFC 9110 5).
 
-    Raises: ValueError: it is none, or one that is not for a setting.
+    Raises: ValueError: it is none, or one that is not for a setting; the message does not repeat its value.
     """
     found = _header.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no header; write it as `Name: value`")
+        raise ValueError("a header is `Name: value`, on one line of Latin-1")
     if found[1].lower() in OWN_HEADERS:
         raise ValueError(
             f"{found[1]} cannot be set here; see fetch.user_agent, fetch.logins, fetch.cookies, fetch.proxies"
         )
     return found[1], found[2] or ""
+
+
+def read_user_agent(text: str) -> str:
+    """The value of a User-Agent header.
+
+    Raises: ValueError: no header has it (RFC 9110 5.5: no line ends, no control characters; Latin-1 alone has bytes).
+    """
+    if not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", text):
+        raise ValueError("a header is one line of Latin-1 without control characters")
+    return text
 
 
 class Login(NamedTuple):

@@ -12,12 +12,9 @@ from ..schemas.pages import PageMeta
 
 if TYPE_CHECKING:
     from .answers import Answer
+    from .manners import Manner
     from .queues import Host, Task
     from .retrying import Again
-    from .sections import Robots
-
-BLOCKED = "control block"
-"""The rule that a done names whose host the operator has blocked."""
 
 CRASH_LOOP = "crash_loop"
 """The reason of a URL that ended its worker again and again, the last time while nothing else was asked for."""
@@ -37,15 +34,13 @@ class Unasked(NamedTuple):
     rule: str = ""
 
 
-def unasked(host: "Host", url: str, robots: "Robots") -> Unasked | None:
-    """How a URL ends by commands and its host's robots.txt, as far as that is known; None if it is to be asked for."""
-    if host.orders.blocked:
-        return Unasked("refused", "control", BLOCKED)
-    if not robots.obey or host.rules is None:
+def unasked(host: "Host", url: str, manner: "Manner") -> Unasked | None:
+    """How a URL ends by its host's robots.txt, as far as that is known; None if it is to be asked for."""
+    if not manner.rules.robots or host.rules is None:
         return None
     if host.unreachable:
         return Unasked("failed", f"robots_unreachable: {host.unreachable}")
-    allowed, rule = host.rules.allowed(url, robots.token)
+    allowed, rule = host.rules.allowed(url, manner.token)
     return None if allowed else Unasked("refused", "robots", rule)
 
 

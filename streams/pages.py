@@ -19,7 +19,7 @@ FULL = 448
 
 LATEST = 64
 """Fingerprints of an exact page that lie beside it, in a row of their own, before the page is written anew: an insert
-then writes 300 bytes or so instead of some KiB."""
+then writes 300 bytes or so instead of some KiB. A domain with no more of them has no page: they lie in its row."""
 
 LEVELS = ((32, 1), (256, 1), (0, 2), (0, 16), (0, 128), (0, 1024), (0, 8192))
 """(keys a page, pages) of a filter by level; 0 stands for a full page. The last level takes whatever comes."""
@@ -50,6 +50,11 @@ class Page:
         self.dirty = False
         self.used = False
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether it was used lately, or the rows do not have it yet."""
+        return self.used or self.dirty or self.domain.dirty
+
     def write(self, rows: r.Rows) -> None:
         """Put what changed into the rows."""
         raise NotImplementedError
@@ -77,9 +82,10 @@ class Domain(Generic[P]):
         key: (job, epoch, hash of the registrable domain).
         size: How many pages it has; of a filter the top level.
         queued: URLs ever queued.
+        used: It was asked, lately, without a page.
     """
 
-    __slots__ = ("dirty", "holder", "key", "pages", "queued", "size")
+    __slots__ = ("dirty", "holder", "key", "pages", "queued", "size", "used")
 
     def __init__(self, holder: Holder, key: tuple[int, int, int], row: r.DomainRow) -> None:
         self.holder = holder
@@ -87,7 +93,18 @@ class Domain(Generic[P]):
         self.size = row.size
         self.queued = row.queued
         self.dirty = False
+        self.used = False
         self.pages: dict[int, P] = {}
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether it was used lately, or the rows do not have it yet."""
+        return self.used or self.dirty
+
+    @property
+    def row(self) -> r.DomainRow:
+        """What its row says."""
+        return r.DomainRow(self.size, self.queued)
 
     def has(self, fingerprint: int) -> bool:
         """Whether it was added."""
@@ -148,16 +165,30 @@ class Exact(Domain[_ExactPage]):
 
     A page that is full has the domain get one page more, which takes its half of the page whose turn it is. So pages
     are split in the order of their numbers, whichever was full, and `size` alone says where a fingerprint lies.
+
+    Most domains of a crawl of many have few URLs. Their fingerprints lie in the domain's own row, one look-up and one
+    write for all that is known of them; the first page is made of these.
     """
 
-    __slots__ = ("mask",)
+    __slots__ = ("few", "mask")
 
     def __init__(self, holder: Holder, key: tuple[int, int, int], row: r.DomainRow) -> None:
         super().__init__(holder, key, row)
         self.mask = _mask(self.size)
+        self.few = array("Q", row.few)
+
+    @property
+    def row(self) -> r.DomainRow:
+        """What its row says: its fingerprints too, while it has no page."""
+        return r.DomainRow(self.size, self.queued, self.few.tobytes())
 
     def has(self, fingerprint: int) -> bool:
         """Whether it was added: one search in one page."""
+        if not self.size:
+            self.used = True
+            few = self.few
+            at = bisect_left(few, fingerprint)
+            return at < len(few) and few[at] == fingerprint
         slot = fingerprint & self.mask
         if slot >= self.size:
             slot &= self.mask >> 1
@@ -169,6 +200,11 @@ class Exact(Domain[_ExactPage]):
 
     def add(self, fingerprint: int) -> None:
         """Add one that `has` did not have; a page that is full then has the domain grow."""
+        if not self.size:
+            insort(self.few, fingerprint)
+            if len(self.few) > LATEST:
+                self._begin_pages()
+            return
         slot = fingerprint & self.mask
         if slot >= self.size:
             slot &= self.mask >> 1
@@ -176,14 +212,20 @@ class Exact(Domain[_ExactPage]):
         page.add(fingerprint)
         if not page.dirty:
             self.holder.changed(page)
-        if len(page.marks) > FULL or not self.size:
+        if len(page.marks) > FULL:
             self._grow()
+
+    def _begin_pages(self) -> None:
+        """The first page, of what lay in the domain's row."""
+        page = self._hold(_ExactPage(self, 0, b"", b""))
+        page.marks, self.few = self.few, page.marks
+        page.settle()
+        self.holder.changed(page)
+        self.size = 1
 
     def _grow(self) -> None:
         """One page more."""
         slot, self.size = self.size, self.size + 1
-        if slot == 0:
-            return
         mask = self.mask = _mask(self.size)
         source = self.pages.get(slot & (mask >> 1)) or self._load(slot & (mask >> 1))
         page = self._hold(_ExactPage(self, slot, b"", b""))
@@ -195,8 +237,6 @@ class Exact(Domain[_ExactPage]):
                 self.holder.changed(each)
 
     def _load(self, slot: int) -> _ExactPage:
-        if not self.size:
-            return self._hold(_ExactPage(self, slot, b"", b""))
         get = self.holder.rows.get
         stored = get(r.exact_key(*self.key, slot)) or b""
         return self._hold(_ExactPage(self, slot, stored, get(r.latest_key(*self.key, slot)) or b""))

@@ -33,10 +33,15 @@ from .spider import (
     parse_listing,
     parse_page,
 )
+from .trust import Trust
 from .twins import Twins
 
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before what they list, whose priorities are -10 to 10."""
+
+
+MAX_FAULT = 1000
+"""Characters of why a job cannot be used: its record may name a file by megabytes, and each page's letter says it."""
 
 
 class Learned(NamedTuple):
@@ -151,18 +156,23 @@ class Job:
         """The rule that refuses a link."""
         return self._scope.refusal(link.url, link.place, depth, 0, self.joined)
 
-    def sitemaps(self, meta: PageMeta, named: Iterable[Outlink]) -> Iterator[tuple[Outlink, FoundUrl]]:
-        """Sitemaps that robots.txt or another sitemap names, of those that are taken.
+    def sitemaps(
+        self, meta: PageMeta, named: Iterable[Outlink], dropped: dict[str, int]
+    ) -> Iterator[tuple[Outlink, FoundUrl]]:
+        """Sitemaps that robots.txt or another sitemap names, of those that are taken; the others are counted by rule.
 
         They are as deep as what names them; an index in an index is a hop further, and counts as a redirect does.
         """
         hops = meta.hops + (meta.kind == "sitemap")
         for link in named:
-            if self._scope.refusal(link.url, link.place, meta.depth, meta.hops + 1, self.joined) is None:
+            rule = self._scope.refusal(link.url, link.place, meta.depth, meta.hops + 1, self.joined)
+            if rule is not None:
+                dropped[rule] = dropped.get(rule, 0) + 1
+            else:
                 yield link, FoundUrl(link.url, meta.depth, SITEMAP_PRIORITY, "sitemap", meta.url, hops)
 
-    def redirect(self, meta: PageMeta) -> Redirect | None:
-        """The target of a redirect, a link of the same depth; None when it is refused.
+    def redirect(self, meta: PageMeta, dropped: dict[str, int]) -> Redirect | None:
+        """The target of a redirect, a link of the same depth; None when it is refused, which is counted by rule.
 
         Where a seed leads here, its host joins the scope. One that leads back to where it began, with a cookie, has its
         target asked once more: that is known as a redirect, and with the cookie it may be a page.
@@ -177,6 +187,7 @@ class Job:
             name = scope_name(self.spec.scope.kind, link.place)
             rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, (name,))
         if rule is not None:
+            dropped[rule] = dropped.get(rule, 0) + 1
             return None
         source: Source = "sitemap" if meta.kind == "sitemap" else "redirect"
         hops, joins, checked = meta.hops + 1, meta.seed, meta.leads_back
@@ -217,11 +228,13 @@ class Jobs:
 
     Args:
         bounds: What one page may give.
+        trust: Which files may be run as spiders.
     """
 
-    def __init__(self, places: Places, bounds: Bounds) -> None:
+    def __init__(self, places: Places, bounds: Bounds, trust: Trust = Trust()) -> None:  # noqa: B008  # immutable
         self._places = places
         self._bounds = bounds
+        self._trust = trust
         self._known: dict[str, Job] = {}
         self._broken: dict[str, tuple[int, str]] = {}
         self._learned: dict[str, Learned] = {}
@@ -246,7 +259,7 @@ class Jobs:
         if isinstance(record, control.JobCopy):
             return Revised(record.job, record.spec.rev, self._learn(record.job, record.spec))
         if isinstance(record, control.Join):
-            self._learned_of(record.job).joined.add(record.name)
+            self._learned_of(record.job).joined.update(record.names)
         elif isinstance(record, control.Missing):
             host = self._places.of(record.url).host
             self._learned_of(record.job).missing.setdefault(host, set()).add(record.sketch)
@@ -263,16 +276,16 @@ class Jobs:
             spider = self._spider(spec.spider)
             self._known[name] = Job(name, spec, self._places, self._learned_of(name), spider)
         except Misconfigured as error:
-            self._broken[name] = (spec.rev, str(error))
+            self._broken[name] = (spec.rev, str(error)[:MAX_FAULT])
             return error
         return None
 
     def _spider(self, path: str) -> tuple[str, Parse]:
         """A spider's `NAME@VERSION` and what it does; loaded once in a worker's life.
 
-        Raises: Misconfigured: there is none, or it is broken.
+        Raises: Misconfigured: there is none, it may not be run, or it is broken.
         """
         if path not in self._spiders:
-            loaded = load_spider(path)
+            loaded = load_spider(path, self._trust)
             self._spiders[path] = loaded.label, loaded.parser(self._bounds)
         return self._spiders[path]

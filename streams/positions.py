@@ -23,25 +23,65 @@ OURS = "crawlog"
 tool or with `crawlog replay`, commits without it: that is how a stage that keeps its own offset knows an order."""
 
 
+class Only(NamedTuple):
+    """A replay of one job: records of others are passed over, up to where they were done before it.
+
+    Attributes:
+        job: Its name.
+        upto: The offset that the group had before the replay.
+    """
+
+    job: str
+    upto: int
+
+    @property
+    def metadata(self) -> str:
+        """Of the commit that is the order; and the end of that of each commit until it is carried out."""
+        return f"replay {self.job} {self.upto};"
+
+
 class Position(NamedTuple):
     """What a worker commits for one partition.
 
     Attributes:
         offset: Everything before it is done.
         reached: Everything before it is done or taken; not less than `offset`.
+        only: The job that is replayed there, if it is one alone.
+        founds: Offsets behind the last founds that the worker sent, by partition of crawl.urls.
     """
 
     offset: int
     reached: int
+    only: Only | None = None
+    founds: tuple[tuple[int, int], ...] = ()
 
     @property
     def metadata(self) -> str:
         """Of the commit."""
-        return OURS if self.reached == self.offset else f"{OURS} {self.reached};"
+        if self.only is not None:
+            return f"{OURS} {self.reached}; {self.only.metadata}{self._founds}"
+        return (OURS if self.reached == self.offset else f"{OURS} {self.reached};") + self._founds
+
+    @property
+    def _founds(self) -> str:
+        listed = ",".join(f"{number}:{end}" for number, end in self.founds[:MOST_FOUNDS])
+        return f" founds {listed};" if listed else ""
 
 
+MOST_FOUNDS = 128
+"""Partitions whose founds a commit tells of: a broker takes 4,096 bytes of metadata."""
+
+_FOUNDS = re.compile(r" founds ((?:[0-9]{1,5}:[0-9]{1,19},?){1,128});")
 _REACHED = re.compile(rf"{OURS} ([0-9]{{1,19}});")
+_ONLY = re.compile(rf"(?:{OURS} [0-9]{{1,19}}; )?replay ([A-Za-z0-9._-]{{1,100}}) ([0-9]{{1,19}});")
 """With an end, as readers may be given bytes that come after it (`kafka.metadata_of`); an offset has 64 bits."""
+
+
+def founds(metadata: str) -> dict[int, int]:
+    """Offsets behind the last founds that the writer of a commit had in the log, by partition of crawl.urls."""
+    found = _FOUNDS.search(metadata)
+    pairs = (pair.split(":") for pair in found[1].split(",")) if found else ()
+    return {int(number): int(end) for number, end in pairs}
 
 
 def is_ours(metadata: str) -> bool:
@@ -53,6 +93,12 @@ def reached(offset: int, metadata: str) -> int:
     """How far the worker is that wrote a commit; the commit's own offset, where its metadata says nothing else."""
     found = _REACHED.match(metadata)
     return offset if found is None else max(offset, int(found[1]))
+
+
+def only(metadata: str) -> Only | None:
+    """The job that alone is replayed, by a commit's metadata; None where all are."""
+    found = _ONLY.match(metadata)
+    return None if found is None else Only(found[1], int(found[2]))
 
 
 Commit = Callable[[dict[int, Position]], Awaitable[bool]]
@@ -67,17 +113,19 @@ class Range(NamedTuple):
         first: Earliest offset still there.
         end: Offset of the next record to be written.
         reached: How far the worker was that committed, if more is known of the commit than its offset.
+        only: The job that alone is replayed, by the commit.
     """
 
     committed: int | None
     first: int
     end: int
     reached: int | None = None
+    only: Only | None = None
 
     @property
     def position(self) -> Position | None:
         """What is committed."""
-        return None if self.committed is None else Position(self.committed, self.reached or self.committed)
+        return None if self.committed is None else Position(self.committed, self.reached or self.committed, self.only)
 
 
 class Positions:
@@ -87,17 +135,23 @@ class Positions:
         start: Hook of the stage that keeps its own offset (fetch); None for committed, else the log's start.
         taken: The next offset to be taken, by partition, of a stage that takes more than what is done (parse), which
             keeps it true; a partition left out has nothing in hand.
+        founds: Offsets behind the last founds that are in the log, by partition of crawl.urls, of the stage that sends
+            them (parse): a log of crawl.urls that ends before them was cut.
+        cuts: Offsets that were wanted, and that the log no longer reached, by partition.
     """
 
     def __init__(self, commit: Commit) -> None:
         self.start: Start | None = None
         self.taken: Mapping[int, int] = {}
+        self.founds: Mapping[int, int] = {}
+        self.cuts: dict[int, int] = {}
         self.moves = 0
         """How often `done` moved a partition; the watchdog compares it."""
         self._commit = commit
         self._began: dict[int, int] = {}
         self._said: dict[int, int] = {}
         self._committed: dict[int, Position | None] = {}
+        self._only: dict[int, Only] = {}
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -118,6 +172,11 @@ class Positions:
         """The offset `done` named last, else where reading began; None for a partition that is not ours."""
         return self._said.get(partition, self._began.get(partition))
 
+    def passes_over(self, partition: int, offset: int, job: str) -> bool:
+        """Whether a record was done before a replay, which is of another job alone."""
+        replayed = self._only.get(partition)
+        return replayed is not None and offset < replayed.upto and job != replayed.job
+
     def committed(self, partition: int) -> int | None:
         """The offset that the broker holds; None when there is none, or the partition is not ours."""
         held = self._committed.get(partition)
@@ -128,7 +187,9 @@ class Positions:
         found = {}
         for partition, held in self._committed.items():
             offset = self._said.get(partition, self._began[partition])
-            now = Position(offset, max(self.taken.get(partition, 0), offset))
+            replayed = self._only.get(partition)
+            replayed = replayed if replayed is not None and offset < replayed.upto else None
+            now = Position(offset, max(self.taken.get(partition, 0), offset), replayed)
             is_claim = partition in self._said or now.reached > offset or self.committed(partition) == offset
             if is_claim and now != held:
                 found[partition] = now
@@ -140,7 +201,8 @@ class Positions:
             positions = self.pending()
             if positions:
                 crash.point("commit.sending")
-            is_held = not positions or await self._commit(positions)
+            ends = tuple(sorted(self.founds.items()))
+            is_held = not positions or await self._commit({p: at._replace(founds=ends) for p, at in positions.items()})
             if positions:
                 crash.point("commit.acknowledged")
             if is_held:
@@ -152,10 +214,15 @@ class Positions:
         self._began = dict(starts)
         self._said = {}
         self._committed = {partition: committed.get(partition) for partition in starts}
+        self._only = {
+            partition: held.only
+            for partition, held in self._committed.items()
+            if held is not None and held.only is not None and starts[partition] >= held.offset  # else a log made anew
+        }
 
     def end(self) -> None:
         """The assignment is over: nothing is committed until the next `begin`."""
-        self._began, self._said, self._committed = {}, {}, {}
+        self._began, self._said, self._committed, self._only = {}, {}, {}, {}
 
 
 def first_offset(asked: int | None, held: Range) -> tuple[int, str | None]:

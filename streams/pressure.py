@@ -1,8 +1,10 @@
-"""Back-pressure: how much of crawl.pages is not parsed yet, and how many requests that allows. Pure."""
+"""Back-pressure: how much is not parsed or not folded yet, and how many requests that allows. Pure."""
 
 from collections import deque
 from collections.abc import Iterable
 from math import inf
+
+from ..schemas.progress import Progress
 
 SLOWING_FROM = 0.5
 """Share of a limit from which fetching slows; at the whole limit it stops."""
@@ -16,6 +18,25 @@ AHEAD_PAGES = 1024
 
 PACE_S = 5.0
 """How long parse is looked at for its pace. It is told once a second, and looked for once a second."""
+
+UNFOLDED = 1024
+"""Dones in the log that are not folded yet, a second's worth of a busy worker's: up to here they slow nothing down."""
+
+MOST_UNFOLDED = 32_768
+"""Dones in the log that are not folded yet, at most: their URLs are in memory, some 1.5 kB each."""
+
+FOLD_S = 0.002
+"""Time that the fold gets for one more URL beyond `UNFOLDED`, seconds. A page's records take it less."""
+
+SAVED_URLS = 256
+"""Time that the fold had and no URL took is kept for so many, at most."""
+
+MOST_SOWN = 100_000
+"""Seeds in the log that living workers have not folded yet, at most: some seconds of folding, so that dones do not wait
+longer behind them, nor the first request after a kill of everything."""
+
+LIVES_S = 10.0
+"""A partition without a report for this long has no worker: its seeds hold nothing back."""
 
 
 class Pressure:
@@ -106,3 +127,73 @@ class Pressure:
 def _left(concurrency: int, share: float) -> int:
     """Of the requests at a time, those that are left at a share of a limit."""
     return min(max(int(concurrency * (1.0 - share) / (1.0 - SLOWING_FROM)), 0), concurrency)
+
+
+class Unfolded:
+    """How many more URLs may be handed out while dones wait to be folded.
+
+    Fetching and folding share a processor. Beyond `UNFOLDED` the fold comes first: one URL is handed out for each
+    `FOLD_S` that it has worked. A fold with nothing but dones before it so catches up. With millions of seeds before
+    the dones, fetching goes on beside it.
+    """
+
+    def __init__(self) -> None:
+        self._spent_s = 0.0
+
+    def room(self, unfolded: int, worked_s: float) -> int:
+        """URLs that may be handed out now.
+
+        Args:
+            unfolded: Dones in the log that are not folded.
+            worked_s: Time that the fold has worked so far; never less than before.
+        """
+        if unfolded < UNFOLDED:
+            self._spent_s = worked_s
+            return UNFOLDED - unfolded
+        self._spent_s = max(self._spent_s, worked_s - SAVED_URLS * FOLD_S)
+        return min(int((worked_s - self._spent_s) / FOLD_S), MOST_UNFOLDED - unfolded)
+
+    def handed_out(self, urls: int, unfolded: int) -> None:
+        """So many URLs were handed out; `unfolded` is what `room` was told."""
+        if unfolded >= UNFOLDED:
+            self._spent_s += urls * FOLD_S
+
+
+class Sown:
+    """Seeds on their way to the folds that live.
+
+    A partition counts while its worker reports. Without workers seeds are written as fast as the log takes them.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[int, int] = {}
+        self._there: dict[int, deque[tuple[int, int]]] = {}
+        self._heard: dict[int, tuple[Progress, float]] = {}
+
+    def sent(self, partition: int, urls: int) -> None:
+        """A record with so many seeds is on its way."""
+        self._sent[partition] = self._sent.get(partition, 0) + urls
+
+    def acknowledged(self, urls: int, partition: int, offset: int) -> None:
+        """The log has it."""
+        self._there.setdefault(partition, deque()).append((offset, urls))
+        if partition in self._heard:  # which may have folded it already
+            self._fold(partition, self._heard[partition][0].offset)
+
+    def heard(self, reports: Iterable[Progress], now: float) -> None:
+        """The newest report of each partition of crawl.urls; one that was heard before says nothing new."""
+        for report in reports:
+            last = self._heard.get(report.partition)
+            if last is None or last[0] is not report:
+                self._heard[report.partition] = report, now
+                self._fold(report.partition, report.offset)
+
+    def _fold(self, partition: int, offset: int) -> None:
+        there = self._there.get(partition, deque())
+        while there and there[0][0] < offset:
+            self._sent[partition] -= there.popleft()[1]
+
+    def is_far_ahead(self, now: float) -> bool:
+        """Whether to wait before the next seed is sent."""
+        living = (number for number, (_, at) in self._heard.items() if now - at < LIVES_S)
+        return sum(self._sent.get(number, 0) for number in living) >= MOST_SOWN

@@ -42,7 +42,7 @@ FULL_POLL_S = 0.05
 TELL_EVERY_S = 30.0
 """An unreachable cluster is told this often; librdkafka says it once a second."""
 
-EX_SOFTWARE = 70
+EX_IOERR = 74
 """Exit code after a fatal producer error (sysexits.h)."""
 
 Acknowledged = Callable[[int, int], None]
@@ -86,7 +86,6 @@ class Producer:
                 "acks": "all",
                 "enable.idempotence": True,
                 "message.timeout.ms": 0,  # none: a record waits for the broker as long as it takes
-                "partitioner": "murmur2_random",  # Kafka's own; librdkafka's default hashes differently
                 "compression.type": settings.kafka.compression,
                 "linger.ms": linger_ms,
                 "message.max.bytes": largest,
@@ -109,13 +108,15 @@ class Producer:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        partition: int | None = None,
+        partition: int,
         headers: Headers | None = None,
         on_delivery: Acknowledged | None = None,
     ) -> None:
-        """Put a record on its way; by its key's partition unless `partition` says otherwise.
+        """Put a record on its way. Waits, polling, while the queue is full.
 
-        Waits, polling, while the queue is full.
+        Args:
+            partition: The caller's to know: librdkafka would count partitions by the topic as it is now, and the log
+                has as many as it was begun with.
 
         Raises: GiveUp("too_large"): over the largest record; nothing was sent.
         """
@@ -125,10 +126,9 @@ class Producer:
         if size_bytes > self._limit:
             raise GiveUp("too_large")
         called = self._uncalled if on_delivery is None else partial(self._delivered, on_delivery)
-        at = -1 if partition is None else partition
         while True:
             try:
-                self._produce(topic, value, key, at, called, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
+                self._produce(topic, value, key, partition, called, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
                 break
             except BufferError:
                 self._poll(FULL_POLL_S)
@@ -213,4 +213,4 @@ class Producer:
 def die(reason: str) -> None:
     """End the process at once: what was not acknowledged will be read, and sent, again."""
     log.critical("producer_failed", error=reason)
-    os._exit(EX_SOFTWARE)
+    os._exit(EX_IOERR)

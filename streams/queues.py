@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from . import rows as r
 from .commands import FREE
 from .fold import Job
+from .politeness import crawl_delay_s
+from .strangers import NEW
 
 if TYPE_CHECKING:
     from .frontier import Owned
+    from .manners import Manner
     from .robots import RobotsRules
 
 WINDOW = 30
@@ -29,6 +32,9 @@ LENGTHS = 3
 
 _LAST = (1 << 64) - 1
 _KEY = r.QUEUE_KEY_BYTES - r.QUEUE_PREFIX_BYTES
+
+NEVER = float("-inf")
+"""Before any time."""
 
 IDLE, LATER, READY = range(3)
 """Where a host is: nowhere, among those that rest, in line."""
@@ -54,6 +60,11 @@ class Task:
         self.epoch = job.epoch
 
     @property
+    def manner(self) -> "Manner":
+        """How it is asked for, by the newest record of its job."""
+        return self.partition.manner(self.job.number)
+
+    @property
     def sequence(self) -> int:
         """The row's sequence, as a done names it."""
         sequence = int.from_bytes(self.key[-8:], "big")
@@ -61,7 +72,17 @@ class Task:
 
 
 class RobotsTask:
-    """A host whose robots.txt must be fetched before its pages."""
+    """A host whose robots.txt must be fetched before its pages, as the job asks whose page comes first."""
+
+    __slots__ = ("host", "manner")
+
+    def __init__(self, host: "Host", manner: "Manner") -> None:
+        self.host = host
+        self.manner = manner
+
+
+class NameTask:
+    """A host whose name must be resolved before anything is asked of it."""
 
     __slots__ = ("host",)
 
@@ -80,9 +101,14 @@ class HostQueue:
     Attributes:
         turn: Of its host's, the one for which the host is in the job's line.
         ring: The one of the longest queues there in which it stands; `LENGTHS` for none.
+        asked_at: When the job last asked the host, as long as its delay counts for that.
+        manner, rules, own_s: The rest that the job wants between two requests, and of which manner and robots.txt.
     """
 
-    __slots__ = ("held", "job", "more", "overdue", "prefix", "ring", "turn", "upto", "window")
+    __slots__ = (
+        "asked_at", "held", "job", "manner", "more", "overdue", "own_s", "prefix", "ring", "rules", "turn", "upto",
+        "window",
+    )  # fmt: skip
 
     def __init__(self, job: Job, host: int) -> None:
         self.job = job
@@ -94,6 +120,25 @@ class HostQueue:
         self.upto = b""
         self.turn = -1
         self.ring = LENGTHS
+        self.asked_at = NEVER
+        self.manner: Manner | None = None
+        self.rules: RobotsRules | None = None
+        self.own_s = 0.0
+
+    def delay_s(self, manner: "Manner", robots: "RobotsRules | None") -> float:
+        """Seconds between two requests to the host as the job wants it, with robots.txt's wish if it obeys that.
+
+        Args:
+            robots: The host's, as far as it is known.
+        """
+        if self.manner is not manner or self.rules is not robots:
+            rules, wish_s = manner.rules, None
+            is_known = robots is not None and robots.is_for(manner.token)
+            if rules.robots and robots is not None and is_known:
+                wish_s = robots.crawl_delay_s(manner.token)
+            self.manner, self.rules = manner, robots if is_known else None
+            self.own_s = crawl_delay_s(rules.delay_s, wish_s, rules.max_delay_s)
+        return self.own_s
 
     def __bool__(self) -> bool:
         return bool(self.window or self.overdue or self.more)
@@ -158,20 +203,26 @@ class Host:
     Attributes:
         key: `scheme://name:port`.
         ready_at: It is not asked before this time.
-        rests_until: What is sure of that: rests after responses. The rest of it is taken back if no request is sent.
+        asked_at: When its last request was handed out, or ended; the first is taken back if no request is sent.
+        ended_at: When its last request ended.
+        paced_until: It is not asked before this time either, by the delays of its jobs.
         orders: What commands want of it.
         slowed_until: It is not asked before this time either, while a command slows it.
         is_opening: Its robots.txt was asked for, and no page since.
-        delay_s: Rest between two requests, robots.txt's wish included.
+        is_named: Its name was resolved, or could not be, and nothing was asked since.
+        standing: Whether it answers, as far as is known.
+        delay_s: Rest between two requests, the greatest of its jobs, robots.txt's wish included.
+        per_host: Requests at a time, the least of its jobs.
+        wish_s: Robots.txt's Crawl-delay, if there is one, for requests that are no queue's.
         failures: Requests in a row that were turned away.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
         unreachable: Why its robots.txt could not be read; its URLs then fail.
     """
 
     __slots__ = (
-        "delay_s", "domain", "failures", "hash", "in_flight", "is_opening", "key", "orders", "partition", "queues",
-        "ready_at", "rests_until", "robots_attempts", "robots_since", "rules", "rules_until", "slowed_until", "turn",
-        "unreachable", "where",
+        "asked_at", "delay_s", "domain", "ended_at", "failures", "hash", "in_flight", "is_named", "is_opening", "key",
+        "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "robots_attempts", "robots_since",
+        "rules", "rules_until", "slowed_until", "standing", "turn", "unreachable", "where", "wish_s",
     )  # fmt: skip
 
     def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
@@ -181,12 +232,17 @@ class Host:
         self.partition = partition
         self.queues: dict[int, HostQueue] = {}
         self.delay_s = delay_s
+        self.per_host = 1
+        self.wish_s: float | None = None
         self.ready_at = 0.0
-        self.rests_until = 0.0
+        self.asked_at = self.ended_at = NEVER
+        self.paced_until = 0.0
         self.orders = FREE
         self.slowed_until = 0.0
         self.in_flight = 0
         self.is_opening = False
+        self.is_named = False
+        self.standing = NEW
         self.failures = 0
         self.rules: RobotsRules | None = None
         self.rules_until = 0.0
@@ -196,16 +252,20 @@ class Host:
         self.unreachable = ""
         self.where = IDLE
 
+    def ask(self, now: float) -> None:
+        """A request is handed out, or ends; the next one comes a delay later."""
+        self.asked_at = now
+        self.paced_until = max(self.paced_until, now + self.delay_s)
+
     def rest(self, until: float) -> None:
         """Ask nothing before `until`."""
-        self.rests_until = max(self.rests_until, until)
         self.ready_at = max(self.ready_at, until)
 
-    def knows_rules(self, now: float) -> bool:
-        """Whether its robots.txt is here, and young enough; where it had to make room it is read again."""
-        return self.rules is not None and not self.rules.is_gone and now < self.rules_until
+    def knows_rules(self, now: float, token: str) -> bool:
+        """Whether it is here what robots.txt says to a token, and young enough; else that is read again."""
+        return self.rules is not None and self.rules.is_for(token) and now < self.rules_until
 
     @property
     def next_at(self) -> float:
-        """When it may be asked; what is refused without a request need not wait."""
-        return 0.0 if self.orders.blocked else max(self.ready_at, self.slowed_until)
+        """When it may be asked."""
+        return max(self.ready_at, self.slowed_until, self.paced_until)

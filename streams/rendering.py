@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser
 
-from ..schemas.urls import RenderRules
+from ..schemas.urls import JobSpec, RenderRules
+from .domain import Place
 from .links import parsed
 from .outbound import origin_of
-from .scope import any_of
+from .scope import any_of, scope_name
 from .sniff import HTML, XHTML, essence
 
 if TYPE_CHECKING:
@@ -169,6 +170,25 @@ _BLOCKED_AS = {"document": "frame", "xhr": "fetch", "texttrack": "media"}
 _SERVED = frozenset({"frame", "script", "stylesheet", "image", "media", "font", "fetch"})
 CACHED = frozenset({"script", "stylesheet", "font", "image"})
 """Kinds that are the same for every page that asks for them."""
+
+
+class Reach:
+    """What a page in the browser may ask for by the scope of its job.
+
+    Args:
+        page: Where it belongs, which is in scope: its host may have joined the job while that ran.
+    """
+
+    def __init__(self, spec: JobSpec, page: Place) -> None:
+        self._outside = spec.render.scope
+        self._kind = spec.scope.kind
+        self._names = frozenset((*spec.scope.names, scope_name(self._kind, page)))
+
+    def holds(self, kind: str, place: Place) -> bool:
+        """Whether something of this kind (see `Wish`) may be asked for there."""
+        if self._outside == "any" or self._kind == "any" or (self._outside == "static" and kind in CACHED):
+            return True
+        return scope_name(self._kind, place) in self._names
 
 
 def refusal(wish: Wish, blocked: Collection[str]) -> str:

@@ -1,14 +1,15 @@
 """What a spider is given, and how it says where to go: `Response` and `Request`, as users of Scrapy know them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from ..schemas.pages import PageMeta
-from . import charset, queries
+from . import charset, queries, scrapy_names
 from .canonical import InvalidUrl, serialise
 from .links import base_of, parsed
 
@@ -28,8 +29,27 @@ class Request:
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
             raise TypeError(f"Request wants a URL as str, got {type(self.url).__name__}")
+        if callable(self.priority):
+            raise TypeError(f"Request wants a priority as its second argument: {scrapy_names.CALLBACKS}")
         if not isinstance(self.priority, int):
             raise TypeError(f"Request wants a priority as int, got {type(self.priority).__name__}")
+
+
+class Nodes(list[LexborNode]):
+    """The nodes that a selector matches, in document order: a list, which knows its selector."""
+
+    def __init__(self, nodes: Iterable[LexborNode], selector: str) -> None:
+        super().__init__(nodes)
+        self._selector = selector
+
+    if not TYPE_CHECKING:  # a checker finds by itself what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            """Says what to write where Scrapy's lists have a method.
+
+            Raises: AttributeError: always; a list that has the attribute does not ask here.
+            """
+            raise AttributeError(scrapy_names.of_list(self._selector, name))
 
 
 class Response:
@@ -71,16 +91,30 @@ class Response:
         """The body as selectolax parses it, whatever type the server says it has."""
         return parsed(self.body, self._content_type)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Says what to write where Scrapy's responses have more."""
+            if name in scrapy_names.OF_RESPONSE:
+                raise AttributeError(f"there is no response.{name}: {scrapy_names.OF_RESPONSE[name]}")
+            return object.__getattribute__(self, name)  # raises what it raised
+
     def css(self, selector: str) -> list[LexborNode]:
         """Nodes that a CSS selector matches, in document order; `.text()` and `.attributes` are a node's content.
 
-        Raises: selectolax's SelectolaxError, a ValueError: the selector is wrong.
+        Raises: ValueError: the selector is wrong.
         """
-        return self.tree.css(selector)
+        try:
+            return Nodes(self.tree.css(selector), selector)
+        except SelectolaxError:
+            raise _unreadable(selector) from None
 
     def css_first(self, selector: str) -> LexborNode | None:
         """The first of them."""
-        return self.tree.css_first(selector)
+        try:
+            return self.tree.css_first(selector)
+        except SelectolaxError:
+            raise _unreadable(selector) from None
 
     def json(self) -> Any:
         """The body as JSON. Raises: ValueError: it is none."""
@@ -110,3 +144,7 @@ class Response:
     @cached_property
     def _base(self) -> str:
         return base_of(self.tree, self.url)
+
+
+def _unreadable(selector: str) -> ValueError:
+    return ValueError(f"the selector {selector!r} cannot be read: {scrapy_names.of_selector(selector)}")

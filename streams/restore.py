@@ -6,7 +6,6 @@ delivers or skips. It blocks: run it in a thread, with no one else at those part
 """
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
@@ -17,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from .errors import CrawlError, EngineError
 from .fold import Effects
-from .kafka import consumer_config, edges, passes, take
+from .kafka import Patience, check_jump, consumer_config, edges, passes, refused
 from .settings import Settings
 from .store import Partition
 
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BATCH_RECORDS = 500
-STALL_S = 30.0
-"""A read that gets nothing for this long fails: the caller reports it and the supervisor tries again."""
-
 POLL_S = 0.2
 """Longest wait for records, and so for an interrupt to be seen."""
 
@@ -108,7 +104,7 @@ class Restorer:
         Returns: Records folded, by partition.
 
         Raises:
-            EngineError: The log cannot be read.
+            EngineError: The log cannot be read. DamagedLog: Nor will it be later.
             Interrupted: `interrupt` was set.
         """
         by_number = {partition.number: partition for partition in partitions}
@@ -123,6 +119,7 @@ class Restorer:
                 reading = _Reading(self._topic, consumer, by_number, ends_here, handle)
                 reading.read(after, interrupt or threading.Event(), {n: low for n, (low, _) in bounds.items()})
             except _AnotherLog as error:
+                error.partition.cut = error.partition.offset
                 error.partition.rebuild(str(error), high=error.partition.offset - 1)
             else:
                 folded.update(reading.folded)
@@ -149,9 +146,14 @@ class Restorer:
             low, ends[number] = bounds[number]
             if partition.offset > ends[number]:
                 why = f"it is at offset {partition.offset}, the log ends at {ends[number]}"
+                partition.cut = partition.offset
                 partition.rebuild(why, high=ends[number])
             if partition.offset < low and not partition.leap(low, ends[number]):
                 log.error("records_gone", partition=number, missing=f"{partition.offset}..{low - 1}", log_starts=low)
+                partition.note = (
+                    f"crawl.urls[{number}] has lost its records {partition.offset} to {low - 1}, and no snapshot goes "
+                    "on from there: URLs that they found are missing, or are fetched again"
+                )
                 partition.skip_to(low)
         return ends
 
@@ -173,6 +175,7 @@ class _Reading:
         self._handle = handle
         self.folded = dict.fromkeys(partitions, 0)
         self.rewound: dict[int, Skip] = {}
+        self._next: dict[int, int] = {}
 
     def read(self, after: After, interrupt: threading.Event, lows: dict[int, int]) -> None:
         begin = {
@@ -183,17 +186,14 @@ class _Reading:
         }
         left = {n for n in self._partitions if begin[n] < self._ends[n]}
         if left:
+            self._next = {number: begin[number] for number in left}
             self._consumer.assign([TopicPartition(self._topic, n, begin[n]) for n in left])
-        heard = time.monotonic()
+        patience = Patience(self._topic)
         while left:
             if interrupt.is_set():
                 raise Interrupted
-            messages = take(self._consumer, POLL_S, BATCH_RECORDS)
-            if messages:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > STALL_S:
-                raise EngineError(f"{self._topic}: nothing read for {STALL_S:.0f} s from partitions {sorted(left)}")
-            for number in {self._take(message) for message in messages}:
+            messages = patience.take(self._consumer, left, wait_s=POLL_S, most=BATCH_RECORDS)
+            for number in {self._take(message) for message in messages if not self._is_error(message)}:
                 after(self._partitions[number])
             left -= self._ended(left)
 
@@ -208,16 +208,23 @@ class _Reading:
                     partition.skip_to(end)
         return ended
 
+    def _is_error(self, message: Message) -> bool:
+        """Whether it is no record, but an error that passes. Raises: EngineError: it does not."""
+        error = message.error()
+        if error is None:
+            return False
+        if not passes(error):
+            raise refused(message)
+        log.warning("restore_waits", error=str(error))
+        return True
+
     def _take(self, message: Message) -> int:
         """Fold a record if it is the next one; returns its partition."""
         number, offset = cast("int", message.partition()), cast("int", message.offset())
-        error = message.error()
-        if error is not None:
-            if not passes(error):
-                raise EngineError(f"{self._topic}: {error}")
-            log.warning("restore_waits", error=str(error))
-            return number
         partition = self._partitions[number]
+        if offset != self._next[number]:
+            check_jump(self._consumer, self._topic, number, self._next[number], offset)
+        self._next[number] = offset + 1
         if offset < partition.offset:
             value = message.value() or b""
             if offset == partition.offset - 1 and xxhash.xxh3_64_intdigest(value) != partition.last_hash:

@@ -19,15 +19,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct as Layout
-from typing import BinaryIO, NamedTuple, Self, cast
+from typing import BinaryIO, NamedTuple, Self
 
 import msgspec
 import xxhash
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
+from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
-from . import crash, formats
-from .errors import Misconfigured, RetryLater
+from . import crash, files, formats
+from .errors import Misconfigured, RetryLater, Unusable
 from .kafka import LogIdentity
+from .rocks import Rocks, set_aside
 from .sinks import STDOUT, Entry, Sink, Void
 
 VERSION = 1
@@ -36,6 +37,9 @@ SINK = "sink.json"
 """What the sink is, for whoever looks at the folder."""
 LOCK_S = 1.0
 """Pause before asking again for what another process has, seconds."""
+
+OPEN_S = 1.0
+"""Pause before opening a state again after the machine failed, such as on a full disk, seconds."""
 
 READ_BYTES = 1 << 20
 MEMORY_BYTES = 4 << 20
@@ -47,13 +51,13 @@ _start = Layout(">Q")
 _length = Layout(">I")
 
 
-def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = ()) -> Sink:
+def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = (), *, formulas: bool = False) -> Sink:
     """The sink of `-o OUTPUT`.
 
     Raises: Misconfigured: no such format, or not a place where a file can be written.
     """
     if output == STDOUT:
-        return Sink(job, output, epoch, voids)
+        return Sink(job, output, epoch, voids, formulas)
     path = Path(output).absolute()
     formats.known(path)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
@@ -63,7 +67,11 @@ def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = ())
             f"cannot write {output}: it is no regular file, and would be replaced by one;"
             " -o - writes to standard output, which may go anywhere"
         )
-    return Sink(job, str(path), epoch, voids)
+    return Sink(job, str(path), epoch, voids, formulas)
+
+
+class Behind(RetryLater):
+    """The sink has more of crawl.items to read."""
 
 
 class Block(NamedTuple):
@@ -78,12 +86,17 @@ class Block(NamedTuple):
 
 
 class Final(msgspec.Struct, frozen=True):
-    """The file that was made: size and time show whether it is still the same; the offsets, what it holds."""
+    """The file that was made: size and time show whether it is still the same; the offsets, what it holds.
+
+    Attributes:
+        formulas: As the sink's; a file that does not say so was made when every formula stayed one.
+    """
 
     size_bytes: int
     modified_ns: int
     offsets: dict[int, int]
     rows: int = 0
+    formulas: bool = True
 
     def is_at(self, path: Path) -> bool:
         """Whether the file is still the one that was made."""
@@ -119,22 +132,28 @@ class Results:
     Args:
         log: The crawl.items to be a fold of; None to take it as it is.
 
-    Raises: RetryLater: another process has it, or writes the same file. Misconfigured: a version that this one cannot
-        read, or a place that cannot be written.
+    Raises: RetryLater: another process has it, or writes the same file. Unusable: the state is damaged, or of another
+        version; every method raises this, too. Misconfigured: a place that cannot be written.
     """
 
     def __init__(self, data: Path, sink: Sink, log: LogIdentity | None) -> None:
         self.sink = sink
         self._folder = sink.folder(data)
         self.path = sink.partial(data)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        files.own(self._folder.parent)
+        files.own(self._folder)
         self._lock = _locked(self._folder / "lock")
         try:
             _replace(self._folder / SINK, msgspec.json.encode(sink))
             self._db = self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        try:
             self.meta = self._checked(log)
             self._file = self._fitted()
         except BaseException:
+            self._db.close()
             os.close(self._lock)
             raise
 
@@ -173,9 +192,12 @@ class Results:
         return batch.written
 
     def live(self) -> Iterator[tuple[int, int]]:
-        """(start, length) of what is not superseded, in the file's order, neighbours joined."""
+        """(start, length) of what is not superseded, in the file's order, neighbours joined.
+
+        Raises: Unusable: the state is damaged.
+        """
         start = end = 0
-        for key, value in _scan(self._db, b"s"):
+        for key, value in self._db.scan(b"s"):
             at, length = _start.unpack_from(key, 1)[0], _length.unpack(value)[0]
             if at != end:
                 if end > start:
@@ -186,14 +208,25 @@ class Results:
             yield start, end - start
 
     def chunks(self) -> Iterator[bytes]:
-        """The newest rows, JSON lines, in pieces that end with a row."""
+        """The newest rows, JSON lines, in pieces that end with a row; as many bytes and rows as the state knows of.
+
+        Raises: Unusable: the state or the partial file is damaged. Damage of the state shows before the first piece.
+        """
+        live = sum(length for _, length in self.live())
+        if live != self.meta.live:
+            self._db.condemn(f"it has {live} bytes of rows, and should have {self.meta.live}")
+        rows = 0
         for start, length in self.live():
-            yield from _pieces(self._file, start, length)
+            for piece in _pieces(self._file, start, length):
+                rows += piece.count(b"\n")
+                yield piece
+        if rows != self.meta.rows:
+            self._db.condemn(f"{self.path} has {rows} rows, and should have {self.meta.rows}")
 
     def note_final(self, made: Path) -> None:
         """Remember what is about to become FILE."""
         there = made.stat()
-        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, self.meta.rows)
+        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, self.meta.rows, self.sink.formulas)
         _replace(self._folder / FINAL, msgspec.json.encode(final))
 
     def begin_again(self) -> None:
@@ -210,7 +243,7 @@ class Results:
         """What was written survives a power cut."""
         os.fsync(self._file)
 
-    def _open(self) -> Rdict:
+    def _open(self) -> Rocks:
         table = BlockBasedOptions()
         table.set_block_cache(Cache(MEMORY_BYTES))
         table.set_bloom_filter(10, block_based=False)
@@ -221,21 +254,22 @@ class Results:
         options.set_max_open_files(64)
         options.set_keep_log_file_num(1)
         try:
-            return Rdict(str(self._folder / "state"), options)
+            return Rocks(state_of(self._folder), options)
+        except Unusable:
+            raise
         except Exception as error:  # rocksdict raises nothing narrower
-            raise Misconfigured(f"the sink's state in {self._folder} cannot be opened: {error}") from error
+            raise RetryLater(f"the sink's state in {self._folder} cannot be opened: {error}", OPEN_S) from error
 
     def _checked(self, log: LogIdentity | None) -> Meta:
         raw = self._db.get(b"m")
-        if raw is None:
+        if raw is None and next(self._db.scan(b""), None) is None:
             return Meta(log or LogIdentity("", ""))
-        version = msgspec.json.decode(raw).get("version")
-        if version != VERSION:
-            raise Misconfigured(
-                f"the sink's state in {self._folder} has version {version}, this crawlog reads {VERSION}:"
-                " remove the folder, and it is filled again from crawl.items"
-            )
-        meta = msgspec.json.decode(raw, type=Meta)
+        try:
+            meta = msgspec.json.decode(raw or b"", type=Meta)
+        except msgspec.DecodeError as error:
+            raise Unusable(f"of another version: {error}") from None
+        if meta.version != VERSION:
+            raise Unusable(f"of another version: {meta.version}, and this crawlog reads {VERSION}")
         return meta if log is None or meta.log == log else self._forgotten(log)
 
     def _fitted(self) -> int:
@@ -268,14 +302,14 @@ class Results:
     def _forgotten(self, log: LogIdentity) -> Meta:
         """Begin again from offset 0."""
         self._db.close()
-        Rdict.destroy(str(self._folder / "state"), Options(raw_mode=True))
+        shutil.rmtree(state_of(self._folder))
         self._db = self._open()
         self._write(WriteBatch(raw_mode=True), Meta(log))
         return self.meta
 
     def _write(self, changes: WriteBatch, meta: Meta) -> None:
         changes.put(b"m", msgspec.json.encode(meta))
-        self._db.write(changes)
+        self._db.apply(changes)
         crash.point("sink.state.written")
         self.meta = meta
 
@@ -283,7 +317,7 @@ class Results:
 class _Batch:
     """Records on their way into a state: what they change, gathered."""
 
-    def __init__(self, db: Rdict, meta: Meta) -> None:
+    def __init__(self, db: Rocks, meta: Meta) -> None:
         self.meta = msgspec.structs.replace(meta, offsets=dict(meta.offsets))
         self.changes = WriteBatch(raw_mode=True)
         self.blocks: list[bytes] = []
@@ -349,7 +383,8 @@ def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> 
 
     Returns: How many rows it has.
 
-    Raises: RetryLater: the state is behind `ends`, or a worker has it. OSError: the disk is full, `out` is closed.
+    Raises: Behind: the state is behind `ends`. Unusable: it is damaged. RetryLater: a worker has it. OSError: the disk
+        is full, `out` is closed.
     """
     final = final_of(sink.folder(data))
     if final is not None and is_complete(data, sink, ends) and not sink.partial(data).exists():
@@ -357,7 +392,7 @@ def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> 
     with Results(data, sink, None) as results:
         behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
         if behind:
-            raise RetryLater(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
+            raise Behind(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
         if sink.output == STDOUT:
             out.writelines(results.chunks())
             out.flush()
@@ -371,7 +406,27 @@ def is_complete(data: Path, sink: Sink, ends: Mapping[int, int]) -> bool:
     final = final_of(sink.folder(data))
     if final is None or sink.output == STDOUT or not final.is_at(Path(sink.output)):
         return False
+    if final.formulas != sink.formulas and formats.known(Path(sink.output)) == ".csv":
+        return False
     return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
+
+
+def state_of(folder: Path) -> Path:
+    """The database in a sink's folder."""
+    return folder / "state"
+
+
+def empty(data: Path, sink: Sink) -> Path:
+    """Set the state of a sink aside, so that its file is filled again from offset 0; returns where the state is now.
+
+    Raises: RetryLater: another process has it.
+    """
+    folder = sink.folder(data)
+    lock = _locked(folder / "lock")
+    try:
+        return set_aside(state_of(folder))
+    finally:
+        os.close(lock)
 
 
 def known_sinks(data: Path) -> list[Sink]:
@@ -424,9 +479,12 @@ def _make(results: Results, path: Path) -> None:
     made = path.with_name(f"{path.name}.new.partial")
     try:
         with made.open("wb") as file:
-            file.writelines(formats.written(suffix, results.chunks))
+            file.writelines(formats.written(suffix, results.chunks, formulas=results.sink.formulas))
             file.flush()
             os.fsync(file.fileno())
+    except Unusable:
+        made.unlink(missing_ok=True)
+        raise
     except OSError as error:
         made.unlink(missing_ok=True)  # half a file, of no use to anybody, on a disk that may be full
         then = "nothing is lost, and the same command makes it once it can be written"
@@ -445,7 +503,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _locked(path: Path) -> int:
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    file = files.opened(path, os.O_RDWR | os.O_CREAT)
     try:
         _lock(file, f"another sink worker has {path.parent}")
     except RetryLater:
@@ -470,7 +528,7 @@ def _write_at(file: int, content: bytes, at: int) -> None:
 
 
 def _pieces(file: int, start: int, length: int) -> Iterator[bytes]:
-    """A range of rows in pieces of about READ_BYTES, each cut after a row."""
+    """A range of rows in pieces of about READ_BYTES, each cut after a row; in a damaged file the last one is not."""
     rest = b""
     for at in range(start, start + length, READ_BYTES):
         piece = rest + os.pread(file, min(READ_BYTES, start + length - at), at)
@@ -478,12 +536,5 @@ def _pieces(file: int, start: int, length: int) -> Iterator[bytes]:
         rest = piece[cut:]
         if cut:
             yield piece[:cut]
-    assert not rest, "a range ends with a row"
-
-
-def _scan(db: Rdict, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    rows = cast("Iterator[tuple[bytes, bytes]]", db.items(from_key=prefix))  # as they are in raw mode
-    for key, value in rows:
-        if not key.startswith(prefix):
-            return
-        yield key, value
+    if rest:
+        yield rest

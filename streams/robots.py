@@ -254,6 +254,7 @@ class RobotsRules:
         self.size_bytes = 0
         self.is_asked = False
         self.is_gone = False
+        self._is_whole = True
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
@@ -299,26 +300,36 @@ class RobotsRules:
         path = _path(url)
         if path == "/robots.txt":  # RFC 9309 2.2.2: implicitly allowed
             return True, ""
-        line = self._matcher(token).deciding(path)
+        line = self.said_to(token).deciding(path)
         return (True, "") if line is None else (line[1], _text(line))
 
     def crawl_delay_s(self, token: str) -> float | None:
         """The Crawl-delay that our groups ask for, the longest of several; None when none does."""
-        return self._matcher(token).delay_s
+        return self.said_to(token).delay_s
 
     def keep_only(self, token: str) -> None:
         """Forget what is said to others: who asks for them later is told that all is allowed."""
-        matcher = self._matcher(token)
-        self._groups = []
+        matcher = self.said_to(token)
+        self._groups, self._is_whole = [], False
         del self.sitemaps[MAX_SITEMAPS:]
         self.size_bytes = 1000 + matcher.size_bytes + sum(60 + len(sitemap) for sitemap in self.sitemaps)
+
+    def is_for(self, token: str) -> bool:
+        """Whether it is known what they say to a product token; they are to be read again where it is not."""
+        return not self.is_gone and (self._is_whole or token in self._matchers)
+
+    def learn(self, token: str, same: "RobotsRules") -> None:
+        """Know also what the same file, which was read and kept for that token, says to it."""
+        self._matchers[token] = same.said_to(token)
+        self.size_bytes += same.size_bytes
 
     def let_go(self) -> None:
         """Free what they take."""
         self.is_gone = True
         self._groups, self._matchers, self.sitemaps = [], {}, []
 
-    def _matcher(self, token: str) -> _Matcher:
+    def said_to(self, token: str) -> _Matcher:
+        """What they say to a product token."""
         matcher = self._matchers.get(token)
         if matcher is None:
             assert not self.is_gone, "rules that were let go would allow all"
@@ -341,7 +352,7 @@ class RobotsRules:
 
 
 class Shared:
-    """Rules for one product token; hosts with the same file have them in common, as those of one platform do.
+    """Rules by product token; hosts with the same file have them in common, as those of one platform do.
 
     A file of 500 KiB is read in 0.15 s and takes 0.6 MB, 1.4 at most; so those of all hosts have a bound in common.
     Which were not asked since others were let go go next (second chance); whoever has them reads them again before it
@@ -351,37 +362,43 @@ class Shared:
         size_bytes: Memory of all that are here, about.
     """
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self) -> None:
         self._known: OrderedDict[bytes, RobotsRules] = OrderedDict()
         self._next_at = 0.0
         self.size_bytes = 0
 
-    def wait_s(self, body: bytes, now: float) -> float:
+    def wait_s(self, body: bytes, token: str, now: float) -> float:
         """Seconds until a file that was read before may be read again; 0: now, or it need not be.
 
         Args:
             now: By any clock.
         """
-        if len(body) <= LARGE_FILE or _digest(body) in self._known:
+        if len(body) <= LARGE_FILE:
+            return 0.0
+        rules = self._known.get(_digest(body))
+        if rules is not None and rules.is_for(token):
             return 0.0
         if now >= self._next_at:
             self._next_at = now + len(body) * READ_BYTE_S / READING_SHARE
             return 0.0
         return self._next_at - now
 
-    def rules(self, body: bytes) -> RobotsRules:
-        """The rules in a file, read once as long as there is room for them."""
+    def rules(self, body: bytes, token: str) -> RobotsRules:
+        """The rules in a file, read once for each token as long as there is room for them."""
         key = _digest(body)
         rules = self._known.get(key)
-        if rules is None:
-            rules = RobotsRules.parse(body)
-            rules.keep_only(self._token)
-            self._make_room(rules.size_bytes)
-            self._known[key] = rules
-            self.size_bytes += rules.size_bytes
-        else:
+        if rules is not None and rules.is_for(token):
             rules.is_asked = True
+            return rules
+        read = RobotsRules.parse(body)
+        read.keep_only(token)
+        self._make_room(read.size_bytes)
+        rules = self._known.get(key)
+        if rules is None:
+            rules = self._known[key] = read
+        else:
+            rules.learn(token, read)
+        self.size_bytes += read.size_bytes
         return rules
 
     def _make_room(self, size_bytes: int) -> None:

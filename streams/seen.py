@@ -27,7 +27,7 @@ class SeenTable:
         self.rows = rows
         self.cached = cached
         self._domains: dict[tuple[int, int, int], Exact | Filter] = {}
-        self._held: deque[Page] = deque()
+        self._held: deque[Page | Domain[Any]] = deque()  # of the domains those that had no page when they were read
         self._most = 2 * cached
         self._changed: list[Page] = []
         self._grown: list[Domain[Any]] = []
@@ -62,7 +62,13 @@ class SeenTable:
             stored = self.rows.get(r.domain_key(job, epoch, domain))
             row = r.read_domain(stored) if stored else r.DomainRow(0, 0)
             entry = self._domains[key] = (Exact if confirm else Filter)(self, key, row)
+            if confirm and not row.size:
+                self._held.append(entry)
         return entry
+
+    def holds(self, job: int, epoch: int, domain: int) -> bool:
+        """Whether a domain is in memory."""
+        return (job, epoch, domain) in self._domains
 
     def hold(self, page: Page) -> None:
         """A page was read or made: it stays until others are used more."""
@@ -76,7 +82,7 @@ class SeenTable:
     def forget(self, job: int) -> None:
         """Let go of all that is held of a job whose rows were dropped."""
         self._domains = {key: entry for key, entry in self._domains.items() if key[0] != job}
-        self._held = deque(page for page in self._held if page.domain.key[0] != job)
+        self._held = deque(one for one in self._held if _domain_of(one).key[0] != job)
         self._changed = [page for page in self._changed if page.domain.key[0] != job]
         self._grown = [entry for entry in self._grown if entry.key[0] != job]
 
@@ -87,7 +93,7 @@ class SeenTable:
             page.dirty = False
         self._changed.clear()
         for entry in self._grown:
-            self.rows.put(r.domain_key(*entry.key), r.pack(r.DomainRow(entry.size, entry.queued)))
+            self.rows.put(r.domain_key(*entry.key), r.pack(entry.row))
             entry.dirty = False
         self._grown.clear()
         self.changes = 0
@@ -101,13 +107,18 @@ class SeenTable:
         for _ in range(2 * len(self._held)):
             if len(self._held) <= most:
                 break
-            page = self._held.popleft()
-            entry = page.domain
-            if page.used or page.dirty or entry.dirty:
-                page.used = False
-                self._held.append(page)
+            one = self._held.popleft()
+            if one.is_needed:
+                one.used = False
+                self._held.append(one)
                 continue
-            del entry.pages[page.slot]
-            if not entry.pages:
+            entry = _domain_of(one)
+            if isinstance(one, Page):
+                del entry.pages[one.slot]
+            if not entry.pages and self._domains.get(entry.key) is entry:  # it may have gone with its last page
                 del self._domains[entry.key]
         self._most = max(2 * self.cached, 2 * len(self._held))
+
+
+def _domain_of(held: Page | Domain[Any]) -> Domain[Any]:
+    return held.domain if isinstance(held, Page) else held

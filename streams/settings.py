@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from .errors import Misconfigured
+from .printable import HIDDEN, without_secrets
 from .sections import (
     Canonical,
     Dedup,
@@ -34,9 +35,11 @@ from .sections import (
     Parse,
     Politeness,
     Render,
+    Results,
     Robots,
     Run,
     Scope,
+    Security,
     Sitemaps,
     Snapshots,
     Spider,
@@ -58,9 +61,11 @@ __all__ = [
     "Parse",
     "Politeness",
     "Render",
+    "Results",
     "Robots",
     "Run",
     "Scope",
+    "Security",
     "Settings",
     "Sitemaps",
     "Snapshots",
@@ -68,6 +73,7 @@ __all__ = [
     "Spider",
     "State",
     "Traps",
+    "for_stage",
     "load",
     "origins",
     "parse_pairs",
@@ -77,6 +83,13 @@ __all__ = [
 
 CONFIG = Path("crawlog.toml")
 """Read from the working folder when no other file is named."""
+
+NO_FILE = Path(os.devnull)
+"""A configuration that sets nothing, for a process that is told all of its settings."""
+
+NAMED_ONLY = ("engine.java", "render.browser", "security.spider_folders")
+"""Settings that decide which programs and files are run. A file that was only found in the working folder may not set
+them: it may have come with a clone or an archive."""
 
 PREFIX = "CRAWLOG_"
 """Prefix of a setting's name in the environment; `__` stands for its dot."""
@@ -89,8 +102,6 @@ SHORT = {"scope": "scope.kind", "render": "render.mode"}
 
 ONE_PATTERN = frozenset({"scope.include", "scope.exclude", "render.include", "render.exclude"})
 """Lists whose text is one element: a comma belongs to the expression."""
-
-HIDDEN = "********"
 
 
 class Settings(BaseSettings):
@@ -117,6 +128,8 @@ class Settings(BaseSettings):
     log: Log = Log()
     parse: Parse = Parse()
     spider: Spider = Spider()
+    results: Results = Results()
+    security: Security = Security()
     run: Run = Run()
 
     @classmethod
@@ -211,8 +224,7 @@ def origins(sources: Sources) -> list[Origin]:
     Raises: Misconfigured: with all problems.
     """
     settings, set_by = resolve(sources)
-    shown = {key: HIDDEN if is_secret(key) and value else value for key, value in values(settings).items()}
-    return [Origin(key, value, set_by.get(key, "default")) for key, value in shown.items()]
+    return [Origin(key, masked(key, value), set_by.get(key, "default")) for key, value in values(settings).items()]
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, object]:
@@ -241,6 +253,8 @@ def resolve(sources: Sources) -> Resolved:
         *_from_mapping(sources.flags, "flag"),
     ]
     in_force = dict(_checked(weakest_first, problems))
+    if sources.config is None:
+        problems += _found_only(in_force)
     _complain(problems)
     nested: dict[str, dict[str, object]] = {}
     for key, given in in_force.items():
@@ -251,6 +265,19 @@ def resolve(sources: Sources) -> Resolved:
     except ValidationError as error:
         raise Misconfigured("\n".join(_reason(one) for one in error.errors())) from None
     return Resolved(settings, {key: given.origin for key, given in in_force.items()})
+
+
+def for_stage(settings: Settings, stage: str) -> Settings:
+    """The settings without the secrets that a stage has no use for: only fetch logs in anywhere but at the cluster."""
+    if stage == "fetch":
+        return settings
+    sections: dict[str, dict[str, object]] = {}
+    for key, section in known_keys().items():
+        name, _, field = key.partition(".")
+        if is_secret(key) and name != "kafka":
+            sections.setdefault(name, {})[field] = section.model_fields[field].default
+    update = {name: getattr(settings, name).model_copy(update=fields) for name, fields in sections.items()}
+    return settings.model_copy(update=update)
 
 
 def to_environ(settings: Settings) -> dict[str, str]:
@@ -277,8 +304,17 @@ def known_keys() -> dict[str, type[BaseModel]]:
 
 
 def is_secret(key: str) -> bool:
-    """Whether a value is never shown."""
+    """Whether a value holds a secret, or is one."""
     return not known_keys()[key].model_fields[key.partition(".")[2]].repr
+
+
+def masked(key: str, value: object) -> object:
+    """A valid value as it may be shown: its secrets are hidden, names of headers and addresses are not."""
+    if not is_secret(key) or not value:
+        return value
+    if key == "fetch.headers" and isinstance(value, tuple):
+        return tuple(f"{str(header).partition(':')[0]}: {HIDDEN}" for header in value)
+    return without_secrets(str(value)) if key in ("engine.maven_url", "snapshots.to") else HIDDEN
 
 
 def description(key: str) -> str:
@@ -305,6 +341,8 @@ def reference() -> str:
         "Made by `crawlog settings --markdown` from the docstrings in `streams/sections.py`.",
         "Precedence: flag > `-s KEY=VALUE` > spider > `CRAWLOG_SECTION__NAME` in the environment > `crawlog.toml`",
         "> default.",
+        f"A `crawlog.toml` in the working folder may not set {', '.join(f'`{key}`' for key in NAMED_ONLY)}",
+        "unless `--config crawlog.toml` names it: they decide what is run.",
         "`crawlog settings --origins` shows each value in force and who set it.",
     ]
     for key, section in known_keys().items():
@@ -377,6 +415,16 @@ def _from_file(path: Path | None, problems: list[str]) -> Iterator[_Given]:
             yield from (_Given(_full(f"{name}.{field}"), value, str(path)) for field, value in table.items())
         else:
             yield _Given(_full(name), table, str(path))
+
+
+def _found_only(in_force: Mapping[str, _Given]) -> list[str]:
+    """What is wrong with a file that nobody named, as far as no stronger source replaced its values."""
+    return [
+        f"{CONFIG}: {key} decides what is run, and this file was found in the working folder, not named."
+        f" If it is yours, give --config {CONFIG}; or set it with -s or as {environ_name(key)}"
+        for key in NAMED_ONLY
+        if key in in_force and in_force[key].origin == str(CONFIG)
+    ]
 
 
 def _full(key: str) -> str:

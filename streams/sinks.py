@@ -32,12 +32,14 @@ class Sink(msgspec.Struct, frozen=True, omit_defaults=True):
         output: FILE, absolute, or `-` for standard output.
         epoch: Rows of earlier epochs of the job are not wanted.
         voids: Nor are these.
+        formulas: Whether a CSV keeps texts that a spreadsheet would calculate.
     """
 
     job: str
     output: str
     epoch: int = 0
     voids: tuple[Void, ...] = ()
+    formulas: bool = False
 
     @property
     def id(self) -> str:

@@ -45,6 +45,9 @@ MAX_GZIPS = 2
 
 CHUNK = 64 * 1024
 
+MAX_BARE = 16
+"""Pieces of an entry's own text that are kept: comments, sections and chunks part it."""
+
 _GZIP = b"\x1f\x8b"
 _GZIP_TRAILER = 8
 """Bytes of a member's checksum and size (RFC 1952 2.3)."""
@@ -63,6 +66,9 @@ _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _DECLARES = re.compile(r"<!(?:doctype[^>]*\[|entity\b)", re.IGNORECASE)
 _SPECIAL = ("!", "?", "")
 """What stands behind the `<` of what is no element; the empty one is the end of a chunk."""
+
+_WWW = re.compile(r"www(?:\.[\w-]+){2,}(?::\d+)?(?![^/?#\s])", re.IGNORECASE)
+"""The host of a URL whose scheme was left out; `www.html` is a relative one."""
 
 _SPACE = re.compile(r"[\t\n\r]+ *")
 
@@ -265,7 +271,7 @@ class _Found:
 
     def add(self, href: str, *, is_sitemap: bool = False, lastmod: str = "", priority: str = "") -> None:
         """Take an entry if its URL is one."""
-        href = _SPACE.sub("", href.strip())
+        href = with_scheme(_SPACE.sub("", href.strip()), self.base)
         if not href or len(href) > MAX_URL_BYTES:
             return
         try:
@@ -311,9 +317,7 @@ def _read_lines(head: str, chunks: Iterator[str], found: _Found) -> None:
 
 
 def _add_line(line: str, found: _Found) -> None:
-    text = line.strip("\ufeff\x00 \t").partition("\t")[0]  # some write a table
-    if text[:8].lower().startswith(("http://", "https://")):
-        found.add(text)
+    found.add(_permalink(line.strip("\ufeff\x00 \t").partition("\t")[0]))  # some write a table
 
 
 class _FeedItem(msgspec.Struct):
@@ -391,6 +395,7 @@ class _Markup:
         self._parts: list[str] = []
         self._size = 0
         self._raw: list[str] = []
+        self._bare: list[str] = []
         self._fields: dict[str, str] = {}
         self._bases: list[tuple[int, str]] = []
         self._until = ""
@@ -407,7 +412,8 @@ class _Markup:
         self._take(buffer, final=True)
         opened = self._opened()
         if opened is not None and not self._cut:
-            self._finish(opened.local)  # what is complete of it: an open leaf may be cut
+            self._bare = []
+            self._finish(opened.local)  # what is complete of it: an open leaf, and its own text, may be cut
         return self._cut
 
     def _take(self, buffer: str, *, final: bool) -> str:
@@ -510,7 +516,7 @@ class _Markup:
         if local in _LEAVES and stack and (stack[-1].local in _ENTRIES or stack[-1].local in _PARENTS):
             is_other = local == "loc" and tag.prefix not in _EXTENSIONS
             if tag.prefix == stack[-1].prefix or local == "date" or is_other:
-                self._start_leaf(local, text)
+                self._start_leaf(tag, text)
         stack.append(tag)
         if "base" in text and (base := _attributes(text).get("xml:base")):
             self._bases.append((len(stack), joined_base(_unescaped(base).strip(), self._base())))
@@ -523,7 +529,7 @@ class _Markup:
 
     def _absolute(self, href: str) -> str:
         """A link where an element's `xml:base` counts, as long as that is known; one that is no URL as it is."""
-        if not self._bases:
+        if not self._bases or _WWW.match(href):
             return href
         try:
             return serialise(href, self._base())
@@ -534,10 +540,15 @@ class _Markup:
         """The entry that is open."""
         return next((tag for tag in reversed(self._stack) if tag.local in _ENTRIES), None)
 
-    def _start_leaf(self, local: str, tag: str) -> None:
+    def _start_leaf(self, tag: _Tag, text: str) -> None:
+        local, parent = tag.local, self._stack[-1]
+        if local == "loc" and "loc" in self._fields:
+            if tag.prefix != parent.prefix:
+                return
+            self._finish(parent.local)  # the end of one entry and the start of the next are missing
         self._leaf = local
-        if local == "guid" and _attributes(tag).get("ispermalink", "").strip().lower() == "false":
-            self._leaf = ""
+        if local == "guid" and _attributes(text).get("ispermalink", "").strip().lower() == "false":
+            self._leaf = "id"  # no promise that it is a URL: it counts where nothing better is there
 
     def _link(self, attributes: dict[str, str]) -> None:
         """Atom's: the one that is the entry itself, not its editor, its comments or its feed."""
@@ -554,8 +565,8 @@ class _Markup:
         while last != name:
             tag = stack.pop()
             last = tag.name
-            if tag.local == self._leaf:
-                self._end_leaf()
+            if self._leaf:
+                self._end_leaf()  # the innermost element
             elif tag.local in _ENTRIES:
                 self._finish(tag.local)
             while self._bases and self._bases[-1][0] > len(stack):
@@ -574,11 +585,12 @@ class _Markup:
 
     def _finish(self, kind: str) -> None:
         """An entry ends: by its end tag, by the next one's start, or with the file."""
-        fields = self._fields
-        if not fields:
+        fields, bare = self._fields, self._bare
+        if not fields and not bare:
             return
-        self._fields = {}
+        self._fields, self._bare = {}, []
         href = fields.get("loc", "") if kind in ("url", "sitemap") else _feed_link(fields)
+        href = href or _permalink("".join(_unescaped("".join(bare)).split()[:1]))
         date = next((fields[name] for name in _DATES if name in fields), "")
         self._found.add(href, is_sitemap=kind == "sitemap", lastmod=date, priority=fields.get("priority", ""))
 
@@ -588,6 +600,8 @@ class _Markup:
         if self._leaf and self._size <= MAX_URL_BYTES:
             self._raw.append(text)
             self._size += len(text)
+        elif not text.isspace():
+            self._take_bare(text)
 
     def _flush(self) -> None:
         """Text outside of CDATA, of which a reference may have been cut by the end of a chunk."""
@@ -599,6 +613,15 @@ class _Markup:
         if self._leaf and self._size <= MAX_URL_BYTES:
             self._parts.append(text)
             self._size += len(text)
+        else:
+            self._take_bare(text.replace("&", "&amp;"))
+
+    def _take_bare(self, text: str) -> None:
+        """Text of an entry itself, which may be its URL; the `url` of an RSS image is no entry."""
+        stack = self._stack
+        is_own = bool(stack) and stack[-1].local in _ENTRIES and not (len(stack) > 1 and stack[-2].local == "image")
+        if is_own and len(self._bare) < MAX_BARE:
+            self._bare.append(text[:MAX_URL_BYTES])
 
 
 def _feed_link(fields: dict[str, str]) -> str:
@@ -613,7 +636,12 @@ def _feed_link(fields: dict[str, str]) -> str:
 
 def _permalink(name: str) -> str:
     """What an entry without a link is known by, if it can be asked for: it may be a `tag:`, a `urn:` or a number."""
-    return name if name.lower().startswith(("http://", "https://")) else ""
+    return name if name[:8].lower().startswith(("http://", "https://")) or _WWW.match(name) else ""
+
+
+def with_scheme(href: str, base: str) -> str:
+    """A link without a scheme, as people write hosts, with that of its file."""
+    return f"{base.partition(':')[0]}://{href}" if _WWW.match(href) else href
 
 
 def _same_kind(kind: str, other: str) -> bool:

@@ -9,10 +9,11 @@ rebuild, with other bytes. A snapshot of which anything is missing or damaged is
 """
 
 import os
+import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ import xxhash
 from . import rows as r
 from .errors import CrawlError, Misconfigured
 from .kafka import LogIdentity
+from .printable import without_secrets
 
 log = structlog.get_logger()
 
@@ -76,6 +78,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="v", tag=1):
 
 
 _manifest = msgspec.json.Decoder(Manifest).decode
+_plain = re.compile(r"\w[\w.-]{0,200}", re.ASCII).fullmatch
+"""The names of RocksDB's files, and sums: none of them leads to another folder."""
 
 
 class Store(Protocol):
@@ -162,14 +166,15 @@ class Bucket:
             import fsspec
         except ImportError:
             raise Misconfigured(
-                f"snapshots.to = {url!r} needs fsspec: pip install 'crawlog[snapshots]', and with it the package of "
-                "your store (s3fs, gcsfs, adlfs …). A folder needs neither."
+                f"snapshots.to = {without_secrets(url)} needs fsspec: pip install 'crawlog[snapshots]', and with it "
+                "the package of your store (s3fs, gcsfs, adlfs …). A folder needs neither."
             ) from None
         try:
             self._fs: Any
             self._fs, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise Misconfigured(f"snapshots.to = {url!r} cannot be opened by fsspec: {error}") from None
+            told = str(error).replace(url, without_secrets(url))
+            raise Misconfigured(f"snapshots.to = {without_secrets(url)} cannot be opened by fsspec: {told}") from None
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
@@ -226,13 +231,22 @@ class Snapshots:
     Args:
         keep: Newest snapshots of a partition that are kept.
         rewind_h: So far back the newest one of each hour is kept too, hours.
+        came: Called for each file of a snapshot that was fetched: all of them may take longer than a watchdog waits.
     """
 
-    def __init__(self, store: Store, log: LogIdentity, keep: int = 2, rewind_h: float = 0.0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        log: LogIdentity,
+        keep: int = 2,
+        rewind_h: float = 0.0,
+        came: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._log = log
         self._keep = keep
         self._rewind_h = rewind_h
+        self._came = came
         self._sums: dict[tuple[int, int, int], str] = {}
 
     def make(self, folder: Path, meta: r.Meta, at: float) -> tuple[Manifest, int]:
@@ -263,24 +277,34 @@ class Snapshots:
             except (OSError, msgspec.DecodeError) as error:
                 log.warning("snapshot_unreadable", partition=partition, manifest=name, error=str(error))
                 continue
-            if (manifest.meta.cluster, manifest.meta.topic, manifest.meta.partition) == (*self._log, partition):
+            if (manifest.meta.cluster, manifest.meta.topic, manifest.meta.partition) != (*self._log, partition):
+                continue
+            if manifest.name == name:
                 found.append(manifest)
+            else:
+                log.warning("snapshot_unreadable", partition=partition, manifest=name, error="of another name")
         return sorted(found, key=lambda one: -one.offset)
 
     def fetch(self, manifest: Manifest, target: Path) -> None:
         """Copy a snapshot to a folder that is not there yet.
 
-        Raises: Damaged: a file is missing, too short, or not what it was.
+        Raises: Damaged: a name leads out of the folder; a file is missing, too short, or not what it was.
         """
+        names = [file.name for file in manifest.files]
+        if len({*names}) < len(names) or not all(
+            _plain(word) for file in manifest.files for word in (file.name, file.sum)
+        ):
+            raise Damaged(f"the manifest of offset {manifest.offset} holds a bad name")
         base = self._base(manifest.meta.partition)
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         part.mkdir(parents=True)
         try:
             for file in manifest.files:
-                path = part / Path(file.name).name
+                path = part / file.name
                 self._store.get(f"{base}/{file.content}", path)
                 if path.stat().st_size != file.size or _sum(path) != file.sum:
                     raise Damaged(f"{file.name} is not what it was")
+                self._came()
             part.rename(target)
         except FileNotFoundError as error:
             raise Damaged(f"a file is missing: {error}") from None

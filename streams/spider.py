@@ -7,11 +7,13 @@ Redirects are no spider's business: they are links of the same depth.
 
 import hashlib
 import json
+import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import GeneratorType
 from typing import NamedTuple
 
 import msgspec
+from selectolax.lexbor import SelectolaxError
 
 from ..schemas.pages import PageMeta
 from ..schemas.urls import JobSpec
@@ -19,6 +21,7 @@ from . import sitemap
 from .directives import NOTHING_SAID, directives, header_links, refresh_target
 from .links import Links, Outlink, extract
 from .response import Request, Response
+from .scrapy_names import of_selector
 from .sniff import essence
 
 SPIDER = "default@1"
@@ -202,8 +205,19 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
         by_default = parse_page(meta, body, links, spec) if spider.follow_links or spec.meta_robots else NOTHING
         if spec.meta_robots and not by_default.items:
             return NOTHING
-        response = Response(told, body)
-        given = _Given(bounds)
+        given = _outputs(spider, Response(told, body), bounds)
+        outlinks, priorities = _requested(given.requests, meta.url, links)
+        if spider.follow_links:
+            outlinks |= {link.url: link for link in by_default.outlinks}
+        return Parsed(given.items, list(outlinks.values()), priorities)
+
+    return parse
+
+
+def _outputs(spider: Spider, response: Response, bounds: Bounds) -> "_Given":
+    """All that a spider yields for a page."""
+    given = _Given(bounds)
+    try:
         outputs = spider.parse(response)
         try:
             for output in _each(outputs):
@@ -214,12 +228,9 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
         finally:
             if isinstance(outputs, Generator):
                 outputs.close()  # now, while the clock watches: its `finally` may be endless too
-        outlinks, priorities = _requested(given.requests, meta.url, links)
-        if spider.follow_links:
-            outlinks |= {link.url: link for link in by_default.outlinks}
-        return Parsed(given.items, list(outlinks.values()), priorities)
-
-    return parse
+    except SelectolaxError as error:
+        raise ValueError(_unreadable(error)) from error
+    return given
 
 
 def _as_told(meta: PageMeta) -> PageMeta:
@@ -288,6 +299,12 @@ def _where(outputs: object) -> str:
     return f" (line {frame.f_lineno})" if frame is not None else ""
 
 
+def _unreadable(error: SelectolaxError) -> str:
+    """What is wrong where a spider asks a node: selectolax tells neither the selector nor the line."""
+    at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".py")][-1]
+    return f"line {at.lineno}: a selector cannot be read in `{at.line}`: {of_selector(at.line or '')}"
+
+
 def _each(outputs: Iterable[object] | None) -> Iterable[object]:
     """What `parse` returned, one by one; a single item or request counts as one."""
     if outputs is None:
@@ -312,7 +329,8 @@ def _requested(requests: list[Request], url: str, links: Links) -> tuple[dict[st
 def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
     """What a sitemap lists, the newest first, or which sitemaps a robots.txt names; it gives no rows."""
     if meta.kind == "robots":
-        return Parsed([], [], sitemaps=links.resolve(meta.url, body.decode("utf-8", "replace").split("\n")))
+        named = [sitemap.with_scheme(line, meta.url) for line in body.decode("utf-8", "replace").split("\n")]
+        return Parsed([], [], sitemaps=links.resolve(meta.url, named))
     if is_redirect(meta) or not is_followed(meta):
         return NOTHING
     listed = sitemap.parse(

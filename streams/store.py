@@ -7,13 +7,13 @@ of the fold.
 """
 
 import shutil
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+import msgspec
 import structlog
 import xxhash
 from rocksdict import (
@@ -22,8 +22,6 @@ from rocksdict import (
     Cache,
     DBCompressionType,
     Options,
-    Rdict,
-    RdictIter,
     WriteBatch,
     WriteBufferManager,
 )
@@ -31,41 +29,26 @@ from rocksdict import (
 from . import crash
 from . import rows as r
 from .domain import Places
-from .errors import CrawlError, Misconfigured
+from .errors import Misconfigured, Unusable
 from .fold import FOLD_VERSION, Effects, Fold, effective
 from .kafka import LogIdentity
+from .rocks import Rocks, set_aside
 from .snapshot import Snapshots, fitting
 
 log = structlog.get_logger()
 
 CACHE_COLUMN = "cache"
-DAMAGED = "DAMAGED"
-"""File in a database's folder: a block of it could not be read."""
-
 WRITE_BUFFER_SHARE = 0.4
 """Part of the memory budget that unflushed writes may take; the rest is block cache."""
+
+CHECK_MB = 8
+"""Memory for reading a database once."""
 
 
 @cache
 def fold_version() -> str:
     """What the fold's results depend on: our code, the suffix list and the URL library."""
     return f"{FOLD_VERSION} psl-{version('publicsuffixlist')} ada-{version('can-ada')}"
-
-
-_LOCKED = ("While lock file:", "lock hold by current process")
-"""RocksDB's words for a held lock; `block checksum mismatch` holds a "lock" too."""
-
-_NOT_DAMAGE = ("No space left", "Too many open files", "Permission denied", "Read-only file system", "Cannot allocate")
-"""What RocksDB says where the machine, not the database, is at fault: deleting the state would not mend that."""
-
-
-def is_machines_fault(error: Exception) -> bool:
-    """Whether the machine fails, not the database: a full disk, a missing right. It may pass."""
-    return any(words in str(error) for words in _NOT_DAMAGE)
-
-
-class StateLocked(CrawlError):
-    """Another process holds the database."""
 
 
 class Memory:
@@ -112,107 +95,16 @@ class Memory:
         return options
 
 
-class Database:
-    """The rows of one partition as of its last checkpoint.
+class Database(Rocks):
+    """The rows of one partition as of its last checkpoint, and what is cached beside them."""
 
-    Attributes:
-        is_open: Until it is closed.
-
-    Raises: StateLocked: another process, or another object of this one, has it open.
-    """
-
-    def __init__(self, path: Path, memory: Memory) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        try:
-            self._db = Rdict(str(path), memory.options(), column_families={CACHE_COLUMN: memory.options()})
-        except Exception as error:
-            if any(words in str(error) for words in _LOCKED):
-                raise StateLocked(f"{path}: {error}") from error
-            raise
-        self._get = self._db.get
-        self._cache = self._db.get_column_family(CACHE_COLUMN)
-        self._cache_column = self._db.get_column_family_handle(CACHE_COLUMN)
+    def __init__(self, path: Path, memory: Memory, *, read_only: bool = False) -> None:
         self._remembered: dict[bytes, bytes] = {}
-        self._flushing = threading.Lock()
-        self.is_open = True
-        self._reader: RdictIter | None = None  # sees the database as of when it was made: until something is written
-
-    def get(self, key: bytes) -> bytes | None:
-        """The row, or None."""
-        try:
-            value: bytes | None = self._get(key)
-        except Exception as error:
-            self._condemn(error)
-            raise
-        return value
-
-    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The rows, or None; half the cost of one look-up each, where the keys are in order."""
-        if not keys:
-            return []
-        try:
-            values: Any = self._get(keys)  # type: ignore[arg-type]  # the stub's list takes no list of bytes
-        except Exception as error:
-            self._condemn(error)
-            raise
-        return list(values)
-
-    def _condemn(self, error: Exception) -> None:
-        """Let the next who opens a damaged database see that it is: a damaged block shows only when it is read."""
-        if "Corruption" in str(error):
-            (self.path / DAMAGED).write_text(str(error))
-
-    @property
-    def condemned(self) -> str:
-        """What was found damaged by an earlier reader; empty when nothing was."""
-        mark = self.path / DAMAGED
-        return mark.read_text() if mark.exists() else ""
-
-    def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `start` on, in key order.
-
-        Raises: Exception: a block is damaged. RocksDB's iterator only ends there, as it does behind the last row.
-        """
-        key = start
-        rows: Iterator[Any] = iter(self._db.items(from_key=start))
-        for key, value in rows:
-            yield key, value
-        try:
-            after = self._db.iter()
-            after.seek(key)
-            if after.valid():
-                after.next()
-            after.status()
-        except Exception as error:
-            self._condemn(error)
-            raise
-
-    def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Up to `limit` rows at [start, end), in key order, by an iterator kept for all such reads between two writes.
-
-        Raises: Exception: a block is damaged.
-        """
-        if self._reader is None:
-            self._reader = self._db.iter()
-        reader = self._reader
-        found: list[tuple[bytes, bytes]] = []
-        reader.seek(start)
-        while len(found) < limit and (key := reader.key()) is not None and key < end:
-            found.append((key, reader.value()))
-            reader.next()
-        if not reader.valid():
-            try:
-                reader.status()
-            except Exception as error:
-                self._reader = None
-                self._condemn(error)
-                raise
-        return found
+        super().__init__(path, memory.options(), {CACHE_COLUMN: memory.options()}, read_only=read_only)
+        (self._cache,) = self._columns
 
     def write(self, changes: r.Changes) -> None:
         """Apply all changes, or none."""
-        self._reader = None
         batch = WriteBatch(raw_mode=True)
         for prefix in changes.dropped:
             batch.delete_range(prefix, r.after(prefix))
@@ -222,20 +114,23 @@ class Database:
             else:
                 batch.put(key, value)
         for key, value in self._remembered.items():
-            batch.put(key, value, self._cache_column)
-        self._db.write(batch)
+            batch.put(key, value, self._handles[0])
+        self.apply(batch)
         self._remembered.clear()
 
     def forget(self) -> None:
         """Drop all rows; the cache column stays."""
-        self._reader = None
         batch = WriteBatch(raw_mode=True)
         batch.delete_range(b"", b"\xff" * 64)  # longer than any key
-        self._db.write(batch)
+        self.apply(batch)
 
     def cached(self, key: bytes) -> bytes | None:
         """A value of the cache column, or None."""
-        value: bytes | None = self._remembered.get(key) or self._cache.get(key)
+        try:
+            value: bytes | None = self._remembered.get(key) or self._cache.get(key)
+        except Exception as error:
+            self._condemn(error)
+            raise
         return value
 
     def remember(self, key: bytes, value: bytes) -> None:
@@ -244,25 +139,42 @@ class Database:
 
     def cache(self, key: bytes, value: bytes) -> None:
         """Remember a value that may be lost, at once."""
-        self._cache[key] = value
+        try:
+            self._cache[key] = value
+        except Exception as error:
+            self._condemn(error)
+            raise
 
-    def flush(self) -> None:
-        """Write into tables what only the write-ahead log has. May run in a thread, whoever reads and writes meanwhile.
 
-        rocksdict lets others run while it flushes, which it does not while it makes a RocksDB checkpoint or opens.
-        """
-        with self._flushing:
-            if self.is_open:
-                self._db.flush()
-                self._cache.flush()  # its rows would keep the whole log
+def check(path: Path, rest_s: float = 0.0) -> None:
+    """Read every row of a database that nobody has open; no file of it changes.
 
-    def close(self) -> None:
-        """Release the database and its lock, once a flush under way has ended: rocksdict refuses to amid one."""
-        with self._flushing:
-            self.is_open = False
-            del self._get, self._cache_column, self._reader
-            self._cache.close()
-            self._db.close()
+    Args:
+        rest_s: Pause after every 2,000 rows.
+
+    Raises: Unusable: it is damaged.
+    """
+    database = Database(path, Memory(CHECK_MB), read_only=True)  # a cache of its own: others may know blocks of before
+    try:
+        database.check(rest_s)
+    finally:
+        database.close()
+
+
+class Origin(NamedTuple):
+    """Where a state may begin again.
+
+    Attributes:
+        snapshots: Those of its log, if there are any.
+        first_offset: Asks for the first offset that the log still has.
+    """
+
+    snapshots: Snapshots | None = None
+    first_offset: Callable[[], int] = lambda: 0
+
+
+FROM_THE_START = Origin()
+"""At offset 0: no snapshots, and a log that has all of its records."""
 
 
 class Partition:
@@ -271,10 +183,13 @@ class Partition:
     Args:
         path: The database's folder.
         identity: The log to be folded; a state of another one is thrown away and rebuilt.
-        snapshots: Where a state that is thrown away may begin again, if not from offset 0.
+        origin: Where a state that is thrown away may begin again.
+
+    Attributes:
+        note: Why the state begins again, or which records it lacks, for the user; empty when all is well.
 
     Raises:
-        Misconfigured: The state was written by another version of crawlog.
+        Misconfigured: The state cannot be used, and cannot be folded again: the log does not begin at 0 any more.
         StateLocked: Another process holds it.
     """
 
@@ -286,10 +201,12 @@ class Partition:
         identity: LogIdentity,
         memory: Memory,
         cached_pages: int,
-        snapshots: Snapshots | None = None,
+        origin: Origin = FROM_THE_START,
     ) -> None:
         self.number = number
-        self._snapshots = snapshots
+        self.note = ""
+        self.cut = 0
+        self._origin = origin
         self.identity = identity
         self._path = path
         self._places = places
@@ -300,32 +217,47 @@ class Partition:
     def _open(self) -> None:
         try:
             self.db = Database(self._path, self._memory)
-        except StateLocked:
-            raise
-        except Exception as error:  # rocksdict raises bare Exception for a damaged database
-            if is_machines_fault(error):
-                raise
-            log.warning("state_damaged", path=str(self._path), error=str(error), then="rebuilt from the log")
-            shutil.rmtree(self._path, ignore_errors=True)
-            self.db = Database(self._path, self._memory)
+        except Unusable as error:
+            self._begin_again(str(error))
+            return
         try:
             self._read()
+        except Unusable as error:
+            self.db.close()
+            self._begin_again(str(error))
         except Exception:
-            if not self.db.condemned:
-                self.db.close()
-                raise
-        if self.db.condemned:
-            self.rebuild(f"it is damaged: {self.db.condemned}")
+            self.db.close()
+            raise
 
     def _read(self) -> None:
-        if self.db.condemned:
-            return
         stored = self.db.get(r.META)
-        meta = self._checked(r.read_meta(stored)) if stored else None
+        if stored is None and next(self.db.scan(b""), None) is not None:
+            raise Unusable("of another version: it does not say which")
+        meta = self._checked(stored) if stored else None
         if stored and meta is None:
             self.rebuild("it belongs to another log")
             return
         self._start(meta)
+
+    def _begin_again(self, why: str) -> None:
+        """Set the state aside and begin at a snapshot, or at offset 0 where the log still has it."""
+        low = self._origin.first_offset()
+        found = self._fetched(low)
+        if low and found is None:
+            raise Misconfigured(
+                f"the state {self._path} is {why}. It cannot be folded again: partition {self.number} of crawl.urls "
+                f"begins at offset {low}, and no snapshot goes on from there. Name snapshots with -s snapshots.to=DIR, "
+                "run the crawlog that wrote the state, or remove the folder to go on with what the log still has."
+            )
+        aside = set_aside(self._path)
+        kept = aside.with_name("aside-*")  # the words are the same for all partitions, and are said once
+        self.note = f"the frontier's state is folded again from the log: it was {why} (the old one is kept: {kept})"
+        log.warning("state_set_aside", partition=self.number, why=why, aside=str(aside), then="folded again")
+        if found is None:
+            self.db = Database(self._path, self._memory)
+            self._start(None)
+        else:
+            self._take_up(*found)
 
     def _start(self, meta: r.Meta | None, skipped: tuple[r.Skip, ...] = ()) -> None:
         self.rows = r.Rows(self.db)
@@ -335,13 +267,14 @@ class Partition:
         self._last_hash = meta.last_hash if meta else 0
         self._last_value: bytes | None = None
 
-    def _checked(self, meta: r.Meta) -> r.Meta | None:
-        if meta.format != r.FORMAT or meta.fold != fold_version():
-            raise Misconfigured(
-                f"{self._path} holds state of format {meta.format}, fold {meta.fold!r}; this crawlog writes format "
-                f"{r.FORMAT}, fold {fold_version()!r}. Run the crawlog that wrote it, or delete the folder: it is "
-                "rebuilt from the log."
-            )
+    def _checked(self, stored: bytes) -> r.Meta | None:
+        """The meta row; None where it is of another log."""
+        try:
+            meta = r.read_meta(stored)
+        except msgspec.DecodeError as error:
+            raise Unusable(f"of another version: {error}") from None
+        if (meta.format, meta.fold) != (r.FORMAT, fold_version()):
+            raise Unusable(f"of another version: format {meta.format}, fold {meta.fold!r}")
         same = (meta.cluster, meta.topic, meta.partition) == (self.identity.cluster, self.identity.topic, self.number)
         return meta if same else None
 
@@ -377,30 +310,43 @@ class Partition:
             high: The highest one; None for any.
             skipped: What rewinds take back, where that is known.
         """
-        if self._snapshots is None:
+        found = self._fetched(low, high, skipped, furthest=furthest)
+        if found is None:
             return False
+        self.db.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+        self._take_up(*found, skipped or ())
+        return True
+
+    def _take_up(self, fresh: Path, meta: r.Meta, skipped: tuple[r.Skip, ...] = ()) -> None:
+        fresh.rename(self._path)
+        self.db = Database(self._path, self._memory)
+        log.info("snapshot_taken", partition=self.number, offset=meta.offset)
+        self._start(meta, skipped)
+
+    def _fetched(
+        self, low: int, high: int | None = None, skipped: tuple[r.Skip, ...] | None = None, *, furthest: bool = True
+    ) -> tuple[Path, r.Meta] | None:
+        """A copy of the snapshot that `leap` would take, every row of it read once; None where there is none."""
+        if self._origin.snapshots is None:
+            return None
         try:
-            found = self._snapshots.of(self.number)
+            found = self._origin.snapshots.of(self.number)
         except Exception as error:  # noqa: BLE001  # whatever a store raises: no crawl depends on it
             log.warning("snapshots_unreachable", partition=self.number, error=str(error))
-            return False
+            return None
         fit = fitting(found, fold_version(), low=low, high=high, skipped=skipped)
+        fresh = self._path.with_name(f"{self._path.name}.snapshot")
         for one in fit if furthest else reversed(fit):
-            fresh = self._path.with_name(f"{self._path.name}.snapshot")
             shutil.rmtree(fresh, ignore_errors=True)
             try:
-                self._snapshots.fetch(one, fresh)
+                self._origin.snapshots.fetch(one, fresh)
+                check(fresh)
             except Exception as error:  # noqa: BLE001  # Damaged, or whatever a store raises
                 log.warning("snapshot_not_taken", partition=self.number, offset=one.offset, error=str(error))
                 continue
-            self.db.close()
-            shutil.rmtree(self._path, ignore_errors=True)
-            fresh.rename(self._path)
-            self.db = Database(self._path, self._memory)
-            log.info("snapshot_taken", partition=self.number, offset=one.offset)
-            self._start(one.meta, skipped or ())
-            return True
-        return False
+            return fresh, one.meta
+        return None
 
     def rewind(self, skip: r.Skip) -> None:
         """Go back to before a range that a record takes back: the log is to be folded again from the state's offset.

@@ -22,6 +22,8 @@ from typing import Literal, NamedTuple
 import structlog
 import xxhash
 
+from . import files
+
 log = structlog.get_logger()
 
 Verdict = Literal["normal", "alone", "give_up"]
@@ -159,7 +161,7 @@ class Suspects:
                 self._path.unlink()
 
     def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        files.own(self._path.parent)
         with contextlib.suppress(FileNotFoundError):
             self._learn(self._path.read_bytes())
         if self._shared:
@@ -172,7 +174,7 @@ class Suspects:
             self._map = mmap.mmap(file.fileno(), self._rows_at + self._slots * _ROW.size)
         self._marks = memoryview(self._map)[_HEADER.size : self._rows_at].cast("Q")
         new.replace(self._path)
-        self._text = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._text = files.opened(self._path, os.O_WRONLY | os.O_APPEND)
         faulthandler.enable(self._text)
 
     def _learn(self, stored: bytes) -> None:

@@ -6,7 +6,7 @@ The number of partitions is fixed when the topics are created and equal for all 
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,14 +25,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
     ResourceType,
 )
 
-from .errors import EngineError
-from .kafka import commits, kafka_config
+from ..schemas import control
+from .errors import EngineError, Misconfigured
+from .kafka import bounds, commits, kafka_config, read
+from .producer import Producer
 from .sections import PREFIX
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]  # so too
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # so too
+        ClusterMetadata,
+        TopicMetadata,
+    )
 
     from .settings import Settings
 
@@ -95,9 +100,7 @@ class Kind(NamedTuple):
 
 TABLE = (
     Kind("urls", "domain", split=True, cleanup="delete", kept="for the crawl's life", stage="fetch"),
-    Kind(
-        "pages", "domain", split=True, cleanup="delete", kept="until parsed and log.pages_keep_days old", stage="parse"
-    ),
+    Kind("pages", "domain", split=True, cleanup="delete", kept="log.pages_keep_days", stage="parse"),
     Kind("items", "job, URL", split=True, cleanup="delete", kept="for the crawl's life", stage="sink"),
     Kind("dead", "as it was", split=False, cleanup="delete", kept="for the crawl's life"),
     Kind("control", "name", split=False, cleanup="compact", kept="the newest per key"),
@@ -115,6 +118,9 @@ class Topics:
         self.dead = f"{prefix}dead"
         self.control = f"{prefix}control"
         self.progress = f"{prefix}progress"
+
+        self.inputs = {"frontier": self.urls, "parse": self.pages, "sink": self.items}
+        """The topic that each stage reads, by the stage's name in dead letters."""
 
     def partitions(self, settings: "Settings") -> int:
         """Partitions of crawl.urls as they are in the cluster; see the function of this name."""
@@ -148,28 +154,87 @@ def group(settings: "Settings", stage: str) -> str:
 def ensure(settings: "Settings") -> None:
     """Creates the topics that are missing and verifies those that exist.
 
-    Raises: EngineError: no answer, no permission, or a topic that does not fit; all misfits at once.
+    Raises:
+        EngineError: no answer, no permission, or a topic that does not fit; all misfits at once.
+        Misconfigured: a topic has grown.
     """
     admin = Admin(settings)
     known = admin.metadata().topics
+    begun = _begun_with(settings, known)
+    _refuse_grown(settings, known, begun)
     missing = [kind for kind in TABLE if settings.kafka.prefix + kind.name not in known]
     if missing:
-        admin.create([_new(kind, settings) for kind in missing])
+        admin.create([_new(kind, settings, begun or settings.kafka.partitions) for kind in missing])
     _verify(admin, settings)
+    if not begun:
+        _note_layout(settings)
 
 
 def partitions(settings: "Settings") -> int:
-    """Partitions of crawl.urls as they are in the cluster.
+    """Partitions of crawl.urls, crawl.pages and crawl.items: as many as the log was begun with.
 
-    Raises: EngineError: no answer, or no such topic.
+    Raises: EngineError: no answer, or no such topic. Misconfigured: a topic has grown.
     """
     name = Topics(settings.kafka.prefix).urls
-    topic = Admin(settings).metadata(name).topics.get(name)
-    if topic is None or not topic.partitions:
+    known = Admin(settings).metadata().topics
+    if name not in known:
         raise EngineError(
             f"The cluster {settings.kafka.bootstrap} has no topic {name}. `crawlog run` and `crawlog up` create it."
         )
-    return len(topic.partitions)
+    begun = _begun_with(settings, known)
+    _refuse_grown(settings, known, begun)
+    return begun or len(known[name].partitions)
+
+
+def found_partitions(settings: "Settings") -> int:
+    """Partitions of crawl.urls as they are in the cluster; 0 where there is no such topic yet.
+
+    Raises: EngineError: no answer.
+    """
+    name = Topics(settings.kafka.prefix).urls
+    topic = Admin(settings).metadata(name).topics.get(name)
+    return len(topic.partitions) if topic is not None else 0
+
+
+def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> int:
+    """How many partitions the log was begun with; 0 for one that does not say, as it is new or of an older version."""
+    name = Topics(settings.kafka.prefix).control
+    if name not in known:
+        return 0
+    start, end = bounds(settings, name, [0])[0]
+    for record in read(settings, name, 0, start, end):  # the first record of all, but in a log of an older version
+        if record.key() == control.LAYOUT:
+            with contextlib.suppress(ValueError):
+                said = control.decode(record.key(), record.value())
+                return said.partitions if isinstance(said, control.Layout) else 0
+    return 0
+
+
+def _note_layout(settings: "Settings") -> None:
+    """Puts on record how many partitions the log has."""
+    producer, layout = Producer(settings, "crawlog-topics"), control.Layout(settings.kafka.partitions)
+    name = Topics(settings.kafka.prefix).control
+    producer.send(name, control.encode(layout), key=control.key(layout), partition=0)
+    if not producer.flush(ANSWER_TIMEOUT_S):
+        raise EngineError(f"{name} did not acknowledge a record for {ANSWER_TIMEOUT_S:.0f} s; see `crawlog doctor`")
+
+
+def _refuse_grown(settings: "Settings", known: "Mapping[str, TopicMetadata]", begun: int) -> None:
+    """Ends with what to do where somebody has added partitions to a topic.
+
+    Raises: Misconfigured: somebody has.
+    """
+    prefix = settings.kafka.prefix
+    for name in [prefix + kind.name for kind in TABLE if kind.split]:
+        has = len(known[name].partitions) if name in known else 0
+        if begun and has > begun:
+            raise Misconfigured(
+                f"{name} has {has} partitions, but its log was begun with {begun}: somebody added some, which Kafka "
+                "cannot take back. This log cannot be crawled on; nothing in it is lost. Begin a new one with the "
+                f"seeds of this one: `crawlog seed --from-log {prefix} --job NAME -s kafka.prefix=NEW. "
+                f"-s kafka.partitions={has}`, then `crawlog run --job NAME -s kafka.prefix=NEW. "
+                f"-s kafka.partitions={has}`"
+            )
 
 
 def describe(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
@@ -234,10 +299,9 @@ def _config(kind: Kind, settings: "Settings") -> dict[str, str]:
     return config
 
 
-def _new(kind: Kind, settings: "Settings") -> NewTopic:
-    count = settings.kafka.partitions if kind.split else 1
+def _new(kind: Kind, settings: "Settings", partitions: int) -> NewTopic:
     name = settings.kafka.prefix + kind.name
-    return NewTopic(name, count, settings.kafka.replication, config=_config(kind, settings))
+    return NewTopic(name, partitions if kind.split else 1, settings.kafka.replication, config=_config(kind, settings))
 
 
 MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")

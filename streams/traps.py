@@ -1,9 +1,9 @@
 """Sites without end: which new URL looks like one page more of a trap, and how many of those a host may have.
 
-Asked by the fold for a URL that no other rule refuses and the job does not know, so that an answer depends on the log
+Asked by the fold for a URL that no other rule drops and the job does not know, so that an answer depends on the log
 alone. A URL that looks honest costs next to nothing and is never counted. One that does not is a *stray*: a host may
 have `strays` of them, and one more for each ten URLs of its domain, because large sites have odd corners; the rest is
-refused by the rule's name. So a mistake of these rules costs an honest site nothing before it has that many.
+dropped by the rule's name. So a mistake of these rules costs an honest site nothing before it has that many.
 
 What is asked of a URL is mostly how it differs from the page that it was found on: a calendar leads from one date to
 the next, a relative link without end repeats its own path, a session id changes and nothing else does.

@@ -20,11 +20,12 @@ from . import rows as r
 from .copies import NotCopied, copy_database
 from .decoded import Row, decoded
 from .domain import Places
+from .errors import Unusable
 from .kafka import LogIdentity, bounds, identity
 from .restore import Restorer, restore_changes
 from .settings import Settings
 from .snapshot import Snapshots, store_of
-from .store import Database, Memory, Partition, fold_version
+from .store import Database, Memory, Origin, Partition, fold_version
 from .topics import Topics, partitions
 
 
@@ -88,8 +89,8 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
         again = []
         for number in [number for number, misfit in verdicts.items() if misfit is None]:
             low = limits[number][0]
-            cached, begin = settings.state.cached_pages, snapshots if low else None
-            one = Partition(scratch / str(number), number, places, log, memory, cached, begin)
+            origin = Origin(snapshots if low else None)
+            one = Partition(scratch / str(number), number, places, log, memory, settings.state.cached_pages, origin)
             opened.enter_context(closing(one))
             if low and not one.leap(low, kept[number].offset, furthest=False):
                 reason = f"not to be folded again: the log starts at {low}, and no snapshot goes on from there"
@@ -123,9 +124,8 @@ class Kept:
             self.database = Database(folder, memory)
             stored = self.database.get(r.META)
             self.meta = r.read_meta(stored) if stored else None
-            self.damage = self.database.condemned
-        except Exception as error:  # noqa: BLE001  # rocksdict raises bare Exception for a damaged database
-            self.damage = str(error)
+        except Exception as error:  # noqa: BLE001  # a state of another version; or rocksdict's bare Exception
+            self.damage = str(error).removeprefix("damaged: ")
 
     @property
     def offset(self) -> int:
@@ -166,7 +166,7 @@ def _scratch(data: Path) -> Iterator[Path]:
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
     folder = data / f"verify-{psutil.Process().pid}"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     try:
         yield folder
     finally:
@@ -212,8 +212,8 @@ def _compared(kept: Kept, again: Partition, records: int, rows: int) -> Verdict:
     assert kept.database is not None
     try:
         digest = r.digest(kept.database.scan(b""))
-    except Exception as error:  # noqa: BLE001  # a damaged block shows when it is read
-        return Verdict(kept.number, kept.offset, records, reason=f"damaged: {error}")
+    except Unusable as error:  # a damaged block shows when it is read
+        return Verdict(kept.number, kept.offset, records, reason=str(error))
     verdict = Verdict(kept.number, kept.offset, records, digest, again.digest())
     if verdict.equal or not rows:
         return verdict

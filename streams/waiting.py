@@ -17,9 +17,11 @@ from .kafka import Record
 WAITING_BYTES = 8 << 20
 """Bodies of the pages in one line that stay in memory, bytes, beyond the first one's."""
 
-HELD_LOOKS = 24
+HELD_LOOKS = 8
 """Looks at held pages until they wait no more. A job's record is in crawl.control before its first seed is sent, and a
-revision moments after it counts. Looks, not seconds: a process that was stopped, a clock that jumps prove nothing."""
+revision moments after it counts; a leader of crawl.control that is away is back, or replaced, before that. Looks, not
+seconds: a process that was stopped, a clock that jumps prove nothing. Together they are shorter than the watchdog's
+patience (`watchdog.STUCK_S`): a worker that is ended meanwhile begins to count anew."""
 
 
 class Message(Record, Protocol):

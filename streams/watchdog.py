@@ -3,8 +3,9 @@
 Consumers are known to stop in silence after trouble with the broker. Stuck means: the group's coordination ended; or
 no assignment soon after the start; or records wait and nothing moved for long; or the broker answers and the group's
 heartbeats do not get through; or an agent failed; or the event loop itself stands still (seen from a thread). A
-broker that is away is not stuck: there is nothing a new process could do better. The state on disk and the committed
-offsets are right at any instant, so the end is at once.
+broker that is away is not stuck: there is nothing a new process could do better. Where the cause is a damaged log, no
+new process could either: the worker ends for good. The state on disk and the committed offsets are right at any
+instant, so the end is at once.
 """
 
 import asyncio
@@ -18,6 +19,10 @@ import structlog
 from aiokafka.errors import KafkaError
 from mode import Service
 
+from . import ending
+from .ending import EX_TEMPFAIL
+from .errors import DamagedLog, EngineError
+from .kafka import probe
 from .lease import boottime
 from .member import LIBRARY
 
@@ -28,14 +33,12 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-EX_TEMPFAIL = 75
-"""Exit code of a worker that wants to be started again (sysexits.h)."""
-
-ASSIGNMENT_S = 20.0
-"""An assignment takes 1.2 s, or the session timeout where a member died just before."""
-
 STUCK_S = 60.0
-"""No progress for this long while records wait; far above any wait that an agent does not report with `beat`."""
+"""No progress for this long while records wait. Every wait that crawlog imposes is shorter, and reports itself with
+`beat` where others may follow it: a worker that is ended amid a wait begins it anew, and so for ever."""
+
+HEARTBEATS = "heartbeats"
+"""What waits where the broker answers and the group's heartbeats do not get through."""
 
 LOOK_S = 2.0
 """Rest between two looks."""
@@ -45,13 +48,16 @@ ASK_S = 5.0
 
 
 class Watchdog(Service):
-    """Looks whether the worker gets on; `beat()` says that it does, or that it waits on purpose."""
+    """Looks whether the worker gets on; `beat()` says that it does, or that it waits on purpose.
+
+    Args:
+        assignment_s: How long the first assignment may take. It takes 1.2 s as a rule; longer where a member died just
+            before, or does not join.
+    """
 
     logger = LIBRARY
 
-    def __init__(
-        self, app: "CrawlApp", *, stuck_s: float = STUCK_S, assignment_s: float = ASSIGNMENT_S, **kwargs: Any
-    ) -> None:
+    def __init__(self, app: "CrawlApp", *, assignment_s: float, stuck_s: float = STUCK_S, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.app = app
         self.stuck_s = stuck_s
@@ -95,8 +101,24 @@ class Watchdog(Service):
             elif now - moved > self.stuck_s:
                 waiting = await self._waiting()
                 if waiting and doubted:
-                    self.end("no_progress", after_s=round(now - moved), waiting=waiting)
+                    await self._end_at_rest(round(now - moved), waiting)
                 doubted = bool(waiting)  # the first record after a long rest may have come just now
+
+    async def _end_at_rest(self, after_s: int, waiting: str) -> None:
+        if waiting != HEARTBEATS:
+            await self.look_at_log()
+        self.end("no_progress", after_s=after_s, waiting=waiting)
+
+    async def look_at_log(self) -> None:
+        """End the worker for good where the log cannot be read on: a new one would meet the same record."""
+        positions = self.app.positions
+        places = {partition: positions.next(partition) or 0 for partition in positions.owned}
+        try:
+            await asyncio.to_thread(probe, self.app.crawl, self.app.input_name, places)
+        except DamagedLog as error:
+            self.end("log_damaged", error)
+        except EngineError as error:
+            log.warning("log_silent", group=self.app.conf.id, error=str(error))
 
     def _signs(self) -> tuple[int, int]:
         return self._beats, self.app.positions.moves
@@ -108,7 +130,7 @@ class Watchdog(Service):
             async with asyncio.timeout(ASK_S):
                 held = await self.app.reader.ranges(set(positions.owned))
         except (TimeoutError, KafkaError):
-            return "heartbeats" if not self.app.lease.held(boottime()) and await self._broker_answers() else ""
+            return HEARTBEATS if not self.app.lease.held(boottime()) and await self._broker_answers() else ""
         behind = {partition: found.end - (positions.next(partition) or 0) for partition, found in held.items()}
         return ",".join(f"{partition}:{lag}" for partition, lag in sorted(behind.items()) if lag > 0)
 
@@ -145,7 +167,9 @@ class Watchdog(Service):
                 self.on_blocked(f"loop_blocked at {where}")
                 self.end("loop_blocked", after_s=round(still_s), at=where)
 
-    def end(self, why: str, **fields: object) -> None:
-        """One line, then the end of the process."""
+    def end(self, why: str, cause: BaseException | None = None, code: int = EX_TEMPFAIL, **fields: object) -> None:
+        """One line, then the end of the process; the supervisor starts no new one where the cause would stay."""
+        if cause is not None and ending.is_for_good(cause):
+            ending.end(cause, why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
         log.critical("worker_stuck", why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
-        os._exit(EX_TEMPFAIL)
+        os._exit(code)

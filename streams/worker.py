@@ -16,10 +16,10 @@ import faust
 import structlog
 from aiokafka.errors import KafkaConnectionError
 
-from . import logs
-from .errors import CrawlError, EngineError, Misconfigured
+from . import ending, logs
+from .ending import EX_TEMPFAIL
+from .errors import CrawlError
 from .memory import give_back_large_blocks
-from .watchdog import EX_TEMPFAIL
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -28,8 +28,6 @@ log = structlog.get_logger()
 
 STOP_S = 6.0
 """A stop takes 0.1 s, and 4 s when every wait reaches its limit; what takes longer is cut off, as a kill would."""
-
-EXIT: dict[type[Exception], int] = {Misconfigured: 2, EngineError: 3}
 
 
 class Worker(faust.Worker):
@@ -77,8 +75,9 @@ class Worker(faust.Worker):
             code = EX_TEMPFAIL
             log.error("kafka_unreachable", group=self.app.conf.id, bootstrap=self.app.crawl.kafka.bootstrap)
         else:
-            code = next((code for kind, code in EXIT.items() if isinstance(error, kind)), 1)
+            code = ending.code_of(error)
             log.critical("worker_crashed", group=self.app.conf.id, error=repr(error), exc_info=error)
+            ending.say(error)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
@@ -119,7 +118,8 @@ def refuse(error: Exception, stage: str) -> NoReturn:
     """End before the start, with the reason in one line."""
     logs.configure("error")
     log.critical("worker_refused", stage=stage, error=str(error))
-    raise SystemExit(EXIT.get(type(error), 1)) from None
+    ending.say(error)
+    raise SystemExit(ending.code_of(error)) from None
 
 
 def _severity(level: str) -> str:

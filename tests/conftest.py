@@ -14,6 +14,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
 from bench.corpora import FOLDER, MISSING
+from bench.log import login as variables
 from crawlog.streams import engine as local
 from crawlog.streams.engine import Engine
 from crawlog.streams.settings import Settings
@@ -51,7 +52,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def cluster(engine: Engine, request: pytest.FixtureRequest) -> Settings:
+def login(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The password of the session's broker in the environment, for commands that are led there by `--bootstrap`."""
+    for name, value in variables(engine.point(Settings())).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def cluster(engine: Engine, login: None, request: pytest.FixtureRequest) -> Settings:
     """Settings that point at the session's broker, with topics of this test alone; none is created yet."""
     settings = engine.point(Settings())
     prefix = f"{request.node.name[:80].replace('[', '-').replace(']', '-')}."

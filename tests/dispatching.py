@@ -9,7 +9,8 @@ from crawlog.streams import rows as r
 from crawlog.streams.domain import Places
 from crawlog.streams.fold import Fold
 from crawlog.streams.frontier import Frontier
-from crawlog.streams.queues import RobotsTask, Task
+from crawlog.streams.manners import Manner
+from crawlog.streams.queues import NameTask, RobotsTask, Task
 from crawlog.streams.robots import RobotsRules
 
 PLACES = Places(1)
@@ -64,7 +65,8 @@ class World:
         self.done: Counter[str] = Counter()
         self.due: dict[str, float] = {}
         self.hosts: dict[str, Kept] = {}
-        self.frontier = Frontier(self.rests, lambda: self.clock, lambda: self.wall, robots=self.robots)
+        usual = Manner(u.RequestRules(self.rests.delay_s, self.rests.per_host, robots=self.robots))
+        self.frontier = Frontier(usual, lambda: self.clock, lambda: self.wall)
         self.own()
 
     # ------------------------------------------------------------------ the log
@@ -119,6 +121,7 @@ class World:
         task = self.frontier.next()
         if task is None:
             return None
+        assert not isinstance(task, NameTask), "here every name is known"
         kept = self.hosts.setdefault(task.host.key, Kept())
         assert kept.in_flight < self.rests.per_host, "too many at a time"
         assert self.clock >= kept.rests_until, "too early"
@@ -141,7 +144,7 @@ class World:
         if isinstance(task, RobotsTask):
             task.host.rules = RobotsRules.allow_all()
             task.host.rules_until = self.clock + 50.0
-        self.frontier.finished(task.host, wait_s)
+        self.frontier.finished(task.host, wait_s, task.job.number if isinstance(task, Task) else 0)
 
     def write(self, task: Task, status: u.Status, **fields: Any) -> None:
         """Write a done; it is folded later."""

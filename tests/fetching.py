@@ -103,7 +103,9 @@ class Web:
 
     Attributes:
         latency_s: How long an answer takes, by URL; `any` for all others.
-        known_as: Addresses of host names; each its own where none is named.
+        known_as: Addresses of host names, `any` for all others; each its own where none is named.
+        mute_names: Host names whose addresses nobody tells.
+        naming: URLs of which they were asked for.
         addresses: With the limit of the settings, once it runs.
         status: What is answered, by URL; 200 for all others.
         etags: Of pages, by URL; asked for with the same one they are 304.
@@ -115,6 +117,8 @@ class Web:
 
     latency_s: dict[str, float] = field(default_factory=lambda: {"any": 0.0})
     known_as: dict[str, str] = field(default_factory=dict)
+    mute_names: set[str] = field(default_factory=set)
+    naming: set[str] = field(default_factory=set)
     status: dict[str, int] = field(default_factory=dict)
     robots: bytes | None = None
     etags: dict[str, str] = field(default_factory=dict)
@@ -157,10 +161,17 @@ class Web:
             answer.http, answer.body = (404, b"") if self.robots is None else (200, self.robots)
         return answer
 
-    async def address(self, url: str) -> str:
-        """Where a host is."""
+    async def addresses_of(self, url: str) -> tuple[str, ...]:
+        """Where a host is, once that is known."""
+        if (urlsplit(url).hostname or "") in self.mute_names:
+            self.naming.add(url)
+            await asyncio.sleep(600)
+        return self.known(url)
+
+    def known(self, url: str) -> tuple[str, ...]:
+        """Where a host is, as far as that is known."""
         name = urlsplit(url).hostname or ""
-        return self.known_as.get(name, name)
+        return () if name in self.mute_names else (self.known_as.get(name, self.known_as.get("any", name)),)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -199,7 +210,7 @@ class World:
 
     def job(self, name: str = "j", rev: int = 1, **changes: Any) -> None:
         """A job record."""
-        spec = u.JobSpec(rev=rev, scope=u.ScopeSpec(kind="any"), **changes)
+        spec = u.JobSpec(rev=rev, **({"scope": u.ScopeSpec(kind="any")} | changes))
         self.log.send(URLS, u.encode(u.UrlsRecord(job=name, spec=spec)))
 
     def find(self, *urls: str, job: str = "j", epoch: int = 0) -> None:
@@ -210,6 +221,11 @@ class World:
         """(status, reason, rule) of each URL's last done."""
         return {done.url: (done.status, done.reason, done.rule) for done in self.log.dones}
 
+    @property
+    def is_folded(self) -> bool:
+        """Whether the state holds all that the log has: a done is in the log a turn of the loop before."""
+        return all(partition.offset == self.log.ends[URLS] for partition in self.stage.live.values())
+
     async def until(self, holds: Callable[[], Any], limit_s: float = 90.0) -> None:
         """Wait until something holds."""
         end = time.monotonic() + limit_s
@@ -219,8 +235,8 @@ class World:
             await asyncio.sleep(0.005)
 
     async def all_done(self, *urls: str) -> None:
-        """Wait until every URL has a done, and the log holds it."""
-        await self.until(lambda: set(urls) <= self.became().keys() and not self.fetcher.places)
+        """Wait until every URL has a done, the log holds it, and it is folded."""
+        await self.until(lambda: set(urls) <= self.became().keys() and not self.fetcher.places and self.is_folded)
 
 
 def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
@@ -251,7 +267,7 @@ async def running(
         consumer_generation_id=1,
     )
     monkeypatch.setattr(frontier, "Producer", Log)
-    web.addresses = Addresses(app.crawl.politeness.per_ip, web.address)
+    web.addresses = Addresses(app.crawl.politeness, web.addresses_of)
     monkeypatch.setattr(fetch, "Client", lambda *_: web)
     stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
     log: Log = stage.producer  # type: ignore[assignment]  # patched above

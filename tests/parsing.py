@@ -14,6 +14,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.member import LARGE_BYTES
 from crawlog.streams.topics import Topics
+from crawlog.streams.trust import Trust
 
 NAMES = Topics("crawl.")
 PAGE = "http://a.test/p"
@@ -82,10 +83,19 @@ class Message(NamedTuple):
 class Stage:
     """A stage, its log, and what it said to be done."""
 
-    def __init__(self, largest: int = 1 << 20, job: JobSpec | None = None, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        largest: int = 1 << 20,
+        job: JobSpec | None = None,
+        guard: Guard | None = None,
+        trust: Trust = Trust((Path("/"),)),  # noqa: B008  # immutable
+    ) -> None:
         self.log = Log(largest)
         self.done: list[tuple[int, int]] = []
-        self.stage = ParseStage(NAMES, Places(8), self.log, self.log, self._is_done, lambda: 7.0, guard or Guard())
+        guard = (guard or Guard())._replace(trust=trust)
+        self.passed: set[int] = set()
+        self.stage = ParseStage(NAMES, Places(8), self.log, self.log, self._is_done, lambda: 7.0, guard)
+        self.stage.passes_over = lambda _partition, offset, _job: offset in self.passed
         self.offsets = 0
         self.learn(job or JobSpec(scope=ScopeSpec(names=("a.test",))))
 

@@ -95,14 +95,24 @@ class Threaded:
     Args:
         answer: To the path of a GET.
         etag: Of a path; who asks with it gets a 304.
+
+    Attributes:
+        heard: Path and headers of each request.
+        address: Of loopback: each address is a host and a domain of its own.
     """
 
-    def __init__(self, answer: Callable[[str], Answer], etag: Callable[[str], str] = lambda _: "") -> None:
+    def __init__(
+        self, answer: Callable[[str], Answer], etag: Callable[[str], str] = lambda _: "", address: str = "127.0.0.1"
+    ) -> None:
+        self.heard: list[tuple[str, dict[str, str]]] = []
+        heard = self.heard
+
         class Handler(http.server.BaseHTTPRequestHandler):
             """Answers as it is told."""
 
             def do_GET(self) -> None:
                 """One answer."""
+                heard.append((self.path, dict(self.headers)))
                 status, about, body = answer(self.path)
                 tag = etag(self.path)
                 if tag and self.headers["If-None-Match"] == tag:
@@ -118,8 +128,8 @@ class Threaded:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
                 """Says nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.origin = f"http://127.0.0.1:{self._server.server_port}"
+        self._server = http.server.ThreadingHTTPServer((address, 0), Handler)
+        self.origin = f"http://{address}:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:

@@ -43,8 +43,8 @@ async def test_a_redirect_takes_no_login_and_no_cookie_along(status: str) -> Non
 def test_a_login_is_for_one_scheme_host_and_port(url: str) -> None:
     """GHSA-4qqq-9vqf-3h3f: the same host by another scheme or port is another origin."""
     outfit = Outfit(Settings().fetch.model_copy(update={"logins": ("http://ann:hush@a.test",)}))
-    assert outfit.of("http://a.test/x", "j").options["headers"] == {"Authorization": LOGIN}
-    assert "headers" not in outfit.of(url, "j").options
+    assert outfit.of("http://a.test/x", "j").headers == {"Authorization": LOGIN}
+    assert outfit.of(url, "j").headers == {}
 
 
 async def test_a_redirect_to_https_does_not_keep_the_proxy_of_its_http_hop() -> None:

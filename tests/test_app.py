@@ -14,15 +14,29 @@ import psutil
 import pytest
 from aiokafka.protocol.group import HeartbeatRequest
 from confluent_kafka import Consumer, TopicPartition
+from damaging import WAYS, batches
 from forked import Forked, Server
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams import engine as local
-from crawlog.streams.kafka import commits, metadata_of
+from crawlog.streams.ending import EX_DATAERR, EX_SOFTWARE, heard
+from crawlog.streams.engine import Engine
+from crawlog.streams.kafka import commits, kafka_config, metadata_of
 from crawlog.streams.lease import Lease
 from crawlog.streams.member import watched
-from crawlog.streams.positions import OURS, Position, Positions, Range, first_offset, is_ours, reached
+from crawlog.streams.positions import (
+    OURS,
+    Only,
+    Position,
+    Positions,
+    Range,
+    first_offset,
+    founds,
+    is_ours,
+    only,
+    reached,
+)
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings, to_environ
 from crawlog.streams.topics import Topics, ensure, group
@@ -175,9 +189,7 @@ def farthest(settings: Settings) -> set[int]:
 
 def committed(settings: Settings) -> dict[int, int]:
     """The group's offsets as the broker holds them; -1001 for none."""
-    consumer = Consumer(
-        {"bootstrap.servers": settings.kafka.bootstrap, "group.id": group(settings, f"sink-{sink(settings)}")}
-    )
+    consumer = Consumer(kafka_config(settings) | {"group.id": group(settings, f"sink-{sink(settings)}")})
     topic = Topics(settings.kafka.prefix).items
     rows = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=10)
     consumer.close()
@@ -314,7 +326,7 @@ def test_an_agent_that_fails_ends_the_worker_before_the_next_record(
     """Faust would start the agent again behind the record, which nobody would read any more."""
     publish(ready, 3)
     probe = start(fail=1)
-    assert probe.process.wait(180) == 75
+    assert probe.process.wait(180) == EX_SOFTWARE
     [failed] = set(probe.offsets()) - set(probe.offsets("done"))
     assert probe.offsets()[-1] == failed
     last = probe.errors.read_text().splitlines()[-1]
@@ -496,6 +508,18 @@ async def test_what_was_taken_and_given_up_counts_no_longer() -> None:
     assert written == [{0: Position(5, 5)}]
 
 
+async def test_a_commit_tells_which_founds_were_in_the_log_before_it() -> None:
+    """Also beside how far its worker is, and a replay; a worker that sends none says nothing of them."""
+    made, written = positions()
+    made.founds = {3: 70, 0: 5}
+    made.done(0, 9)
+    assert await made.flush()
+    assert founds(written[0][0].metadata) == {0: 5, 3: 70}
+    both = Position(5, 9, Only("j", 20), ((1, 2),)).metadata
+    assert (founds(both), only(both), reached(5, both)) == ({1: 2}, Only("j", 20), 9)
+    assert founds(Position(5, 9).metadata) == {}
+
+
 @pytest.mark.parametrize("metadata", ["", "9;", OURS, *(f"{OURS} {word}" for word in STRANGE), "Crawlog 9;"])
 def test_metadata_that_says_nothing_more_means_the_offset(metadata: str) -> None:
     """Of a commit by hand, by `crawlog replay`, by another program, by a worker that has nothing in hand."""
@@ -510,6 +534,52 @@ def test_a_commits_metadata_says_how_far_its_worker_is(offset: int, beyond: int,
     assert is_ours(read)
     assert reached(offset, read) == position.reached
     assert not is_ours(metadata_of(TopicPartition("t", 0, 5)))
+
+
+@pytest.mark.parametrize("junk", ["", "\x00", "9;"])
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        (Only("a.b-c_1", 20).metadata, Only("a.b-c_1", 20)),
+        (Position(5, 5, Only("j", 20)).metadata, Only("j", 20)),
+        (Position(5, 9, Only("j", 20)).metadata, Only("j", 20)),
+        (Position(5, 9).metadata, None),
+        ("", None),
+        ("replay j", None),
+        ("somebody's replay j 20;", None),
+    ],
+)
+def test_a_commits_metadata_says_which_job_alone_is_replayed(metadata: str, found: Only | None, junk: str) -> None:
+    """In the order, and in each commit of a worker that obeys it, whatever bytes come behind."""
+    assert only(metadata + junk) == found
+    assert is_ours(metadata) == metadata.startswith(OURS)
+
+
+async def test_records_of_other_jobs_are_passed_over_up_to_where_they_were_done() -> None:
+    """Each commit before it says so, for the successor of a killed worker; the first one beyond says so no more."""
+    replayed = Only("j", 8)
+    made, written = positions(found=Position(5, 5, replayed))
+    assert [made.passes_over(0, at, job) for at, job in ((5, "k"), (5, "j"), (7, "k"), (8, "k"))] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert not made.passes_over(1, 5, "k")
+    made.taken = {0: 7}
+    made.done(0, 6)
+    await made.flush()
+    made.done(0, 8)
+    await made.flush()
+    assert written == [{0: Position(6, 7, replayed)}, {0: Position(8, 8)}]
+    made.end()
+    assert not made.passes_over(0, 5, "k")
+
+
+def test_a_log_that_was_made_anew_is_read_whole() -> None:
+    """Reading starts over there, so what was replayed before says nothing of it."""
+    made, _ = positions(found=Position(9, 9, Only("j", 20)))
+    assert not made.passes_over(0, 5, "k")
 
 
 class HandedOut:
@@ -567,7 +637,7 @@ def test_workers_outlive_their_broker(tmp_path: Path, forks: Server) -> None:
         os.kill(engine.pid, signal.SIGKILL)
         wait_for(lambda: not engine.alive())
         time.sleep(SHORT_S + 1)
-        engine = local.start(Settings(), tmp_path / "data", lambda _: None)
+        engine = local.start(Settings(), tmp_path / "data", lambda _: None, died=engine)
         places |= publish(settings, 3)
         wait_for(lambda: seen() == places)
         wait_for(lambda: set(committed(settings).values()) == {6})
@@ -596,3 +666,21 @@ def test_a_process_that_was_stopped_comes_back_as_a_stranger(ready: Settings, st
     assert not any(line["lease"] for line in sleeps.lines("") if began < line["at"] < joined)
     assert generations(sleeps)[-1] > generations(sleeps)[-2] + 1, "another had what it gets back (streams/tenure.py)"
     wait_for(lambda: len(stays.owned() or []) == len(sleeps.owned() or []) == PARTITIONS / 2)
+
+
+@pytest.mark.parametrize("way", ["record", "length"])
+def test_a_damaged_batch_ends_its_worker_for_good_and_no_commit_passes_it(
+    way: str, ready: Settings, start: Callable[..., Probe], engine: Engine
+) -> None:
+    """A new worker would meet it again, in silence where the broker refuses the batch."""
+    topic = Topics(ready.kafka.prefix).items
+    for _ in range(5):
+        publish(ready, 1)
+    WAYS[way](batches(engine, topic, 3)[2])
+    worker = start()
+    assert worker.process.wait(120) == EX_DATAERR
+    said = heard(worker.errors.read_text().splitlines()[-1])
+    assert said.startswith(f"the log is damaged: {topic}[3] cannot be read at offset 2: ")
+    committed = commits(ready, group(ready, f"sink-{sink(ready)}"), topic, [3])
+    assert committed.get(3, (0, ""))[0] <= 2
+    assert {offset for partition, offset in worker.offsets() if partition == 3} <= {0, 1}

@@ -1,5 +1,7 @@
 """Of very many hosts few are in memory, and those that sleep are neither forgotten nor in the way."""
 
+from typing import Any
+
 import pytest
 from dispatching import World, pages
 
@@ -14,6 +16,12 @@ def two_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most two hosts are in memory."""
     monkeypatch.setattr(front, "HOSTS_AWAKE", 2)
     monkeypatch.setattr(front, "WINDOW", 3)
+
+
+def held_back(world: World) -> tuple[int, int]:
+    """How much of the job commands keep waiting: paused, and blocked."""
+    owned = world.frontier.owned[0]
+    return world.frontier.held_back(owned, owned.fold.jobs["j"])
 
 
 @pytest.mark.usefixtures("two_awake")
@@ -88,6 +96,28 @@ def test_hosts_that_may_not_go_on_keep_no_place(held: str) -> None:
         world.job("held", rev=3)
     else:
         world.frontier.obey(Commands([]))
+    assert len(world.drain()) == 10
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize(("action", "held"), [("pause", (10, 0)), ("block", (0, 10))])
+def test_what_a_command_holds_is_counted_of_hosts_that_sleep_too(action: Any, held: tuple[int, int]) -> None:
+    """Those that slept before it, those that come later, and after the partition came back: a run goes by it."""
+    world = World()
+    world.job()
+    for n in range(3):
+        world.find(*pages(f"h{n}.held.com", 2))
+    command = Command(action=action, host=".held.com")
+    world.frontier.obey(Commands([command]))
+    for n in range(3, 5):
+        world.find(*pages(f"h{n}.held.com", 2))
+    world.find(*pages("a.com", 2))
+    assert held_back(world) == held
+    world.rebalance()
+    assert held_back(world) == held
+    assert len(world.drain()) == 2
+    world.frontier.obey(Commands([]))
+    assert held_back(world) == (0, 0)
     assert len(world.drain()) == 10
 
 

@@ -12,6 +12,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams import candidates
 from crawlog.streams.candidates import States
 from crawlog.streams.domain import Places
+from crawlog.streams.errors import Unusable
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.restore import Interrupted
 from crawlog.streams.settings import Settings
@@ -52,6 +53,10 @@ class Worker:
             partition.take(found(at) if at else JOB, at, 1.0)
         partition.checkpoint()
         return partition
+
+    def of(self, name: str) -> Partition:
+        """Open the copy of this name."""
+        return self.states._opened(self.states._folder / name, 0)
 
     def close(self) -> None:
         """Let go."""
@@ -136,6 +141,39 @@ def test_a_damaged_copy_loses(workers: list[Worker]) -> None:
         file.write_bytes(b"")
     state = workers[2].own()
     assert (state.offset, names(state)) == (10, ["0"])
+
+
+def test_a_copy_with_a_damaged_block_loses(workers: list[Worker]) -> None:
+    """Its owner met the block and left a mark: the intact copy is gone on from, though it is behind."""
+    workers[0].own(10)
+    further = workers[1].own(200)
+    further.db.flush()
+    table = max(further._path.glob("*.sst"), key=lambda path: path.stat().st_size)
+    content = bytearray(table.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20] = bytes(byte ^ 0xFF for byte in content[middle : middle + 20])
+    table.write_bytes(content)
+    with pytest.raises(Unusable, match="Corruption"):
+        further.digest()
+    workers[0].close()
+    workers[1].close()
+    state = workers[2].own()
+    assert (state.offset, names(state)) == (10, ["0"])
+
+
+def test_of_all_copies_of_a_state_one_is_kept_aside(workers: list[Worker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each copy has a name of its own: else they would fill the disk."""
+    monkeypatch.setattr(candidates, "bounds", lambda *_: {0: (0, 100)})
+    workers[0].own(10)
+    for number in (1, 2, 1, 2):
+        copy = workers[number].own(20)
+        with pytest.raises(Unusable):
+            copy.db.condemn("Corruption")
+        workers[number].close()
+        again = workers[number].of(copy._path.name)
+        assert (again.offset, again.note != "") == (0, True)
+        again.close()
+    assert sum(path.name.startswith("aside") for path in copy._path.parent.iterdir()) == 1
 
 
 def test_a_copy_of_another_log_loses(workers: list[Worker], tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from crawlog.replay import Order
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
+from crawlog.streams.letters import Commonest
 from crawlog.streams.outbound import basic, read_login
 from crawlog.streams.sections import Network
 from crawlog.streams.settings import Settings
@@ -126,6 +127,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         (["seed", "none.txt", "--job", "a"], "none.txt"),
         (["worker", "fetsch"], "'fetch', 'parse', 'sink'"),
         (["worker", "fetch"], "Start one with `crawlog up`"),
+        (["kcat-config"], "Start one with `crawlog up`"),
         (["probe", "nonsense"], "there are: normalize"),
         (["replay", "--group", "parse"], "Give one of --to-earliest, --to-latest"),
         (["replay", "--to-latest", "--shift-by", "0", "--group", "parse"], "got --to-latest and --shift-by"),
@@ -186,13 +188,13 @@ def test_up_finds_out_that_its_broker_is_unreachable() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_data_folder_of_another_version_is_refused(crawlog: Command, tmp_path: Path) -> None:
-    """Both numbers are told, and nothing in the folder is touched."""
+def test_a_data_folder_of_a_newer_crawlog_is_refused(crawlog: Command, tmp_path: Path) -> None:
+    """Its log may lie elsewhere in it. Both numbers are told, and nothing in the folder is touched."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "VERSION").write_text("999\n")
     done = crawlog("run", "http://a.example/", "--data", "old")
     assert done.returncode == 2
-    assert f"its VERSION says '999', this crawlog reads {folder.FORMAT}" in done.stderr
+    assert f"its VERSION says 999, this crawlog reads {folder.FORMAT}" in done.stderr
     assert [path.name for path in (tmp_path / "old").iterdir()] == ["VERSION"]
 
 
@@ -209,6 +211,16 @@ def test_a_new_folder_gets_its_version(tmp_path: Path) -> None:
     folder.prepare(tmp_path / "deep" / "data")
     folder.prepare(tmp_path / "deep" / "data")
     assert (tmp_path / "deep" / "data" / "VERSION").read_text() == f"{folder.FORMAT}\n"
+
+
+@pytest.mark.parametrize("version", [b"0\n", b"", b"\xff garbage", "²".encode()])
+def test_a_data_folder_of_an_older_crawlog_goes_on(tmp_path: Path, version: bytes) -> None:
+    """So does one whose VERSION was damaged; what lies in it has versions of its own."""
+    (tmp_path / "VERSION").write_bytes(version)
+    (tmp_path / "kafka").mkdir()
+    folder.prepare(tmp_path)
+    assert (tmp_path / "VERSION").read_text() == f"{folder.FORMAT}\n"
+    assert (tmp_path / "kafka").is_dir()
 
 
 def test_many_processes_may_make_the_folder_at_once(tmp_path: Path) -> None:
@@ -352,6 +364,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         (JobCounts(folded=2, dropped={"include": 1}), True),
         (JobCounts(folded=2, fetched=1, failed=1), False),
         (JobCounts(folded=2, failed=1, queued=1), False),
+        (JobCounts(folded=2, failed=1, held=1), False),
     ],
 )
 def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bool) -> None:
@@ -360,6 +373,74 @@ def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bo
     assert any("`crawlog why 'http://a.example/?a&b'`" in line for line in told) == is_told
     unnamed = run.Summary("j", "", "finished", counts=counts).lines()
     assert any("`crawlog why` of one of its URLs" in line for line in unnamed) == is_told
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "dead", "counts"),
+    [
+        (0, "finished", 0, JobCounts(folded=2, fetched=1)),
+        (0, "finished", 0, JobCounts(folded=2, fetched=1, failed=9)),
+        (4, "finished", 1, JobCounts(folded=2, fetched=1)),
+        (6, "finished", 0, JobCounts(folded=2, failed=1)),
+        (6, "finished", 0, JobCounts(folded=2, redirected=1, refused=1)),
+        (6, "finished", 1, JobCounts(folded=2, failed=1)),
+        (6, "already_finished", 0, JobCounts(folded=2, dropped={"scope": 1})),
+        (0, "already_finished", 0, None),
+        (0, "max_pages", 0, JobCounts(folded=2, fetched=1)),
+        (0, "stopped", 0, JobCounts(folded=2)),
+        (7, "cancelled", 0, JobCounts(folded=2)),
+        (7, "cancelled", 3, JobCounts(folded=2, fetched=1)),
+    ],
+)
+def test_the_exit_code_of_a_run_says_how_it_ended(code: int, reason: str, dead: int, counts: JobCounts | None) -> None:
+    """6: nothing could be fetched; 7: cancelled; both say more than 4, which is for dead letters."""
+    assert run.Summary("j", reason=reason, dead=dead, counts=counts).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("said", "dead", "counts"),
+    [
+        ("every URL that was found and allowed has been answered", 0, JobCounts(folded=2, fetched=1)),
+        ("but 2 URLs could not be fetched", 0, JobCounts(folded=2, fetched=1, failed=2)),
+        ("but 1 record could not be handled", 1, JobCounts(folded=2, fetched=1)),
+        ("but 1 URL could not be fetched, 3 records could not be handled", 3, JobCounts(folded=2, fetched=1, failed=1)),
+        ("and nothing could be fetched", 0, JobCounts(folded=2, failed=2)),
+    ],
+)
+def test_every_url_is_said_to_be_answered_only_where_it_is_so(said: str, dead: int, counts: JobCounts) -> None:
+    """A URL without an answer and a page that nobody could parse are named in the first line."""
+    first = run.Summary("j", reason="finished", dead=dead, counts=counts).lines()[0]
+    assert first.endswith(said)
+
+
+def test_a_finished_run_claims_nothing_about_the_dead_letters_of_earlier_runs() -> None:
+    """Nothing is left to fetch, but pages of an earlier run of this job may lie in crawl.dead."""
+    ended = run.Summary("j", reason="finished", is_clean=False, counts=JobCounts(folded=2, fetched=1))
+    assert ended.lines()[0] == "j finished: nothing is left to fetch"
+
+
+@pytest.mark.parametrize("reason", ["finished", "interrupted", "max_pages"])
+def test_the_summary_names_the_commonest_error_and_its_count(reason: str) -> None:
+    """However the run ended, for a spider that raises does so on every page."""
+    ended = run.Summary("j", reason=reason, dead=7, commonest=Commonest("ValueError: seven", 5), counts=JobCounts())
+    assert "  7 records could not be handled, 5 of them: ValueError: seven" in ended.lines()
+    assert any("crawlog dead list" in line for line in ended.lines())
+    told = json.loads(ended.as_json())
+    assert (told["dead"], told["commonest_error"], told["commonest_count"]) == (7, "ValueError: seven", 5)
+
+
+def test_the_summary_tells_which_rules_dropped_how_many_links() -> None:
+    """A crawl that ends too soon is mostly one of too small a scope."""
+    counts = JobCounts(folded=2, fetched=1, dropped={"depth": 3, "scope": 1200})
+    assert "  1,203 links dropped: 1,200 by scope, 3 by depth" in run.Summary("j", counts=counts).lines()
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "stopped", "interrupted"])
+def test_rows_of_an_unfinished_run_are_said_to_lie_in_the_partial_file(reason: str) -> None:
+    """Nobody takes them for the results."""
+    ended = run.Summary("j", reason=reason, output="rows.csv", partial="rows.csv.partial")
+    assert "  rows so far: rows.csv.partial" in ended.lines()
+    assert json.loads(ended.as_json())["partial"] == "rows.csv.partial"
 
 
 def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> None:
@@ -460,6 +541,17 @@ def test_run_says_that_it_needs_a_browser_before_it_starts_anything(crawlog: Com
     assert "apt install chromium" in done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="Chromium has a sandbox unless root starts it")
+def test_run_as_root_says_that_it_renders_without_a_sandbox_only_if_told_to(crawlog: Command) -> None:
+    """Before it starts anything; doctor says the same."""
+    rendering = ("-s", "render=auto", "-s", "render.browser=/bin/sh")
+    for command in (("run", "http://a.example/"), ("doctor",)):
+        done = crawlog(*command, *rendering)
+        assert done.returncode != 0
+        assert "root" in done.stdout + done.stderr
+        assert "-s render.sandbox=false" in done.stdout + done.stderr
+
+
 def test_doctor_says_what_to_do_next(crawlog: Command) -> None:
     """A line each, with status; an unreachable broker is a failure with an advice."""
     done = crawlog("doctor", "--bootstrap", UNREACHABLE, "--json")
@@ -477,6 +569,51 @@ def test_doctor_leaves_no_folder_behind(crawlog: Command, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+LOOKS = [
+    ["topics"],
+    ["control", "list"],
+    ["snapshot", "list", "-s", "snapshots.to=copies"],
+    ["verify"],
+    ["why", "http://a.example/"],
+    ["dead", "list"],
+    ["dead", "show", "0"],
+    ["dead", "redrive", "--all"],
+    ["dead", "drop", "--all"],
+    ["replay", "--group", "parse", "--to-earliest"],
+]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("folder", [".crawlog", "empty"])
+def test_a_look_at_no_crawl_makes_none(crawlog: Command, tmp_path: Path, look: list[str], folder: str) -> None:
+    """No data folder and no broker, where a folder is misspelled or holds no log: it says how to name the right one."""
+    (tmp_path / "empty").mkdir()
+    done = crawlog(*look, "--data", folder)
+    assert done.returncode == 2
+    assert f"there is no crawl in {folder}" in done.stderr
+    assert "--data DIR" in done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
+@pytest.mark.parametrize("look", [["status"], ["down"]])
+def test_what_tells_of_no_crawl_makes_none_either(crawlog: Command, tmp_path: Path, look: list[str]) -> None:
+    """These say so with exit code 0."""
+    assert crawlog(*look).returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("look", [*LOOKS, ["status"]])
+def test_a_look_at_a_cluster_makes_no_topics(crawlog: Command, cluster: Settings, look: list[str]) -> None:
+    """Nor does it end as a bug where there are none of this prefix."""
+    where = ["--bootstrap", cluster.kafka.bootstrap, "-s", f"kafka.prefix={cluster.kafka.prefix}"]
+    done = crawlog(*look, *where)
+    assert done.returncode in (0, 2, 3), done.stderr
+    assert "internal error" not in done.stderr
+    assert done.returncode == 0 or f"`crawlog run {' '.join(where)}`" in done.stderr, done.stderr
+    assert crawlog("topics", "--json", *where).stdout == ""
+
+
 @pytest.mark.broker
 def test_topics_starts_the_engine_and_stops_it(crawlog: Command, tmp_path: Path) -> None:
     """Commands that need the log leave no broker behind."""
@@ -491,7 +628,7 @@ def test_topics_starts_the_engine_and_stops_it(crawlog: Command, tmp_path: Path)
 
 
 @pytest.mark.broker
-def test_doctor_compares_the_cluster_with_the_settings(crawlog: Command, engine: Engine) -> None:
+def test_doctor_compares_the_cluster_with_the_settings(crawlog: Command, engine: Engine, login: None) -> None:
     """Record size, how long offsets are kept, and the topics' partitions."""
     done = crawlog("doctor", "--bootstrap", engine.bootstrap, "--json")
     findings = {one["check"]: one for one in map(json.loads, done.stdout.splitlines())}

@@ -238,7 +238,7 @@ def test_another_record_at_the_old_place_is_not_taken_for_the_page(old: PageMeta
 def test_bodies_are_read_from_where_they_lie_and_what_is_gone_is_told(engine: Engine, cluster: Settings) -> None:
     """Before the log's beginning, behind its end, and all between, in one batch."""
     topic = f"{cluster.kafka.prefix}pages"
-    admin = AdminClient(kafka_config(cluster))  # type: ignore[arg-type]  # it takes callbacks too
+    admin = AdminClient(kafka_config(cluster))
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
     producer = Producer(kafka_config(cluster))
     for at in range(40):

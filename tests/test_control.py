@@ -3,13 +3,16 @@
 import asyncio
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Message
 from fetching import Web, World, running
 
 from crawlog import control as cli
+from crawlog.agents import control as tail
 from crawlog.agents.control import Obedience
 from crawlog.live import Frame, line
 from crawlog.picture import Finish, Picture
@@ -19,6 +22,9 @@ from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.sections import Kafka
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics
 
 A, B = "http://a.com/", "http://b.com/"
 
@@ -160,7 +166,7 @@ def test_commands_for_several_names_of_a_host_hold_together() -> None:
     """Each ends by itself."""
     commands = Commands([command("slow", 3.0, host=".a.com"), command("slow", 5.0, host="a.com")])
     commands.take(command("block", host="http://a.com"))
-    assert commands.of_host("http://a.com:80") == Orders(blocked=True, slow_s=5.0)
+    assert commands.of_host("http://a.com:80") == Orders(paused=True, stopped=True, slow_s=5.0)
     commands.take(command("unblock", host="http://a.com"))
     assert commands.of_host("http://a.com:80") == Orders(slow_s=5.0)
 
@@ -244,29 +250,29 @@ async def test_a_stopped_job_is_nobodys_work(tmp_path: Path, monkeypatch: pytest
         await world.all_done(A)
 
 
-async def test_what_is_blocked_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is queued, without a request and without a rest, so that a run ends; also while its host rests."""
-    urls = [f"{A}{n}" for n in range(50)]
-    async with running(tmp_path, monkeypatch, politeness__delay_s=60.0) as world:
-        world.find(*urls)
-        await world.all_done(urls[0])
-        give(world, "block", host="a.com")
+@pytest.mark.parametrize("host", ["a.com", "http://a.com:80", ".com"])
+async def test_what_is_blocked_is_held_until_unblock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """What is queued and what comes: it stays queued, is nobody's work, and is fetched after `unblock`."""
+    urls = [f"{A}{n}" for n in range(5)]
+    async with running(tmp_path, monkeypatch) as world:
+        world.job("k")
+        give(world, "block", host=host)
+        world.find(*urls[:3])
+        world.find(*urls[3:4], job="k")
+        give(world, "slow", 0.001, stage="fetch")  # another command, while the block is in force
+        world.find(*urls[4:])
+        await rested(world, *urls)
+        counts = world.stage.reports()[0].jobs
+        assert {name: (one.queued, one.held, one.paused) for name, one in counts.items()} == {
+            "j": (0, 4, 0),
+            "k": (0, 1, 0),
+        }
+        give(world, "unblock", host=host)
         await world.all_done(*urls)
-        became = world.became()
-        assert {became[url] for url in urls[1:]} == {("refused", "control", "control block")}
-        assert became[urls[0]][0] == "fetched"
-        assert len(world.web.asked) == 1
-
-
-async def test_what_waits_for_another_try_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, though its time is an hour from now; also what was under way when the command came."""
-    web = Web({"any": 0.0, "http://c.com/": 0.2}, status={A: 503, "http://c.com/": 500})
-    async with running(tmp_path, monkeypatch, web, fetch__retry_delay_s=3600.0) as world:
-        world.find(A, "http://c.com/")
-        await world.until(lambda: web.ended == [A] and "http://c.com/" in web.under_way)
-        give(world, "block", host=".com")
-        await world.until(lambda: {how[0] for how in world.became().values()} == {"refused"})
-        assert [web.times(A), web.times("http://c.com/")] == [1, 1]
+        assert {how[0] for how in world.became().values()} == {"fetched"}
+        assert [(one.queued, one.held) for one in world.stage.reports()[0].jobs.values()] == [(0, 0), (0, 0)]
 
 
 async def test_a_blocked_host_is_not_even_asked_for_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,20 +280,32 @@ async def test_a_blocked_host_is_not_even_asked_for_its_rules(tmp_path: Path, mo
     async with running(tmp_path, monkeypatch, robots__obey=True) as world:
         give(world, "block", host="a.com")
         world.find(A, B)
-        await world.all_done(A, B)
+        await world.all_done(B)
+        await rested(world, A)
         assert [url for _, url in world.web.asked] == ["http://b.com:80/robots.txt", B]
+        assert A not in world.became()
 
 
-async def test_unblock_lets_later_founds_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was refused stays refused."""
+@pytest.mark.parametrize(("action", "end"), [("block", "unblock"), ("pause", "resume")])
+async def test_a_command_holds_what_was_handed_out_and_not_asked_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str, end: str
+) -> None:
+    """1 dispatched, waits for something else → 2 the command → 3 its turn: it goes back, and is no result."""
+    turn = asyncio.Event()
+
+    async def waits(_: object) -> None:
+        await turn.wait()
+
     async with running(tmp_path, monkeypatch) as world:
-        give(world, "block", host="http://a.com")
+        monkeypatch.setattr(world.tasks._sitemaps, "told", waits)
         world.find(A)
+        await world.until(lambda: world.fetcher.places)
+        give(world, action, host="a.com")
+        turn.set()
+        await world.until(lambda: not world.fetcher.places)
+        assert (world.web.asked, world.became()) == ([], {})
+        give(world, end, host="a.com")
         await world.all_done(A)
-        give(world, "unblock", host="http://a.com")
-        world.find(A, A + "2")
-        await world.all_done(A + "2")
-        assert {url: how[0] for url, how in world.became().items()} == {A: "refused", A + "2": "fetched"}
 
 
 @pytest.mark.parametrize("target", [{"job": "j"}, {"host": "a.com"}, {"stage": "fetch"}])
@@ -295,8 +313,8 @@ async def test_slow_lengthens_the_rest(tmp_path: Path, monkeypatch: pytest.Monke
     """From the command on, a full rest first; and its end is heard at once, however long the rest was."""
     urls = [f"{A}{n}" for n in range(4)]
     async with running(tmp_path, monkeypatch) as world:
-        give(world, "slow", 0.2, **target)
         began = time.monotonic()
+        give(world, "slow", 0.2, **target)
         world.find(*urls[:3])
         await world.all_done(*urls[:3])
         times = [at for at, _ in world.web.asked]
@@ -326,8 +344,9 @@ async def test_nothing_is_fetched_before_the_commands_are_known(
         assert world.became()[A][0] == "fetched"
 
 
-async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must() -> None:
+async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record in hand is not taken when a rebalance begins: it is read again."""
+    monkeypatch.setattr(tail, "BEAT_S", 0.02)
     orders, beats = Obedience("parse"), 0
 
     def beat() -> None:
@@ -337,8 +356,10 @@ async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must() -> No
     orders.heard(command("pause", stage="parse"))
     orders.caught_up()
     waiting = asyncio.create_task(orders.admitted(beat))
-    await asyncio.sleep(0.05)
-    assert (waiting.done(), beats, orders.paused) == (False, 1, True)
+    async with asyncio.timeout(60):
+        while beats < 2:  # noqa: ASYNC110  # it says so again and again
+            await asyncio.sleep(0.01)
+    assert (waiting.done(), orders.paused) == (False, True)
     orders.rebalance_started()
     assert await waiting is False
     orders.owned()
@@ -346,6 +367,70 @@ async def test_a_paused_stage_tells_the_watchdog_and_leaves_when_it_must() -> No
     await asyncio.sleep(0)
     orders.heard(command("resume", stage="parse"))
     assert await waiting is True
+
+
+class Reading:
+    """Stands in for the consumer of crawl.control: has one record, then breaks."""
+
+    def __init__(self, *_: object) -> None:
+        self.left = [Message(topic="crawl.control", partition=0, offset=0, key=b"command/job/x", value=b"{}")]
+
+    def poll(self, _timeout_s: float) -> Message:
+        """The record, then what nobody expects."""
+        if self.left:
+            return self.left.pop()
+        raise ZeroDivisionError
+
+    def assign(self, _places: object) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+async def test_a_worker_that_can_hear_no_more_commands_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its supervisor starts one that can; it would go on, and obey no pause, no block and no stop."""
+    monkeypatch.setattr(tail, "Consumer", Reading)
+    monkeypatch.setattr(tail, "edges", lambda *_: {0: (0, 1)})
+    ends: list[tuple[str, str]] = []
+    watchdog = SimpleNamespace(end=lambda why, _cause, **fields: ends.append((why, fields["error"])))
+    app: Any = SimpleNamespace(crawl=Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), watchdog=watchdog)
+    tail.follow(app, Obedience("parse"))
+    async with asyncio.timeout(60):
+        while not ends:  # noqa: ASYNC110  # a thread tells it
+            await asyncio.sleep(0.01)
+    assert ends == [("control_unread", "ZeroDivisionError()")]
+
+
+async def test_no_record_of_crawl_control_ends_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever breaks its reader: each worker would read it again, from the beginning, and end."""
+    monkeypatch.setattr(tail, "Consumer", Reading)
+    monkeypatch.setattr(tail, "edges", lambda *_: {0: (0, 0)})
+    monkeypatch.setattr("crawlog.agents.control.control.decode", lambda *_: 1 // 0)
+    found: list[tail.Garbage] = []
+    ends: list[Exception] = []
+    settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
+    tail.ControlTail(settings, Topics("crawl."), lambda _: None, found.append, failed=ends.append).start(
+        asyncio.get_running_loop()
+    )
+    async with asyncio.timeout(60):
+        while not (ends and found):  # noqa: ASYNC110  # a thread tells it
+            await asyncio.sleep(0.01)
+    assert [garbage.error for garbage in found] == ["ZeroDivisionError: integer division or modulo by zero"]
+
+
+def test_a_worker_that_has_ended_needs_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loop is closed before the thread that reads them hears of it."""
+    monkeypatch.setattr(tail, "Consumer", Reading)
+    monkeypatch.setattr(tail, "edges", lambda *_: {0: (0, 1)})
+    loop, ends = asyncio.new_event_loop(), list[Exception]()
+    loop.close()
+    settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
+    following = tail.ControlTail(settings, Topics("crawl."), lambda _: None, failed=ends.append)
+    following.start(loop)
+    assert following._thread is not None
+    following._thread.join(60)
+    assert ends == []
 
 
 # What is shown

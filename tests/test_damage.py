@@ -13,7 +13,7 @@ from crawlog.snapshot import snapshot
 from crawlog.streams import topics
 from crawlog.streams.candidates import States
 from crawlog.streams.domain import Places
-from crawlog.streams.kafka import LogIdentity, identity
+from crawlog.streams.kafka import LogIdentity, identity, kafka_config
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings import Settings
 from crawlog.streams.store import Memory, Partition
@@ -87,7 +87,7 @@ class Damaged:
         self.topic = topics.Topics(settings.kafka.prefix).urls
         self.log = identity(settings, self.topic)
         self.memory = Memory(8)
-        producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "linger.ms": 5})
+        producer = Producer(kafka_config(settings) | {"linger.ms": 5})
         for number in range(8):
             for value in founds(number):
                 producer.produce(self.topic, value, partition=number)
@@ -133,7 +133,7 @@ def opened(damaged: Damaged, number: int) -> Partition:
             damaged.restored([state])
             state.digest()
         except Exception:
-            if not state.db.condemned:
+            if not state.db.damage:
                 raise
             state.close()
         else:
@@ -151,6 +151,7 @@ def test_whatever_is_wrong_with_a_state_it_becomes_that_of_the_log(damaged: Dama
         intact = Partition(tmp_path / "intact" / str(number), number, PLACES, damaged.log, damaged.memory, 64)
         damaged.restored([intact])
         assert (state.offset, state.digest()) == (RECORDS, intact.digest()), name
+        assert bool(state.cut) == (name in ("ahead of the log", "of another history")), name
         state.close()
         intact.close()
 
@@ -165,6 +166,7 @@ def test_what_expired_is_said_and_left_out(damaged: Damaged, capsys: pytest.Capt
     assert state.offset == RECORDS
     assert state.fold.jobs["j"].counts.queued == 50 * (RECORDS - 1 - 5)
     assert "records_gone" in capsys.readouterr().out
+    assert f"crawl.urls[0] has lost its records {KEPT} to {KEPT + 4}" in state.note
     state.close()
 
 
@@ -188,6 +190,19 @@ def test_a_snapshot_goes_on_where_state_and_log_are_gone(damaged: Damaged, tmp_p
     ]
     state.close()
     whole.close()
+
+
+def test_no_snapshot_of_a_damaged_state_is_made(damaged: Damaged, tmp_path: Path) -> None:
+    """Said with the folder; the others are made."""
+    kept = damaged.settings.snapshots.model_copy(update={"to": str(tmp_path / "snapshots")})
+    damaged.settings = damaged.settings.model_copy(update={"snapshots": kept})
+    for number in range(2):
+        damaged.fill(number, "right")
+    overwrite("*.sst", 0.3)(damaged.path(0))
+    said: list[str] = []
+    assert snapshot(damaged.settings, "make", as_json=True, say=said.append, report=said.append) == 0
+    assert any(f"no snapshot, the state {damaged.path(0)} is damaged: " in line for line in said)
+    assert [one.parent.name for one in (tmp_path / "snapshots").rglob("*.json")] == ["1"]
 
 
 def test_a_topic_that_was_made_anew_is_another_log(damaged: Damaged) -> None:

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from crawlog import dead as command
-from crawlog.schemas import dead, pages
+from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, read
-from crawlog.streams.letters import Choice, Letter, Letters, by_place, mark, refusal
+from crawlog.streams.letters import Choice, Commonest, Letter, Letters, Tally, by_error, by_place, mark, refusal
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import Topics, ensure
@@ -77,6 +77,71 @@ def test_letters_are_chosen(choice: Choice, offsets: list[int]) -> None:
     assert [one.offset for one in log.chosen(choice)] == offsets
 
 
+META = pages.encode(pages.PageMeta("http://a.example/", "j"))
+FOUNDS = u.encode(u.UrlsRecord(job="j", urls=[u.FoundUrl("http://b.example/"), u.FoundUrl("http://c.example/")]))
+ITEMS = items.encode(items.ItemsRecord("j", "http://d.example/", (0, 1), [msgspec.Raw(b"{}")]))
+DONES = b'{"v":1,"job":"j","results":[{"url":"http://e.example/","status":"nonsense"}]}'
+
+
+@pytest.mark.parametrize(
+    ("stage", "header", "value", "url"),
+    [
+        ("parse", META, b'{"url": "http://not.example/"}', "http://a.example/"),
+        ("parse", META, None, "http://a.example/"),
+        ("parse", b"{", b'{"url": "http://not.example/"}', ""),
+        ("frontier", None, FOUNDS, "http://b.example/ (and 1 more)"),
+        ("frontier", None, DONES, "http://e.example/"),
+        ("frontier", None, b'{"url": "http://f.example/"}', "http://f.example/"),
+        ("frontier", None, b'{"url": 7}', ""),
+        ("sink", None, ITEMS, "http://d.example/"),
+        ("sink", None, b"[" * 100_000, ""),
+        ("control", None, b'{"v":1}', ""),
+    ],
+)
+def test_a_letter_tells_the_url_that_it_is_about(
+    stage: str, header: bytes | None, value: bytes | None, url: str
+) -> None:
+    """By the page's metadata, or by the record; a body is no record. Empty where there is none."""
+    log, said = Letters(), dead.DeadLetter("crawl.x", 0, 1, stage, "no", None, value)
+    log.take(0, AT, said.headers() + ([] if header is None else [(pages.HEADER, header)]), value)
+    assert log.all[0].url == url
+
+
+def test_letters_are_grouped_by_what_went_wrong() -> None:
+    """The commonest first, then the latest; numbers in an error make no other group."""
+    log = letters(
+        letter(1, error="too_complex: 71 tags"),
+        letter(2, error="KeyError: 'a'"),
+        letter(3, error="too_complex: 9 tags"),
+        letter(4, stage="sink", error="KeyError: 'a'"),
+    )
+    groups = [[one.offset for one in group] for group in by_error(log.all.values())]
+    assert groups == [[0, 2], [3], [1]]
+
+
+def test_a_tally_counts_the_records_of_one_job_and_knows_its_commonest_error() -> None:
+    """Errors of one kind are one error, shown by the first; marks and other jobs' letters are nothing to it."""
+    tally = Tally("j")
+    for record in (
+        letter(1, error="KeyError: 'a'"),
+        letter(2, error="TypeError: no title"),
+        letter(3, error="TypeError: no date"),
+        letter(4, error="AttributeError: x", job="k"),
+        dead.Mark([0], "dropped"),
+    ):
+        tally.take(record.headers())
+    assert (tally.count, tally.commonest) == (3, Commonest("TypeError: no title", 2))
+
+
+def test_a_record_that_is_buried_twice_counts_once() -> None:
+    """A page is parsed again after a kill, and fails again; in another partition it is another page."""
+    tally = Tally("j")
+    for record in (letter(1), letter(1, error="MemoryError: "), letter(1, partition=1)):
+        tally.take(record.headers())
+    assert (tally.count, tally.commonest) == (2, Commonest("ValueError: no", 2))
+    assert (Tally("j").count, Tally("j").commonest) == (0, None)
+
+
 def test_letters_about_one_record_go_together() -> None:
     """It goes back once, and all of them are closed."""
     groups = by_place(letters(letter(1), letter(2), letter(1, error="again")).all.values())
@@ -86,10 +151,19 @@ def test_letters_about_one_record_go_together() -> None:
     )
 
 
-@pytest.mark.parametrize("place", [("", -1, -1), ("elsewhere", 0, 0), ("crawl.pages", -1, 3)])
+@pytest.mark.parametrize("place", [("", -1, -1), ("elsewhere", 0, 0), ("crawl.pages", -1, 3), ("crawl.pages", 8, 3)])
 def test_a_letter_that_names_no_place_stays(place: tuple[str, int, int]) -> None:
     """Anyone may write to crawl.dead."""
-    assert refusal(Letter(0, AT, "", "", place, ""), ["crawl.pages"])
+    assert refusal(Letter(0, AT, "parse", "", place, ""), {"parse": "crawl.pages"}, 8)
+
+
+@pytest.mark.parametrize("stage", ["control", "", "fetch", "parse", "frontier", "sink"])
+@pytest.mark.parametrize("topic", ["control", "urls", "pages", "items", "dead", "progress"])
+def test_a_record_goes_back_only_to_the_topic_that_its_stage_reads(stage: str, topic: str) -> None:
+    """A letter says what its writer wrote: none has a command or a job written to crawl.control."""
+    found = refusal(Letter(0, AT, stage, "", (f"x.{topic}", 0, 0), ""), Topics("x.").inputs, 8)
+    is_taken = (stage, topic) in {("frontier", "urls"), ("parse", "pages"), ("sink", "items")}
+    assert is_taken == (not found), found
 
 
 def test_garbage_closes_nothing() -> None:
@@ -153,6 +227,23 @@ def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) ->
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("stage", ["control", "parse"])
+def test_a_redrive_of_all_letters_writes_nothing_to_crawl_control(
+    log: tuple[Settings, Producer, Topics], stage: str
+) -> None:
+    """A stranger's letter holds a command; the letter stays, and the answer says why."""
+    settings, producer, names = log
+    forged = dead.DeadLetter(names.control, 0, 0, stage, "ValueError: no")
+    producer.send(names.dead, b"{}", key=b"command/stop", partition=0, headers=forged.headers())
+    producer.flush(10)
+    before = bounds(settings, names.control, [0])
+    told = command.redriven(settings, Choice(), execute=True, report=pytest.fail)
+    assert bounds(settings, names.control, [0]) == before
+    assert told[0].startswith(f"3 stays: {'records of' if stage == 'control' else 'the stage parse reads'}")
+    assert [one.offset for one in command.Dead(settings).chosen(Choice())] == [3]
+
+
+@pytest.mark.broker
 def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
     log: tuple[Settings, Producer, Topics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +264,21 @@ def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
 
 
 @pytest.mark.broker
+def test_the_list_shows_urls_under_their_errors(log: tuple[Settings, Producer, Topics]) -> None:
+    """Every error with its count, also where the limit leaves its letters out; the newest letters are shown."""
+    settings, _, names = log
+    lines = command.listed(settings, Choice(), 2, handled=False, as_json=False)
+    assert lines[0] == "2 dead letters of parse: ValueError: no"
+    assert lines[1].split()[0] == "1"
+    assert lines[1].endswith("job j  http://a.example/")
+    assert lines[2] == "1 dead letter of frontier: does not decode"
+    assert lines[3].endswith(f"{names.urls}[2]:5")
+    assert lines[4:] == ["3 dead letters, the newest 2 shown; 0 dealt with"]
+    one = json.loads(command.listed(settings, Choice(), 9, handled=False, as_json=True)[0])
+    assert one["url"] == "http://a.example/"
+
+
+@pytest.mark.broker
 def test_a_letter_is_shown_with_all_it_has(log: tuple[Settings, Producer, Topics]) -> None:
     """For people and for programs; bytes that are no text too."""
     settings, _, _ = log
@@ -180,9 +286,9 @@ def test_a_letter_is_shown_with_all_it_has(log: tuple[Settings, Producer, Topics
     assert "Traceback …" in lines
     assert "small" in lines[-1]
     assert json.loads(command.shown(settings, 2, as_json=True)[0])["value"] == "\ufffd{"
-    with pytest.raises(Misconfigured, match="no letter 9"):
+    with pytest.raises(Misconfigured, match="no dead letter 9"):
         command.shown(settings, 9, as_json=False)
-    with pytest.raises(Misconfigured, match="no letter at 9"):
+    with pytest.raises(Misconfigured, match="no dead letter at 9"):
         command.redriven(settings, Choice(offsets=frozenset({9})), execute=False, report=pytest.fail)
 
 

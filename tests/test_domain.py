@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.domain import Place, Places, murmur2, partition_of, registrable_domain
+from crawlog.streams.domain import Place, Places, hashed_to, murmur2, partition_of, registrable_domain
 from crawlog.streams.rows import hashed
 
 
@@ -56,6 +56,11 @@ def test_the_public_suffix_list_agrees_everywhere(testdata: Path) -> None:
 def test_murmur2_is_kafkas(key: bytes, hashed: int) -> None:
     """Values of Kafka's own test of its Java client, as signed integers."""
     assert murmur2(key) == hashed & 0xFFFFFFFF
+
+
+def test_a_key_decides_the_partition_as_in_the_java_client() -> None:
+    """`foobar` has murmur2 -790332482, which is partition 2 of 4."""
+    assert partition_of("foobar", 4) == hashed_to(b"foobar", 4) == (-790332482 & 0x7FFFFFFF) % 4 == 2
 
 
 @given(st.text(), st.integers(1, 1000))

@@ -1,12 +1,17 @@
-"""Which addresses may be connected to."""
+"""Which addresses and ports may be connected to."""
 
 import ipaddress
 import json
 from pathlib import Path
 
 import pytest
+from sites import sites
 
-from crawlog.streams.egress import address_refusal, literal_refusal
+from crawlog.agents.connections import Connector
+from crawlog.agents.http import Asker
+from crawlog.streams.egress import address_refusal, literal_refusal, port_refusal
+from crawlog.streams.forms import read_form
+from crawlog.streams.retrying import may_pass
 
 METADATA = [
     "169.254.169.254",
@@ -119,3 +124,33 @@ def test_metadata_names_are_never_allowed() -> None:
         assert (literal_refusal(name, allow_private=True) or "").startswith("metadata name")
     assert literal_refusal("metadata.google.internal", allow_private=True) == "metadata name metadata.google.internal"
     assert literal_refusal("localhost", allow_private=True) is None
+
+
+@pytest.mark.parametrize("port", [0, 22, 25, 6000, 6667, 10080])
+def test_a_port_of_another_protocol_is_refused(port: int) -> None:
+    """Fetch's list, whatever the host is."""
+    assert port_refusal(f"http://example.com:{port}") == f"port {port} is another protocol's"
+    assert port_refusal(f"https://[2606:4700::1]:{port}") is not None
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://example.com", "https://[::1]", "http://a.com:8080", "http://25", "http://[::25]"]
+)
+def test_other_ports_are_allowed(origin: str) -> None:
+    """Also where a number stands in the host."""
+    assert port_refusal(origin) is None
+
+
+async def test_nothing_is_sent_to_a_port_of_another_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a page, nor a form, nor robots.txt; private networks and proxies make no difference."""
+    connected: list[object] = []
+    monkeypatch.setattr(Connector, "connect", lambda *_, **__: connected.append(None))
+    for proxies in ((), ("http://127.0.0.1:1",), ("socks5h://127.0.0.1:1",)):
+        async with sites(proxies=proxies) as client:
+            answers = [await client.get("http://127.0.0.1:25/robots.txt", any_type=True, max_bytes=10)]
+            answers.append(await client.get("http://127.0.0.1:25/page", asker=Asker(wants_place=True)))
+            answers.append(await client.log_in(read_form("http://127.0.0.1:25/login#user=ann"), "j"))
+        for answer in answers:
+            assert (answer.http, answer.error) == (None, "bad_port: port 25 is another protocol's")
+            assert not may_pass(answer), "it would be tried again"
+    assert connected == []

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -81,7 +82,7 @@ def repository() -> Iterator[Callable[[int], str]]:
 
 def test_a_broker_is_known_again_whatever_the_clock_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that was set makes no other process of it; another boot does."""
-    child = broker.launch(["sh", "-c", "exec sleep 60", "--"], tmp_path, tmp_path / "none")
+    child = broker.launch(["sh", "-c", "exec sleep 60", "--"], tmp_path, tmp_path / "none", "password")
     try:
         booted = psutil.boot_time()
         monkeypatch.setattr("psutil._pslinux.boot_time", lambda: booted + 3600)
@@ -276,6 +277,71 @@ def test_a_folder_is_formatted_without_a_jvm_once_kafkas_tool_has_chosen_the_fea
         assert (folder / "log" / "bootstrap.checkpoint").read_bytes() == b"levels"
     assert seen[0] != seen[1]
     assert all(len(one) == 22 for one in seen)
+
+
+def test_a_jvm_inherits_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no use for the logins and passwords among them."""
+    monkeypatch.setenv("CRAWLOG_FETCH__LOGINS", "https://me:secret@elsewhere.example/")
+    assert not any(name.startswith("CRAWLOG_") for name in java.environ())
+
+
+class Cache:
+    """A cache folder with a class archive and Kafka's choice of features, as an earlier start left them."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o755)
+        self.folder = folder
+        self.archive = java.archive(java.Java(Path("/usr/bin/java"), "17"), [], folder)
+        self.archive.path.write_bytes(b"archive")
+        self.archive.path.chmod(0o644)
+
+    def flags(self) -> list[str]:
+        """Those of a JVM that starts with it."""
+        return self.archive.use_or_note()
+
+
+def test_the_class_archive_is_used_where_it_is_ours(tmp_path: Path) -> None:
+    """A start with it is a second shorter."""
+    cache = Cache(tmp_path / "cache")
+    assert cache.flags() == cache.archive.use() == [f"-XX:SharedArchiveFile={cache.archive.path}"]
+
+
+@pytest.mark.parametrize("theirs", ["folder", "archive"])
+def test_a_class_archive_that_others_may_change_is_neither_used_nor_made(tmp_path: Path, theirs: str) -> None:
+    """It holds code: another user could have it run in the broker's JVM."""
+    cache = Cache(tmp_path / "cache")
+    (cache.folder if theirs == "folder" else cache.archive.path).chmod(0o777)
+    assert cache.flags() == cache.archive.use() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("theirs", ["folder", "archive"])
+def test_a_class_archive_of_another_user_is_neither_used_nor_made(tmp_path: Path, theirs: str) -> None:
+    """So too."""
+    cache = Cache(tmp_path / "cache")
+    os.chown(cache.folder if theirs == "folder" else cache.archive.path, 65534, 65534)
+    assert cache.flags() == cache.archive.use() == []
+
+
+def test_a_cache_of_jars_that_others_may_change_is_refused(lock: tuple[jars.Jar, ...], tmp_path: Path) -> None:
+    """A jar could be replaced between the look at its hash and the start of the JVM."""
+    assert lock
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.raises(EngineError, match=r"(?s)cache can be changed by everybody.*engine.cache=DIR"):
+        jars.fetch_jars(settings(cache=tmp_path / "cache"), None, quiet)
+
+
+def test_a_jar_that_others_may_change_is_fetched_again(
+    lock: tuple[jars.Jar, ...], repository: Callable[[int], str], tmp_path: Path
+) -> None:
+    """Its hash is right now, and may not be later."""
+    jar = tmp_path / "cache" / lock[0].name
+    (tmp_path / "cache").mkdir(mode=0o755)
+    jar.write_bytes(jar_body(jar.name))
+    jar.chmod(0o666)
+    jars.fetch_jars(settings(maven_url=repository(0), cache=tmp_path / "cache"), None, quiet)
+    assert stat.S_IMODE(jar.stat().st_mode) == 0o644
 
 
 @pytest.mark.broker

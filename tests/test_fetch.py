@@ -10,14 +10,18 @@ import pytest
 from fetching import Record, Web, running
 from forked import Server
 
-from crawlog.agents import fetch
+from crawlog.agents.addresses import Addresses, Busy
 from crawlog.agents.protocol import LeaseLost
 from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.schemas.urls import RenderRules, decode
+from crawlog.streams import access, pressure
+from crawlog.streams.access import Access
 from crawlog.streams.answers import Answer, Held
 from crawlog.streams.consumer import within
 from crawlog.streams.domain import Places
+from crawlog.streams.manners import Manner
+from crawlog.streams.rendering import Reach
 from crawlog.streams.suspects import Deaths, _hash
 
 
@@ -103,6 +107,95 @@ async def test_an_answer_that_cannot_be_recorded_is_a_failure(tmp_path: Path, mo
         assert world.web.room.free_bytes == 1000
 
 
+def breaks_once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
+    """Let a call raise, the first time, what nobody expects."""
+    called, call = [], getattr(owner, name)
+
+    def broken(*args: Any, **more: Any) -> Any:
+        called.append(name)
+        if len(called) == 1:
+            raise ZeroDivisionError
+        return call(*args, **more)
+
+    monkeypatch.setattr(owner, name, broken)
+
+
+TOLD = ("fetched", "")
+BROKEN = ("failed", "answer_broken: ZeroDivisionError")
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "became"),
+    [
+        ("_sitemaps", "told", TOLD),
+        ("_caution", "gives_up", TOLD),
+        ("_logins", "session", TOLD),
+        ("browsing", "verdict", TOLD),
+        ("_logins", "is_over", BROKEN),
+        ("_retrying", "rest_s", BROKEN),
+        ("_retrying", "again", BROKEN),
+        ("_outcomes", "final", BROKEN),
+    ],
+)
+async def test_whatever_breaks_no_place_is_held_for_ever(
+    part: str, name: str, became: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the host's nor the worker's: what was asked has failed, what was not is asked later."""
+    async with running(tmp_path, monkeypatch, fetch__concurrency=1) as world:
+        breaks_once(monkeypatch, getattr(world.tasks, part), name)
+        world.find("http://a.com/x", "http://a.com/y")
+        await world.all_done("http://a.com/x", "http://a.com/y")
+        assert [done.reason for done in world.log.dones if done.status == "failed"] == [became[1]] * (became == BROKEN)
+        assert world.web.room.free_bytes == 1000
+        assert not world.fetcher._running
+
+
+async def test_what_cannot_even_fail_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer could not be written, nor that: nothing is lost, and nobody waits for it meanwhile."""
+    async with running(tmp_path, monkeypatch, fetch__concurrency=1) as world:
+        breaks_once(monkeypatch, world.tasks._outcomes, "final")
+        breaks_once(monkeypatch, world.tasks._outcomes, "failed")
+        world.find("http://a.com/x", "http://b.com/y")
+        await world.all_done("http://a.com/x", "http://b.com/y")
+        assert {how[0] for how in world.became().values()} == {"fetched"}
+        assert sorted(url for _, url in world.web.asked) == ["http://a.com/x", "http://a.com/x", "http://b.com/y"]
+
+
+@pytest.mark.parametrize(("owner", "name"), [(access, "read"), (Access, "judged"), (access, "pack")])
+async def test_robots_txt_that_breaks_holds_no_hosts_place(
+    owner: object, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rules are asked for again."""
+    async with running(tmp_path, monkeypatch, robots__obey=True) as world:
+        if name == "read":
+            world.find("http://a.com/first")
+            await world.all_done("http://a.com/first")
+            world.stage.frontier.lend(Places(1).of("http://a.com/")).rules = None  # type: ignore[union-attr]  # it is ours
+        breaks_once(monkeypatch, owner, name)
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert world.became()["http://a.com/x"][0] == "fetched"
+
+
+async def test_what_is_aborted_before_its_first_step_holds_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gap in the log takes its partition from the dispatcher in the turn of the loop that dispatched it."""
+    async with running(tmp_path, monkeypatch, fetch__concurrency=1) as world:
+        start = world.fetcher._start
+
+        def started(*work: Any) -> None:
+            start(*work)
+            world.fetcher.abort(0)
+
+        monkeypatch.setattr(world.fetcher, "_start", started)
+        world.find("http://a.com/x")
+        await world.until(lambda: world.is_folded and world.stage.frontier.unfolded)
+        await world.until(lambda: not world.fetcher._running)
+        assert not world.fetcher.places
+        assert world.web.asked == []
+
+
 async def test_room_for_a_body_is_taken_until_the_log_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The producer holds it as long; one that is to be asked for again is let go at once."""
     web = Web(status={"http://a.com/again": 503}, room=Room(10))
@@ -139,7 +232,7 @@ async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
     class Browser:
         """Stands in for the renderer."""
 
-        async def render(self, url: str, answer: Answer, _job: str, why: str) -> None:
+        async def render(self, url: str, answer: Answer, _job: str, why: str, _reach: Reach, _manner: Manner) -> None:
             """A large page, or none, where the worker may not ask."""
             free.append(web.room.free_bytes)
             if "b.com" in url:
@@ -166,7 +259,7 @@ async def test_a_page_that_was_in_vain_in_the_browser_without_the_lease_is_asked
     class Browser:
         """Stands in for the renderer: in vain the first time."""
 
-        async def render(self, url: str, answer: Answer, _job: str, why: str) -> None:
+        async def render(self, url: str, answer: Answer, _job: str, why: str, _reach: Reach, _manner: Manner) -> None:
             """The page, or nothing in time."""
             tries.append(url)
             if len(tries) == 1:
@@ -221,6 +314,22 @@ async def test_robots_txt_counts_at_its_address(tmp_path: Path, monkeypatch: pyt
     )
 
 
+async def test_a_state_that_is_folded_again_tells_why_and_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fold of a long log takes minutes; a partition without such a note is reported once it is live."""
+    async with running(tmp_path, monkeypatch) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        world.stage.frontier.disown(0)
+        partition = world.stage.live.pop(0)
+        assert world.stage.reports() == []
+        partition.note = "folded again"
+        [report] = world.stage.reports()
+        assert (report.offset, report.note, report.jobs) == (partition.offset, "folded again", {})
+        assert partition.offset > 0
+
+
 async def test_without_a_limit_the_hosts_of_an_address_are_asked_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,15 +341,50 @@ async def test_without_a_limit_the_hosts_of_an_address_are_asked_together(
     assert web.most == 6
 
 
+async def test_an_address_is_asked_no_more_often_than_its_rate_however_many_names_lead_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wildcard DNS: each name is a host with a rest of its own. robots.txt counts too, and another address is free."""
+    web, delay_s, names = one_address(30), 0.25, 30
+    web.latency_s["any"] = 0.01
+    refused = 0
+    at_once = Addresses.at_once
+
+    async def counted(*asked_for: Any) -> Any:
+        nonlocal refused
+        try:
+            return await at_once(*asked_for)
+        except Busy:
+            refused += 1
+            raise
+
+    monkeypatch.setattr(Addresses, "at_once", counted)
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, politeness__delay_s=delay_s) as world:
+        world.find(*hosts(names), "http://elsewhere.com/")
+        await world.until(lambda: web.times("http://elsewhere.com/"))
+        assert len(web.asked) < 2 * names, "elsewhere waited for nobody"
+        await world.all_done(*hosts(names))
+    times = [at for at, url in web.asked if "elsewhere" not in url]
+    assert len(times) == 2 * names
+    assert min(later - earlier for earlier, later in zip(times, times[10:], strict=False)) >= delay_s
+    assert refused < 6 * names, "a host that is refused comes again when its turn is due"
+
+
 async def test_a_place_is_free_when_the_done_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a kill repeats is bounded by the places: while the log is silent no more URLs are asked for."""
+    """What a kill repeats is bounded by the places: while the log is silent no more URLs are asked for.
+
+    The hosts have answered before: others would have half of the places.
+    """
     async with running(tmp_path, monkeypatch, fetch__concurrency=4) as world:
-        await asyncio.sleep(0.01)
+        met = hosts(20, "met")
+        world.find(*met)
+        await world.all_done(*met)
         world.find(*hosts(20))
         await asyncio.sleep(0)
         world.log.is_silent = True
+        await world.until(lambda: len(world.web.asked) >= 20 + 4)
         await asyncio.sleep(0.2)
-        assert len(world.web.asked) == 4
+        assert len(world.web.asked) == 20 + 4
 
 
 async def test_unparsed_pages_hold_fetching_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,16 +400,16 @@ async def test_unparsed_pages_hold_fetching_back(tmp_path: Path, monkeypatch: py
         pressure = world.fetcher._pages.pressure
         pressure.wrote(0, 0, 2 << 20)
         world.find(*hosts(5))
+        await world.until(lambda: beats)
         await asyncio.sleep(0.2)
         assert world.web.asked == []
-        assert beats
         pressure.parsed(0, 1, 1)
         await world.all_done(*hosts(5))
 
 
 async def test_fetching_waits_for_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few dones lie in the log and are not folded: a fold that is slower than the fetching is not left behind."""
-    monkeypatch.setattr(fetch, "UNFOLDED", 3)
+    monkeypatch.setattr(pressure, "UNFOLDED", 3)
     async with running(tmp_path, monkeypatch, fetch__concurrency=2) as world:
         behind: list[tuple[int, Record]] = []
 
@@ -329,7 +473,7 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
         monkeypatch.setattr(stage, "_restore_until_live", lambda _: asyncio.sleep(0))  # there is no broker to read from
         stage._tenure.assigned(1, {0})
         world.find("http://a.com/", "http://b.com/")
-        await world.until(lambda: not world.fetcher.places and len(world.log.dones) == 2)
+        await world.until(lambda: not world.fetcher.places and len(world.log.dones) == 2 and world.is_folded)
         stage.rebalance_started()
         world.find("http://a.com/2", "http://c.com/")
         partition = stage.live[0]
@@ -340,9 +484,28 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
         await stage.owned({0})
         stage._opened[0] = partition
         stage._go_live()
-        await asyncio.sleep(0.05)
+        if rested:
+            await asyncio.sleep(0.05)
+        else:
+            await world.until(lambda: len(world.web.asked) > 2)
         asked = [url for _, url in world.web.asked]
         assert asked[2:] == ([] if rested else ["http://c.com/"])
+
+
+async def test_a_restore_that_breaks_at_its_end_ends_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has partitions that nobody would ever dispatch for, and where nothing comes the watchdog sees no lag."""
+    exits: list[int] = []
+    async with running(tmp_path, monkeypatch) as world:
+        stage = world.stage
+        stage._follows = True
+        monkeypatch.setattr("os._exit", exits.append)
+        monkeypatch.setattr(stage, "_restore", lambda *_: None)
+        monkeypatch.setattr(stage, "_go_live", lambda: 1 // 0)
+        await stage.owned({0})
+        await world.until(lambda: exits)
+    assert exits == [75]
 
 
 async def test_two_restores_never_run_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +533,7 @@ async def test_two_restores_never_run_beside_each_other(tmp_path: Path, monkeypa
 
 async def test_a_drain_gives_back_what_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a trace: no page, no done."""
-    monkeypatch.setattr("crawlog.agents.fetch.DRAIN_S", 0.1)
+    monkeypatch.setattr("crawlog.agents.fetch.DRAIN_S", 1.0)
     web = Web({"any": 0.05, "http://host0.com/x": 60.0})
     async with running(tmp_path, monkeypatch, web, fetch__concurrency=4) as world:
         world.find(*hosts(4))
@@ -529,5 +692,5 @@ async def test_who_may_not_ask_for_robots_txt_is_told_so(tmp_path: Path, monkeyp
         assert host is not None
         host.in_flight += 1
         with pytest.raises(LeaseLost):
-            await world.robots.give(host)
+            await world.robots.give(host, Manner())
         assert (host.in_flight, host.rules) == (0, None)

@@ -210,7 +210,7 @@ class Members(Web):
         self.is_in = False
         self.asked_with: list[str] = []
 
-    async def log_in(self, form: Form, job: str) -> Answer:
+    async def log_in(self, form: Form, job: str, manner: object) -> Answer:  # noqa: ARG002  # the client's
         """The next status; 302 is a login."""
         self.asked_with.append(f"POST {form.url} {job}")
         self.before(form.url)

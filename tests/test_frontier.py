@@ -14,6 +14,7 @@ from crawlog.schemas.control import Command
 from crawlog.streams import frontier as front
 from crawlog.streams.commands import Commands
 from crawlog.streams.queues import RobotsTask, Task
+from crawlog.streams.robots import RobotsRules
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.0015, 0.003, 0.0045])
@@ -76,7 +77,8 @@ def interfere(world: World, draw: random.Random, revs: Counter[str]) -> None:
     else:
         pause = Command(action="pause", job=job)
         slow = Command(action="slow", job=job, delay_s=draw.choice([5.0, 100.0]))
-        world.frontier.obey(Commands(draw.choice([[], [pause], [slow], [Command(action="pause", host="a.com")]])))
+        hosts = [Command(action="pause", host="a.com"), Command(action="block", host="a.com")]
+        world.frontier.obey(Commands(draw.choice([[], [pause], [slow], hosts[:1], hosts[1:]])))
 
 
 def live(world: World, draw: random.Random, urls: set[str], revs: Counter[str]) -> None:
@@ -173,11 +175,15 @@ def test_the_delay_runs_from_the_responses_end() -> None:
 def test_a_longer_crawl_delay_holds() -> None:
     """As robots.txt wished it."""
     world = World()
-    world.job()
+    world.job(requests=u.RequestRules())
     world.find(*pages("a.com", 2))
+    robots = world.next()
+    assert robots is not None
+    world.fetched(robots)
+    world.pass_time(1)
     task = world.next()
     assert task is not None
-    task.host.delay_s = 10.0
+    task.host.rules = RobotsRules.parse(b"User-agent: *\nCrawl-delay: 10")
     world.fetched(task)
     assert world.frontier.next_at() == world.clock + 10
 
@@ -459,6 +465,25 @@ def test_a_stopped_job_hands_nothing_out_and_goes_on_where_it_was() -> None:
     assert world.next() is None
     world.job(rev=3)
     assert world.drain() == pages("a.com", 2)
+
+
+@pytest.mark.parametrize("action", ["pause", "block"])
+def test_what_waits_for_another_try_is_held_too(action: Any) -> None:
+    """Its time passes meanwhile; it has its next try once the command has ended."""
+    world = World()
+    world.job()
+    world.find(*pages("a.com", 1))
+    task = world.next()
+    assert isinstance(task, Task)
+    world.retry(task, 60.0)
+    world.fold_dones()
+    world.frontier.obey(Commands([Command(action=action, host="a.com")]))
+    world.pass_time(100)
+    assert world.next() is None
+    owned = world.frontier.owned[0]
+    assert sum(world.frontier.held_back(owned, owned.fold.jobs["j"])) == 1
+    world.frontier.obey(Commands([]))
+    assert world.drain() == pages("a.com", 1)
 
 
 def test_a_done_of_an_older_epoch_is_fetched_again() -> None:

@@ -173,6 +173,20 @@ def test_an_unknown_url_is_offered_to_each_job() -> None:
     assert life.offers(2, AT)[1].reason.endswith("(the job is stopped)")
 
 
+def test_a_url_that_pages_at_the_depth_limit_may_link_to_is_dropped_by_depth() -> None:
+    """Parse sends no link that is too deep, so nothing of it is in the log; a page nearer to the seeds may link too."""
+    deep = found("http://a.example/2", depth=2, source="link", parent="http://a.example/")
+    log = [job(max_depth=2), deep, done("http://a.example/2", 1 << 16, depth=2)]
+    told = [(one.verdict, one.depth, one.pages, one.reason) for one in history(*log).offers(3, AT)]
+    assert told == [("dropped", 2, 1, "dropped by depth: depth 3 is over 2"), ("queued", 0, 0, "queued")]
+
+    shallow = done("http://a.example/2", 1 << 16, depth=1)
+    assert [one.depth for one in history(*log[:2], shallow).offers(3, AT)] == [0], "no page is so deep"
+    again = u.encode(u.UrlsRecord(job="j", epoch=1, rewind=u.Rewind(0)))
+    fresh = history(*log, again, job(epoch=1, rev=2, max_depth=2))
+    assert [one.depth for one in fresh.offers(5, AT)] == [0], "the job has begun again"
+
+
 def test_what_was_found_on_it_is_counted() -> None:
     """Of its own domain: the rest lies in other logs."""
     links = found("http://a.example/1", "http://a.example/2", source="link", parent=URL)

@@ -415,7 +415,7 @@ async def test_a_failure_is_one_word(parts: list[bytes | None], error: str) -> N
 async def test_nobody_there_is_a_failure_to_connect() -> None:
     """A port that nobody listens at."""
     async with talk(says(b"")) as (client, _, _):
-        assert (await client.get("http://127.0.0.1:1/")).error == "connect"
+        assert (await client.get("http://127.0.0.1:2/")).error == "connect"
 
 
 @pytest.mark.parametrize(("size", "connections"), [(DRAINED_BYTES, 1), (100 * DRAINED_BYTES, 2)])
@@ -469,7 +469,7 @@ async def test_a_failure_without_the_lease_is_no_answer(kind: str) -> None:
         url,
     ):
         with pytest.raises(LeaseLost):
-            await client.get("http://127.0.0.1:1/" if kind == "refused" else url)
+            await client.get("http://127.0.0.1:2/" if kind == "refused" else url)
 
 
 @pytest.mark.parametrize("has_body", [False, True])

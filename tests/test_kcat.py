@@ -38,16 +38,18 @@ class Up:
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "data"
+        self.config = folder / "kcat.conf"
         self.site = bench.Site(4, 10, flags={"bytes": 2000, "links": 10})
         pairs = ("network.allow_private=true", "politeness.delay_s=0.01", "kafka.partitions=4")
         self._options = [word for pair in pairs for word in ("-s", pair)]
 
-    def command(self, name: str) -> None:
-        """`crawlog up` or `crawlog down`."""
+    def command(self, name: str) -> str:
+        """`crawlog up`, `crawlog down` or `crawlog kcat-config`; what it prints."""
         options = self._options if name == "up" else []
         command = [sys.executable, "-m", "crawlog", name, "--data", str(self.data), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stderr
+        return done.stdout
 
     @property
     def settings(self) -> Settings:
@@ -58,7 +60,8 @@ class Up:
 
     def kcat(self, topic: str, value: bytes, *options: str) -> None:
         """Produce one record."""
-        command = ["kcat", "-P", "-b", self.settings.kafka.bootstrap, "-t", f"crawl.{topic}", "-D", "\\0", *options]
+        config = ["kcat", "-F", str(self.config)]
+        command = [*config, "-P", "-t", f"crawl.{topic}", "-D", "\\0", *options]
         subprocess.run(command, input=value, check=True, timeout=LIMIT_S, env={**os.environ, "LC_ALL": "C"})
 
     def letters(self) -> list[dead.DeadLetter]:
@@ -84,6 +87,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
     with running.site:
         running.pages = len(running.site.urls())
         running.command("up")
+        running.config.write_text(running.command("kcat-config"))
         yield running
         running.command("down")
 

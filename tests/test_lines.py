@@ -1,12 +1,16 @@
 """In which order hosts are asked that are ready: jobs and domains in turns, the longest queues first."""
 
 import random
+import sys
 from collections import Counter
+from collections.abc import Callable
 from math import inf
 
 import pytest
 from dispatching import World, pages
 
+from crawlog.schemas.control import Command
+from crawlog.streams.commands import Commands
 from crawlog.streams.lines import Resting
 from crawlog.streams.queues import Task
 
@@ -112,6 +116,89 @@ def test_a_job_that_may_not_go_on_keeps_no_host_from_another(held: str) -> None:
     world.job()
     world.find("http://a.com/1", "http://a.com/2")
     assert [url[-1] for url in world.drain()] == ["1", "2"]
+
+
+def all_done(world: World, _names: list[str]) -> None:
+    """All that the jobs have is fetched."""
+    world.drain()
+
+
+def all_cancelled(world: World, names: list[str]) -> None:
+    """The jobs end with what they have queued."""
+    for name in names:
+        world.job(name, rev=2, state="cancelled")
+
+
+def all_paused(world: World, names: list[str]) -> None:
+    """A command keeps the jobs from going on."""
+    world.frontier.obey(Commands([Command("pause", job=name) for name in names]))
+
+
+def jobs_ended(count: int, end: Callable[[World, list[str]], None]) -> tuple[World, list[str]]:
+    """A world of jobs that have one URL each, and then have ended so; and their names."""
+    world, names = World(), [f"j{n}" for n in range(count)]
+    for name in names:
+        world.job(name)
+        world.find(f"http://{name}.com/", job=name)
+    end(world, names)
+    assert world.next() is None
+    return world, names
+
+
+def calls_of_a_look(world: World) -> int:
+    """Functions called by a look that finds nothing to do."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        task = world.frontier.next()
+    finally:
+        sys.setprofile(before)
+    assert task is None
+    return calls
+
+
+ENDS = pytest.mark.parametrize("end", [all_done, all_cancelled, all_paused])
+
+
+@ENDS
+def test_jobs_that_have_nothing_to_fetch_cost_a_look_nothing(end: Callable[[World, list[str]], None]) -> None:
+    """A worker looks with each record and each answer, for weeks and thousands of jobs."""
+    many, few = jobs_ended(300, end)[0], jobs_ended(1, end)[0]
+    assert calls_of_a_look(many) == calls_of_a_look(few)
+    assert not many.frontier._lines, "nor any memory"
+
+
+@ENDS
+def test_a_job_that_goes_on_has_its_turns_again(end: Callable[[World, list[str]], None]) -> None:
+    """By new URLs, by a new revision, by a command; and takes turns with the others."""
+    world, names = jobs_ended(3, end)
+    world.pass_time(10.0)
+    world.frontier.obey(Commands())
+    for name in names:
+        world.job(name, rev=3)
+        world.find(*pages(f"{name}.com", 2), job=name)
+    order = [url.split("/")[2] for url in world.drain()]
+    least = 2 if end is all_done else 3
+    assert Counter(order) == {f"{name}.com": least for name in names}
+    assert [len(set(order[at : at + 3])) for at in (0, 3)] == [3, 3]
+
+
+def test_a_host_that_two_jobs_have_waits_for_the_one_that_goes_on() -> None:
+    """1 it is ready for both → 2 one is paused, and lets go of it → 3 that goes on before the host had its turn."""
+    world = World()
+    for name in ("limited", "paused"):
+        world.job(name, max_pages=0 if name == "limited" else None)
+        world.find(f"http://a.com/{name}", job=name)
+    world.frontier.obey(Commands([Command("pause", job="paused")]))
+    assert world.next() is None
+    world.frontier.obey(Commands())
+    assert world.drain() == ["http://a.com/paused"]
 
 
 def test_the_first_page_of_a_host_does_not_wait_for_the_robots_txt_of_all_others() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 import subprocess
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sites import Site, sites
 
+from crawlog.agents import connections
+from crawlog.agents.addresses import Busy
 from crawlog.agents.connections import Connector
 from crawlog.agents.http import Asker
 from crawlog.agents.protocol import LeaseLost
@@ -470,7 +473,7 @@ async def test_a_proxys_own_name_is_no_way_round_the_guard_either(monkeypatch: p
 async def test_a_name_that_a_proxy_resolves_is_not_asked_for_here() -> None:
     """Also not for `politeness.per_ip`: who crawls through Tor does not want his resolver to know."""
     async with sites(proxies=("socks5h://127.0.0.1:1",)) as client:
-        assert await client.address("http://localhost:80") == "localhost"
+        assert await client.addresses_of("http://localhost:80/") == ("localhost",)
 
 
 async def test_a_proxy_that_wants_a_login_is_no_answer_of_the_site() -> None:
@@ -607,3 +610,45 @@ def test_secrets_are_not_shown_among_the_settings() -> None:
     with pytest.raises(Exception, match=r"fetch\.logins") as refused:
         resolve(Sources(pairs=["fetch.logins=ann:hush@h.test"], environ={}))
     assert "hush" not in str(refused.value)
+
+
+async def test_names_that_lead_to_one_address_share_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where each name has another address beside it, listed first; a literal address counts with them."""
+
+    async def resolve(_self: object, host: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
+        each = (f"127.0.1.{host[1:].partition('.')[0]}", "127.0.0.1")
+        return [
+            {"hostname": host, "host": one, "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}
+            for one in each
+        ]
+
+    monkeypatch.setattr(AsyncResolver, "resolve", resolve)
+    site = Site()
+    async with sites(site) as client:
+        urls = [site.origin.replace("127.0.0.1", f"n{n}.test") + "/" for n in range(1, 10)] + [site.origin + "/"]
+        for url in urls:
+            assert (await client.addresses.at_once(url, partial(client.get, url))).http == 200
+        with pytest.raises(Busy):
+            await client.addresses.at_once(urls[0].replace("n1", "n77"), partial(client.get, urls[0]))
+    assert len(site.requests) == 10
+
+
+async def test_a_name_without_addresses_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For its turn and for the connection, and again when it is tried again."""
+    asked: list[str] = []
+
+    async def resolve(_self: object, host: str, *_: Any) -> list[dict[str, object]]:
+        asked.append(host)
+        raise OSError(4, "Domain name not found")
+
+    monkeypatch.setattr(AsyncResolver, "resolve", resolve)
+    monkeypatch.setattr(connections, "FAILED_S", 60.0)
+    async with sites() as client:
+        url = "http://nowhere.test/"
+        assert (await client.addresses.at_once(url, partial(client.get, url))).error == "dns"
+        assert asked == ["nowhere.test"]
+        monkeypatch.setattr(connections, "FAILED_S", 0.0)
+        client._resolver._known.clear()
+        for _ in range(2):
+            await client.get(url)
+    assert len(asked) == 3

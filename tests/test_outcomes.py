@@ -4,17 +4,16 @@ import pytest
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import JobCounts
-from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, Result
+from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, RequestRules, Result
 from crawlog.streams import outcomes
 from crawlog.streams.answers import Answer
-from crawlog.streams.commands import FREE, Orders
 from crawlog.streams.fold import Job
+from crawlog.streams.manners import Manner
 from crawlog.streams.outcomes import Unasked
 from crawlog.streams.queues import Host, Task
 from crawlog.streams.retrying import Again
 from crawlog.streams.robots import RobotsRules
-from crawlog.streams.rows import JobRow, QueueRow
-from crawlog.streams.sections import Robots
+from crawlog.streams.rows import JobRow, Memory, QueueRow, Rows
 
 NOW = 1_700_000_000.0
 URL = "http://a.com/x"
@@ -30,16 +29,16 @@ def answered(http: int | None, error: str = "", **more: object) -> Answer:
     return answer
 
 
-def host(rules: RobotsRules | None = None, unreachable: str = "", orders: Orders = FREE) -> Host:
+def host(rules: RobotsRules | None = None, unreachable: str = "") -> Host:
     """A host with these rules."""
     one = Host("http://a.com:80", "a.com", None, 1.0)  # type: ignore[arg-type]  # no queue
-    one.rules, one.unreachable, one.orders = rules, unreachable, orders
+    one.rules, one.unreachable = rules, unreachable
     return one
 
 
 def task(row: QueueRow = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)) -> Task:  # noqa: B008  # it is frozen
     """The row of sequence 7 in revision 3 and epoch 4 of a job."""
-    job = Job(0, JobRow("j", 4, JobSpec(rev=3)), JobCounts())
+    job = Job(0, JobRow("j", 4, JobSpec(rev=3)), JobCounts(), Rows(Memory()))
     return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, None)  # type: ignore[arg-type]  # no partition
 
 
@@ -52,13 +51,11 @@ def task(row: QueueRow = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)) 
         (host(RobotsRules.parse(b"")), True, None),
         (host(FORBIDS, "http_503"), True, Unasked("failed", "robots_unreachable: http_503")),
         (host(FORBIDS, "http_503"), False, None),
-        (host(FORBIDS, orders=Orders(blocked=True)), True, Unasked("refused", "control", "control block")),
-        (host(orders=Orders(paused=True)), True, None),
     ],
 )
 def test_what_may_not_be_asked_for_ends_without_it(one: Host, obey: bool, end: Unasked | None) -> None:
-    """The operator's word comes first, then robots.txt, where it is obeyed."""
-    assert outcomes.unasked(one, URL, Robots(obey=obey)) == end
+    """By robots.txt, where it is obeyed."""
+    assert outcomes.unasked(one, URL, Manner(RequestRules(robots=obey))) == end
 
 
 @pytest.mark.parametrize(

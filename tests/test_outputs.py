@@ -55,6 +55,46 @@ def test_what_is_no_page_gives_a_row_too(meta: dict[str, Any], body: bytes, row:
     assert stage.founds() == []
 
 
+def dropped(stage: Stage) -> list[dict[str, int]]:
+    """What the records of crawl.urls tell of links that were not sent."""
+    return [urls.decode(value).dropped for value in stage.log.values(NAMES.urls)]
+
+
+def test_links_that_are_not_sent_are_counted_by_rule_in_the_log() -> None:
+    """Beside the links that are sent, so that they cost no record; the page waits for it."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",), exclude=("/no",))))
+    offset = stage.take(links("x", "/no/1", "http://b.test/1", "http://b.test/2"))
+    stage.stage.flush()
+    assert dropped(stage) == [{"exclude": 1, "scope": 2}]
+    assert [found.url for found in stage.founds()] == ["http://a.test/x"]
+    stage.log.acknowledge(NAMES.items)
+    assert stage.done == []
+    stage.log.acknowledge(NAMES.urls)
+    assert stage.done == [(3, offset + 1)]
+
+
+def test_counts_of_many_pages_without_a_link_to_send_are_one_record() -> None:
+    """At the depth limit no page has one."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), max_depth=2))
+    for page in range(3):
+        stage.take(links(f"{page}", "http://b.test/"), url=f"{PAGE}{page}", depth=2)
+    stage.stage.flush()
+    assert dropped(stage) == [{"depth": 6}]
+    assert stage.founds() == []
+    stage.log.acknowledge()
+    assert stage.done[-1] == (3, 3)
+
+
+def test_a_redirect_and_a_sitemap_that_are_not_followed_are_counted_too() -> None:
+    """They are links as others are."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), sitemaps=True))
+    stage.take(http=302, location="http://b.test/")
+    named = b"http://b.test/map.xml"
+    stage.take(named, url="http://a.test/robots.txt", kind="robots", content_type="text/plain")
+    stage.stage.flush()
+    assert dropped(stage) == [{"scope": 2}]
+
+
 def test_links_in_scope_are_found_one_level_deeper() -> None:
     """One record per partition, keyed by the domain that all its URLs share."""
     stage = Stage()

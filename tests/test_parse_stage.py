@@ -37,6 +37,20 @@ def test_pages_are_done_in_offset_order() -> None:
     assert stage.done == [(3, 2)]
 
 
+def test_a_page_that_a_replay_passes_over_is_done_at_once() -> None:
+    """It gives nothing and counts as nothing; those behind it are parsed, in their order."""
+    stage = Stage()
+    stage.passed = {0, 1}
+    stage.take(links("x"))
+    stage.take(links("x"), rev=9)
+    assert stage.done == [(3, 1), (3, 2)]
+    assert (stage.log.records, stage.stage.pages, stage.stage.undone) == ([], 0, 0)
+    stage.take(links("x"))
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert (stage.done[-1], stage.stage.pages) == ((3, 3), 1)
+
+
 def test_a_page_waits_for_its_jobs_revision() -> None:
     """And holds back what comes after it."""
     stage = Stage()

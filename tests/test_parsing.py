@@ -45,7 +45,7 @@ def outlink(url: str) -> Outlink:
 def test_where_a_redirect_leads(location: str, page: dict[str, object], target: str | None, joins: str) -> None:
     """Within the scope as deep as before and a hop further; out of it only where a seed leads there."""
     meta = msgspec.convert({"url": PAGE, "job": "j", "http": 301, "depth": 2, "location": location} | page, PageMeta)
-    redirect = known()[1].redirect(meta)
+    redirect = known()[1].redirect(meta, {})
     if target is None:
         assert redirect is None
         return
@@ -61,7 +61,7 @@ def test_sitemaps_are_as_deep_as_what_names_them(kind: str, hops: int) -> None:
     """An index in an index is a hop further; those out of scope are not taken."""
     meta = msgspec.convert({"url": "http://a.test/robots.txt", "job": "j", "depth": 3, "kind": kind}, PageMeta)
     named = [outlink("http://a.test/map.xml"), outlink("http://b.test/map.xml")]
-    ((link, found),) = known()[1].sitemaps(meta, named)
+    ((link, found),) = known()[1].sitemaps(meta, named, {})
     assert link == named[0]
     assert (found.depth, found.hops, found.source, found.priority) == (3, hops, "sitemap", SITEMAP_PRIORITY)
 
@@ -134,7 +134,7 @@ def test_a_revision_that_cannot_be_used_says_why_for_itself_and_older_ones() -> 
 def test_what_a_scope_and_a_host_are_known_by_outlives_a_revision() -> None:
     """Both stand in crawl.control beside the job's record, and may be read before it."""
     jobs = Jobs(PLACES, Bounds())
-    assert jobs.learn(Join("j", "b.test")) is None
+    assert jobs.learn(Join("j", "a1.test", ("b.test",))) is None
     assert jobs.learn(Missing("j", "http://a.test/none", 7)) is None
     for rev in (1, 2):
         jobs.learn(Copy("j", msgspec.structs.replace(SPEC, rev=rev)))

@@ -150,11 +150,82 @@ def test_counts_are_added_over_partitions() -> None:
     assert (total.fetched, total.dropped) == (3, {"scope": 3, "depth": 1})
 
 
-def test_pages_of_a_dead_worker_still_count() -> None:
-    """The counter of its successor begins at 0."""
-    first = Progress("fetch-0", "fetch", 0, 1.0, pid=1, pages=10)
-    second = Progress("fetch-0", "fetch", 0, 2.0, pid=2, pages=3)
-    assert picture(first, second).pages() == 13
+def test_pages_that_a_dead_worker_parsed_still_count() -> None:
+    """The counter of its successor begins at 0; what it parsed of other jobs counts for those."""
+    first = Progress("parse-0", "parse", 0, 1.0, pid=1, pages=15, parsed={"j": 10, "k": 5})
+    second = Progress("parse-0", "parse", 0, 2.0, pid=2, pages=3, parsed={"j": 3})
+    seen = picture(first, second)
+    assert [seen.parsed(job) for job in ("j", "k", "l")] == [13, 5, 0]
+
+
+def test_a_sink_of_another_run_says_nothing_of_this_one() -> None:
+    """Each sink reads all of crawl.items: what one has passed, another may have before it."""
+    seen = Picture()
+    seen.sink = "mine"
+    seen.take(Progress("sink-0-a", "sink", 0, 1.0, offset=4, sink="other", trouble="no space"))
+    assert not seen.has_passed("sink", (4,))
+    assert seen.trouble("sink") == ""
+    seen.take(Progress("sink-0-b", "sink", 0, 1.0, offset=4, sink="mine"))
+    seen.take(Progress("sink-0-a", "sink", 0, 1.0, offset=2, sink="other"))
+    assert seen.has_passed("sink", (4,))
+
+
+def test_what_another_runs_worker_parsed_before_is_not_of_this_run() -> None:
+    """Its counter goes on; that of a worker of this run begins with it."""
+    seen = Picture(own=["parse-0-a"])
+    seen.begin("j", (3,))
+    for parsed in (10, 12):
+        seen.take(Progress("parse-0-b", "parse", 0, 1.0, pid=1, parsed={"j": parsed}))
+    seen.take(Progress("parse-0-a", "parse", 1, 1.0, pid=2, parsed={"j": 5}))
+    assert seen.parsed("j") == 2 + 5
+
+
+def test_others_work_where_a_partition_is_theirs() -> None:
+    """By the newest report: a partition that this run has taken over is no longer theirs."""
+    seen = Picture(own=["fetch-0"])
+    seen.take(Progress("fetch-1", "fetch", 0, 1.0))
+    assert seen.has_others
+    seen.take(fetch(0, 4))
+    assert not seen.has_others
+
+
+def begun(job: str, *offsets: int) -> Picture:
+    """The picture of a run that began when crawl.urls ended here."""
+    made = Picture()
+    made.begin(job, offsets)
+    return made
+
+
+def test_pages_of_a_run_are_what_the_log_gained_of_its_job() -> None:
+    """Over the counts of each partition's first report: kills and other jobs change nothing about them."""
+    seen = begun("j", 3, 2)
+    assert seen.gained is None, "nothing is known yet"
+    seen.take(fetch(0, 5, fetched=10, failed=1))
+    seen.take(fetch(1, 2))
+    seen.take(fetch(0, 9, fetched=15, redirected=2, failed=2, refused=7, retried=9))
+    seen.take(
+        Progress("fetch-0", "fetch", 1, 1.0, offset=9, jobs={"j": JobCounts(fetched=4), "k": JobCounts(fetched=8)})
+    )
+    assert seen.gained == 8 + 4
+    assert seen.unread == {0: (3, 5)}, "dones from there on are of this run, and were counted in the first report"
+
+
+def test_a_report_from_before_the_run_says_nothing_of_it() -> None:
+    """A worker that lags behind the log has not folded what was there when the run began."""
+    seen = begun("j", 3)
+    seen.take(fetch(0, 2, fetched=10))
+    assert seen.gained is None
+    seen.take(fetch(0, 3, fetched=11))
+    seen.take(fetch(0, 4, fetched=12))
+    assert seen.gained == 1
+
+
+def test_a_job_that_begins_again_has_gained_all_that_it_has() -> None:
+    """Its counts begin at 0 in the new epoch, wherever they were when the run began."""
+    seen = begun("j", 3)
+    seen.take(fetch(0, 3, fetched=11))
+    seen.take(fetch(0, 9, fetched=4))
+    assert seen.gained == 4
 
 
 def test_lag_is_what_was_not_passed() -> None:
@@ -162,9 +233,69 @@ def test_lag_is_what_was_not_passed() -> None:
     assert picture(passed("parse", 0, 4)).lag("parse", (6, 3)) == 5
 
 
-def test_the_rate_is_a_mean_over_the_last_seconds() -> None:
-    """100 pages in the first second, none after."""
-    seen = picture()
-    before = seen.rate(0.0)
-    seen.take(Progress("w", "fetch", 0, 1.0, pid=1, pages=100))
-    assert [before, *(round(seen.rate(now), 1) for now in (1.0, 11.0, 17.0))] == [0.0, 100.0, 0.0, 0.0]
+def test_the_rate_is_a_mean_over_the_last_seconds_of_this_job() -> None:
+    """100 pages in the first second, none after; other jobs have a rate of their own."""
+    seen = picture(crawling(0, 1))
+    rates = [seen.rate()]
+    for now, pages in ((0.0, 0), (1.0, 100), (11.0, 100), (17.0, 100)):
+        other = JobCounts(fetched=int(now) * 1000)
+        seen.take(Progress("w", "fetch", 0, 1.0, jobs={"j": JobCounts(fetched=pages), "k": other}))
+        seen.look("j", now)
+        rates.append(round(seen.rate(), 1))
+    assert rates == [0.0, 0.0, 100.0, 0.0, 0.0]
+
+
+def test_a_job_that_begins_again_has_no_negative_rate() -> None:
+    """Its counts are 0 again."""
+    seen = picture(crawling(100, 1))
+    seen.look("j", 0.0)
+    seen.take(crawling(0, 1))
+    seen.look("j", 1.0)
+    seen.take(crawling(4, 1))
+    seen.look("j", 3.0)
+    assert seen.rate() == 2.0
+
+
+def crawling(pages: int, queued: int, hosts: list[tuple[str, int, float]] | None = None, **counts: int) -> Progress:
+    """A report of a fetch worker with so many pages behind it and so many URLs before it."""
+    job = JobCounts(fetched=pages, queued=queued, **counts)  # type: ignore[arg-type]  # one field is no number
+    return Progress("w", "fetch", 0, 1.0, pid=1, jobs={"j": job}, hosts=hosts or [])
+
+
+def test_the_end_is_estimated_from_the_pace_of_the_last_minute() -> None:
+    """100 pages in 50 s, and 300 queued; the estimate does not jump with each quiet second."""
+    seen = picture(crawling(0, 300))
+    seen.look("j", 0.0)
+    seen.take(crawling(100, 300))
+    seen.look("j", 50.0)
+    assert seen.left_s("j", 50.0, delay_s=0.0) == 150.0
+    seen.look("j", 58.0)
+    assert seen.left_s("j", 58.0, delay_s=0.0) == 174.0
+
+
+def test_the_longest_queue_of_a_host_takes_its_rests() -> None:
+    """Fifty hosts are quick together, but one of them has 200 URLs and rests 2 s after each."""
+    seen = picture(crawling(0, 300))
+    seen.look("j", 0.0)
+    seen.take(crawling(1000, 300, [("http://a.test:80", 200, 1.0), ("http://b.test:80", 3, 0.0)]))
+    seen.look("j", 20.0)
+    assert seen.left_s("j", 20.0, delay_s=2.0) == 400.0
+
+
+@pytest.mark.parametrize(
+    ("at", "report"),
+    [
+        (5.0, crawling(100, 300)),
+        (50.0, crawling(0, 300)),
+        (50.0, crawling(100, 0)),
+        (50.0, crawling(100, 300, paused=1)),
+    ],
+    ids=["too early", "no page", "nothing queued", "paused"],
+)
+def test_an_end_that_nobody_can_know_is_not_estimated(at: float, report: Progress) -> None:
+    """No number is better than a wrong one."""
+    seen = picture(crawling(0, 300))
+    seen.look("j", 0.0)
+    seen.take(report)
+    seen.look("j", at)
+    assert seen.left_s("j", at, delay_s=1.0) is None

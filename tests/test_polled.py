@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import CorruptRecordException
+from aiokafka.errors import CorruptRecordException, KafkaError
 from faust.transport.drivers import aiokafka as driver
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
@@ -16,6 +16,8 @@ from crawlog.streams.member import (
     LARGE_BYTES,
     POLLED_BYTES,
     POLLED_PIECE,
+    REFUSED_REST_S,
+    REFUSED_TIMES,
     REST_WAIT_MS,
     ConsumerThread,
     paced,
@@ -33,6 +35,10 @@ class Log:
         self._coordinator = SimpleNamespace(check_errors=lambda: None)
         self._subscription = SimpleNamespace(reassignment_in_progress=False)
         self._thread: Any = ConsumerThread.__new__(ConsumerThread)
+        watchdog = SimpleNamespace(look_at_log=self._look)
+        app: Any = SimpleNamespace(conf=SimpleNamespace(id="g"), watchdog=watchdog)
+        self._thread.app = app
+        self.looked = 0
         monkeypatch.setattr(driver.AIOKafkaConsumerThread, "_fetch_records", self._fetch)
 
     async def _fetch(self, _log: Any, _active: Any, *, max_records: int, **more: float) -> dict[str, list[Any]]:
@@ -47,6 +53,9 @@ class Log:
                 break
             found.append(SimpleNamespace(value=bytes(self.left.popleft())))  # type: ignore[arg-type]  # an int
         return {"tp": found} if found else {}
+
+    async def _look(self) -> None:
+        self.looked += 1
 
     async def polled(self, most: int = 64) -> int:
         """How many records come at once."""
@@ -84,11 +93,42 @@ async def test_pages_of_some_megabytes_come_one_by_one_once_the_first_came(monke
 
 async def test_an_error_behind_records_does_not_lose_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their positions have moved on; an error in front is raised."""
-    log = Log(monkeypatch, *[1] * POLLED_PIECE, CorruptRecordException(), 1)
+    log = Log(monkeypatch, *[1] * POLLED_PIECE, KafkaError(), 1)
     assert await log.polled() == POLLED_PIECE
-    log.left.appendleft(CorruptRecordException())
+    log.left.appendleft(KafkaError())
+    with pytest.raises(KafkaError):
+        await log.polled()
+
+
+async def test_a_corrupt_record_is_raised_at_once_with_all_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client may be past records of other partitions that it did not hand out: later ones would hide them."""
+    log = Log(monkeypatch, *[1] * POLLED_PIECE, CorruptRecordException(), 1)
     with pytest.raises(CorruptRecordException):
         await log.polled()
+    assert log.looked == 1
+
+
+async def test_fetches_that_are_refused_rest_and_have_the_log_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client asks again at once, and says nothing: a damaged batch cost a core, and was never told."""
+    rests: list[float] = []
+    looks: list[int] = []
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+
+    async def refused(*_: object) -> bool:
+        return False
+
+    async def look() -> None:
+        looks.append(len(rests))
+
+    monkeypatch.setattr("crawlog.streams.member.asyncio.sleep", sleep)
+    monkeypatch.setattr("crawlog.streams.member.time.monotonic", lambda: 0.0)
+    ask = paced(SimpleNamespace(_proc_fetch_request=refused), "fetch", look)
+    for _ in range(REFUSED_TIMES):
+        await ask("assignment", 1, "request")
+    assert rests == [REFUSED_REST_S] * (REFUSED_TIMES - 1)
+    assert looks == [REFUSED_TIMES - 1]
 
 
 async def test_records_of_two_assignments_do_not_come_together(monkeypatch: pytest.MonkeyPatch) -> None:

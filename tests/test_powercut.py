@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams import broker, groups, topics
 from crawlog.streams.domain import Places
-from crawlog.streams.kafka import bounds, consumer_config, identity, read
-from crawlog.streams.powercut import recover
+from crawlog.streams.kafka import bounds, consumer_config, identity, kafka_config, read
+from crawlog.streams.recovery import after_power_cut
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings import Settings
 from crawlog.streams.store import Memory, Partition
@@ -28,7 +29,7 @@ def done(number: int, page: int) -> u.Result:
 
 def write(settings: Settings, names: topics.Topics) -> None:
     """A log whose last page did not get to the disk: two of three dones are of pages that are there."""
-    producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "linger.ms": 0})
+    producer = Producer(kafka_config(settings) | {"linger.ms": 0})
     for record in (
         u.UrlsRecord(job="j", spec=SPEC),
         u.UrlsRecord(job="j", urls=FOUNDS),
@@ -36,7 +37,8 @@ def write(settings: Settings, names: topics.Topics) -> None:
     ):
         producer.produce(names.urls, u.encode(record), partition=0)
     for number in range(2):
-        producer.produce(names.pages, f"page {number}".encode(), partition=0)
+        header = pg.encode(pg.PageMeta(FOUNDS[number].url, "j", http=200))
+        producer.produce(names.pages, b"page", partition=0, headers=[(pg.HEADER, header)])
     assert producer.flush(30) == 0
     consumer = Consumer(consumer_config(settings, topics.group(settings, "parse")))
     consumer.commit(offsets=[TopicPartition(names.pages, 0, 2)], asynchronous=False)
@@ -50,8 +52,8 @@ def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path)
     names = topics.Topics(cluster.kafka.prefix)
     write(cluster, names)
     said: list[str] = []
-    recover(cluster, said.append)
-    recover(cluster, said.append)
+    after_power_cut(cluster, said.append)
+    after_power_cut(cluster, said.append)
     assert said[1] == "pages gone, fetched again: 1; pages parsed again: 2"
     assert said[3] == "pages gone, fetched again: 0; pages parsed again: 0"
     low, end = bounds(cluster, names.urls, [0])[0]

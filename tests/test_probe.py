@@ -32,6 +32,7 @@ def asked(kind: str, **question: Any) -> dict[str, Any]:
         ("domain", {"host": "www.example.co.uk"}, {"domain": "example.co.uk"}),
         ("egress", {"url": "http://0x7f.1:8080/"}, {"allowed": False, "reason": "private address 127.0.0.1"}),
         ("egress", {"url": "https://example.com/"}, {"allowed": True, "reason": None}),
+        ("egress", {"url": "https://example.com:25/"}, {"allowed": True, "reason": None}),
         ("egress", {"address": "10.0.0.1", "url": None}, {"allowed": False, "reason": "private address 10.0.0.1"}),
         ("decode", {"body": b"\xe9", "content_type": "a; charset=latin1"}, {"encoding": "windows-1252", "text": "é"}),
         ("links", {"body": b"<a href=x rel=nofollow><a href=#f><a href=?utm_a=1>", "url": "http://a/"},

@@ -68,24 +68,15 @@ def test_a_tombstone_has_no_value() -> None:
     assert read_one(producer, "t", 0).value() is None
 
 
-def test_a_key_decides_the_partition_as_in_the_java_client() -> None:
-    """`foobar` has murmur2 -790332482, which is partition 2 of 4."""
-    producer = mocked()
-    at: list[int] = []
-    producer.send("t", b"x", key=b"foobar", on_delivery=lambda partition, _: at.append(partition))
-    producer.flush(10)
-    assert at == [(-790332482 & 0x7FFFFFFF) % 4]
-
-
 @pytest.mark.parametrize("part", ["value", "key", "header"])
 def test_a_record_over_the_limit_is_refused_before_it_is_sent(part: str) -> None:
     """Too large is the caller's to handle, whatever part of the record is."""
     producer = mocked()
     large = b"x" * SETTINGS.kafka.max_record_bytes
     send = {
-        "value": partial(producer.send, "t", large),
-        "key": partial(producer.send, "t", b"", key=large),
-        "header": partial(producer.send, "t", b"", headers=[("crawlog", large)]),
+        "value": partial(producer.send, "t", large, partition=0),
+        "key": partial(producer.send, "t", b"", key=large, partition=0),
+        "header": partial(producer.send, "t", b"", partition=0, headers=[("crawlog", large)]),
     }[part]
     with pytest.raises(GiveUp, match="too_large"):
         send()
@@ -121,7 +112,7 @@ def test_outstanding_counts_what_is_not_acknowledged() -> None:
 def test_flush_says_when_the_broker_is_silent() -> None:
     """An unreachable broker is a False in time, not an exception and not a lost record."""
     producer = Producer(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "test")
-    producer.send("t", b"x")
+    producer.send("t", b"x", partition=0)
     assert not producer.flush(0.2)
     assert producer.outstanding == 1
 
@@ -130,7 +121,7 @@ def test_a_record_given_up_is_fatal() -> None:
     """There is no timeout, so a failed delivery means that the producer is broken."""
     reasons: list[str] = []
     producer = Producer(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "test", on_fatal=reasons.append)
-    producer.send("t", b"x", on_delivery=lambda *_: reasons.append("delivered"))
+    producer.send("t", b"x", partition=0, on_delivery=lambda *_: reasons.append("delivered"))
     producer._librdkafka.purge()
     producer.flush(5)
     assert len(reasons) == 1
@@ -138,11 +129,11 @@ def test_a_record_given_up_is_fatal() -> None:
 
 
 def test_a_fatal_error_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default nobody has to handle it: exit code 70."""
+    """By default nobody has to handle it: exit code 74, which is no bug at a record."""
     codes: list[int] = []
     monkeypatch.setattr("os._exit", codes.append)
     mocked()._error(KafkaError(KafkaError._FATAL, "test", True))
-    assert codes == [70]
+    assert codes == [74]
 
 
 def test_an_error_that_passes_is_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,17 +58,11 @@ def test_a_partition_that_comes_back_is_told_at_once() -> None:
 
 async def test_what_others_spend_while_a_failed_look_rests_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy worker whose report failed once would be silent for most of a minute."""
-    looks = 0
-    looked = asyncio.Event()
 
-    def failing() -> list[Progress]:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
+    def failing(look: int) -> None:
+        if look == 1:
             asyncio.get_running_loop().call_soon(spend)
             raise OSError
-        looked.set()
-        return []
 
     def spend() -> None:
         until_s = time.thread_time() + 0.3
@@ -76,34 +70,39 @@ async def test_what_others_spend_while_a_failed_look_rests_is_not_its_own(monkey
             pass
 
     with capture_logs():  # a traceback in colours costs as much
-        reporting = asyncio.create_task(reporter(failing, monkeypatch).run())
-        async with asyncio.timeout(0.3 * progress.SHARE / 2):
-            await looked.wait()
-        reporting.cancel()
-
-
-def reporter(reports: Callable[[], list[Progress]], monkeypatch: pytest.MonkeyPatch) -> Reporter:
-    """Of a worker that tells these; its log is in memory."""
-    monkeypatch.setattr(progress, "Producer", Log)
-    app = SimpleNamespace(crawl=None, worker_name="w", topics=SimpleNamespace(progress="p"), reports=reports)
-    return Reporter(cast("Any", app))
+        assert max(await rests(failing, monkeypatch)) < 0.3 * progress.SHARE / 2
 
 
 async def test_a_worker_that_was_stopped_in_a_look_is_heard_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It rests by the CPU that a look took, not by the time: a crawl's end would wait for its reports for minutes."""
-    looked = asyncio.Event()
-    looks = 0
 
-    def stopped() -> list[Progress]:
+    def stopped(look: int) -> None:
+        if look == 1:
+            time.sleep(1.0)
+
+    assert max(await rests(stopped, monkeypatch)) < 1.0 * progress.SHARE / 2
+
+
+async def rests(look: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a worker that looks so means to rest, until it looks for the third time; its log is in memory."""
+    looks, meant, looked = 0, list[float](), asyncio.Event()
+
+    def reports() -> list[Progress]:
         nonlocal looks
         looks += 1
-        if looks == 1:
-            time.sleep(1.0)
-        else:
+        if looks > 2:
             looked.set()
+        look(looks)
         return []
 
-    reporting = asyncio.create_task(reporter(stopped, monkeypatch).run())
-    async with asyncio.timeout(1.0 * progress.SHARE / 2):
-        await looked.wait()
+    async def rest(for_s: float) -> None:
+        meant.append(for_s)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(progress, "Producer", Log)
+    monkeypatch.setattr(progress, "asyncio", SimpleNamespace(sleep=rest))
+    app = SimpleNamespace(crawl=None, worker_name="w", topics=SimpleNamespace(progress="p"), reports=reports)
+    reporting = asyncio.create_task(Reporter(cast("Any", app)).run())
+    await looked.wait()
     reporting.cancel()
+    return meant

@@ -58,14 +58,15 @@ def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "time", clock)
 
 
-async def connected(read_timeout_s: float | None = None) -> tuple[ResponseHandler, Wire]:
-    """A connection that a request was sent on, and what it reads from."""
+async def connected(read_timeout_s: float | None = None, *, is_asked: bool = True) -> tuple[ResponseHandler, Wire]:
+    """A connection, that a request was sent on if it was asked, and the wire it reads from."""
     client = Client(settings(), "tester", lambda: True)
     handler = cast("Connector", client._session.connector)._factory()
     await client.close()
     wire = Wire()
     handler.connection_made(wire)
-    handler.set_response_params(read_timeout=read_timeout_s)
+    if is_asked:
+        handler.set_response_params(read_timeout=read_timeout_s)
     return handler, wire
 
 
@@ -206,13 +207,22 @@ async def test_nobody_parses_the_rest_of_a_connection_that_is_given_up(how: str,
 
 
 @pytest.mark.usefixtures("_slow")
-async def test_an_upgrade_that_nobody_asked_for_is_held() -> None:
-    """Of what follows it aiohttp keeps a buffer of its own, which must not grow for as long as the server sends."""
+async def test_an_upgrade_that_nobody_asked_for_ends_the_connection() -> None:
+    """The bytes behind it would fill a buffer for as long as the server sends. The answer itself is told."""
     handler, wire = await connected()
     handler.data_received(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" + bytes(1 << 20))
-    for _ in range(200):
-        await turn()
-    assert not wire.is_read
+    assert wire.is_closed
+    assert handler.should_close
+    assert (await handler.read())[0].code == 101
+    assert not handler._tail
+
+
+async def test_an_answer_before_the_first_request_is_the_last_one_of_its_connection() -> None:
+    """A busy server may answer as it accepts; its next answer would go to the wrong request."""
+    handler, _ = await connected(is_asked=False)
+    handler.data_received(response(b"too busy", status="503 Service Unavailable"))
+    handler.set_response_params()
+    assert (await handler.read())[0].code == 503
     assert handler.should_close
 
 

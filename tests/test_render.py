@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -26,12 +27,14 @@ from crawlog.agents.http import Client
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
 from crawlog.schemas.pages import PageMeta
-from crawlog.schemas.urls import RenderRules
+from crawlog.schemas.urls import RenderRules, ScopeSpec
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.jobs import own_manner
+from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.settings import Settings
 
@@ -41,14 +44,16 @@ from fetching import PLAIN, World, changed, running  # a helper beside the tests
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 METADATA = "http://169.254.169.254/latest/meta-data/"
-SCRIPTED = PLAIN | {"network.allow_private": True, "render.settle_s": 0.2, "render.timeout_s": 20.0}
+ROOT = {"render.sandbox": os.geteuid() != 0}
+"""Chromium has no sandbox when root starts it, and these pages are our own."""
+SCRIPTED = PLAIN | ROOT | {"network.allow_private": True, "render.settle_s": 0.2, "render.timeout_s": 20.0}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def chromium() -> str:
     """The browser's path; skips where there is none."""
     try:
-        return find_browser(Settings())
+        return find_browser(changed(Settings(), SCRIPTED))
     except Misconfigured as error:
         pytest.skip(str(error).replace("\n", " "))
 
@@ -144,11 +149,9 @@ class Stage:
 
     def __init__(self, settings: Settings, browser: Chromium | None) -> None:
         self.client = Client(settings, "tester", lambda: True)
-        self.frontier = Frontier(settings.politeness, time.monotonic, time.time)
+        self.frontier = Frontier(own_manner(settings), time.monotonic, time.time)
         self.became: dict[str, str] = {}
-        resources = Resources(
-            settings, self.client, Hosts(settings, self.frontier, Places(1).of, lambda *_: 0.0), self._no_rules
-        )
+        resources = Resources(settings, self.client, Hosts(self.frontier, Places(1).of, lambda *_: 0.0), self._no_rules)
         self.renderer = Renderer(settings, resources)
         self.renderer.browser = browser
         get = self.client.get
@@ -160,7 +163,7 @@ class Stage:
 
         self.client.get = noted  # type: ignore[method-assign]  # looks on
 
-    async def _no_rules(self, host: Host) -> None:
+    async def _no_rules(self, host: Host, _manner: Manner) -> None:
         raise AssertionError(f"robots.txt of {host.key} is not obeyed here")
 
     async def show(self, html: str, url: str) -> Answer:
@@ -267,6 +270,22 @@ async def test_robots_txt_holds_for_what_a_page_asks_for(browser: Chromium, site
     assert b"from lib" in found[f"http://127.0.0.1:{site.port}/two"][1]
     assert site.paths("127.0.0.1") == ["127.0.0.1/robots.txt", "127.0.0.1/two", "127.0.0.1/app.js"]
     assert site.paths("127.0.0.2") == ["127.0.0.2/robots.txt", "127.0.0.2/lib.js"]
+
+
+async def test_a_page_asks_other_hosts_for_what_render_scope_lets_it(
+    browser: Chromium, site: Site, tmp_path: Path
+) -> None:
+    """Here for scripts, and not for data."""
+    elsewhere = f"http://127.0.0.2:{site.port}"
+    site.pages["/two"] = (
+        f"<div id=root></div><script src={elsewhere}/lib.js></script><script>fetch('{elsewhere}/told')</script>"
+    )
+    page = f"http://127.0.0.1:{site.port}/two"
+    async with crawling(browser, tmp_path, RenderRules("always", scope="static")) as world:
+        world.job("r", scope=ScopeSpec(names=("127.0.0.1",)), render=RenderRules("always", scope="static"), rev=2)
+        found = await pages(world, page)
+    assert b"from lib" in found[page][1]
+    assert site.paths("127.0.0.2") == ["127.0.0.2/lib.js"]
 
 
 async def test_requests_of_a_page_rest_as_pages_do(browser: Chromium, site: Site, tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from crawlog.schemas.urls import RenderRules
+from crawlog.schemas.urls import JobSpec, RenderRules, ScopeSpec
 from crawlog.streams.answers import Answer
+from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.rendering import Cors, Rendering, Wish, emptiness, forwarded, is_shown, refusal
+from crawlog.streams.jobs import resolve_spec
+from crawlog.streams.rendering import Cors, Reach, Rendering, Wish, emptiness, forwarded, is_shown, refusal
+from crawlog.streams.settings import load
 
 SCRIPT = "<script src=/app.js></script>"
 WORDS = "word " * 50
@@ -183,3 +187,36 @@ def test_a_frame_stays_at_the_origin_that_it_was_asked_from() -> None:
     one = Cors(Wish("GET", A + "/x", "document"))
     assert one.follows(A + "/y")
     assert not one.follows(B + "/y")
+
+
+@pytest.mark.parametrize(
+    ("scope", "names", "inside", "outside"),
+    [
+        ("domain", ("shop.com",), "https://cdn.shop.com/x", "http://other.com/x"),
+        ("host", ("shop.com",), "https://shop.com/x", "http://cdn.shop.com/x"),
+        ("seeds", ("shop.com", "two.com:8080"), "http://two.com:8080/x", "http://two.com/x"),
+        ("domain", ("elsewhere.com",), "http://shop.com/x", "http://other.com/x"),
+    ],
+)
+def test_a_page_asks_outside_the_scope_for_no_more_than_its_job_lets_it(
+    scope: Any, names: tuple[str, ...], inside: str, outside: str
+) -> None:
+    """Its own host is in scope, also where that joined the job while it ran."""
+    places = Places(8)
+    for rule, kinds in (("any", {"script", "fetch"}), ("static", {"script"}), ("none", set())):
+        spec = JobSpec(scope=ScopeSpec(scope, names), render=RenderRules("always", scope=rule))  # type: ignore[arg-type]  # a parameter
+        reach = Reach(spec, places.of("http://shop.com/"))
+        for kind in ("script", "fetch"):
+            assert reach.holds(kind, places.of(inside))
+            assert reach.holds(kind, places.of(outside)) == (kind in kinds)
+
+
+def test_a_job_of_any_scope_has_nothing_outside() -> None:
+    """Whatever its pages may ask for outside."""
+    spec = JobSpec(scope=ScopeSpec("any"), render=RenderRules("always", scope="none"))
+    assert Reach(spec, Places(8).of("http://shop.com/")).holds("fetch", Places(8).of("http://other.com/"))
+
+
+def test_render_scope_goes_with_the_job() -> None:
+    """As the other rules of rendering: workers of a fleet serve jobs of many scopes."""
+    assert resolve_spec(load({"render.scope": "static"}, environ={}), "", ["a.com"]).render.scope == "static"

@@ -14,6 +14,7 @@ from crawlog.replay import Order, replay
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, commits, kafka_config, read
+from crawlog.streams.offsets import Kind
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import Topics, ensure, group
 
@@ -25,11 +26,18 @@ class Crawl:
 
     def __init__(self, site: Site, cluster: Settings, folder: Path) -> None:
         self.site = site
+        self.said = ""
         self.settings = cluster
         self.file = folder / "rows.jsonl"
         self.spider = folder / "words.py"
         prefix = cluster.kafka.prefix
         self.where = ["--data", folder / "data", "--bootstrap", cluster.kafka.bootstrap, "-s", f"kafka.prefix={prefix}"]
+
+    @property
+    def here(self) -> Settings:
+        """Settings of a command in this process."""
+        run = self.settings.run.model_copy(update={"data": self.file.parent / "data"})
+        return self.settings.model_copy(update={"run": run})
 
     def run(self, *more: object) -> dict[str, object]:
         """The same command each time; it must end with 0."""
@@ -38,6 +46,7 @@ class Crawl:
             crawlog("run", self.site.url, "--spider", self.spider, "-o", self.file, "--json", *self.where, *fast, *more)
         )
         assert code == 0, err
+        self.said = err
         return summary
 
     def replay(self, *options: object) -> tuple[int, str, str]:
@@ -74,6 +83,8 @@ def crawl(cluster: Settings, tmp_path: Path) -> Iterator[Crawl]:
     site.close()
 
 
+CHANGED = "the spider has changed"
+
 SPIDER = """
 from crawlog import Spider
 
@@ -87,12 +98,19 @@ class Words(Spider):
 
 
 def test_stored_pages_are_parsed_again_by_the_spider_as_it_is_now(crawl: Crawl) -> None:
-    """Plan, execution, and the next run works it off; then the sink alone, with a file that was lost."""
+    """Plan, execution, and the next run works it off; then the sink alone, with a file that was lost.
+
+    A run that has nothing to do says how to parse the pages again, where the spider's file has changed since.
+    """
     crawl.write_spider("old")
     assert crawl.run()["rows"] == PAGES
     asked, urls = crawl.site.asked.total(), crawl.rows("old")
 
+    assert crawl.run()["reason"] == "already_finished"
+    assert CHANGED not in crawl.said
     crawl.write_spider("new")
+    assert crawl.run()["reason"] == "already_finished"
+    assert CHANGED in crawl.said
     code, out, err = crawl.replay("--group", "parse", "--to-earliest", "--json")
     assert code == 0, err
     plan = json.loads(out)
@@ -108,6 +126,8 @@ def test_stored_pages_are_parsed_again_by_the_spider_as_it_is_now(crawl: Crawl) 
     assert crawl.rows("new") == urls
     old, new = crawl.spiders()
     assert (old[1], new[1]) == (PAGES, PAGES)
+    assert crawl.run()["reason"] == "already_finished"
+    assert CHANGED not in crawl.said
     assert old[0].partition("@")[0] == new[0].partition("@")[0] == "Words"
 
     crawl.file.write_text("lost\n")
@@ -117,6 +137,43 @@ def test_stored_pages_are_parsed_again_by_the_spider_as_it_is_now(crawl: Crawl) 
     assert crawl.run()["rows"] == PAGES
     assert crawl.rows("new") == urls
     assert crawl.site.asked.total() == asked
+
+
+def test_a_job_alone_is_replayed(crawl: Crawl) -> None:
+    """Pages of others in the same log are passed over, and rows of others stay as they were made."""
+    told: list[str] = []
+    crawl.write_spider("old")
+    assert crawl.run("--job", "words")["rows"] == PAGES
+    fast = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0"]
+    code, summary, err = ended(crawlog("run", crawl.site.url, "--job", "other", "--json", *crawl.where, *fast))
+    assert (code, summary["parsed"]) == (0, PAGES), err
+    crawl.write_spider("new")
+    crawl.run("--job", "words")
+    assert "crawlog replay --group parse --job words --to-earliest --execute" in crawl.said
+
+    code, out, err = crawl.replay("--group", "parse", "--job", "words", "--to-earliest", "--execute", "--json")
+    assert (code, json.loads(out)["job"]) == (0, "words"), err
+    assert f"{2 * PAGES} pages are read again: those of job words are parsed again, others passed over" in err
+    for group_, job, kind, why in REFUSED:
+        with pytest.raises(Misconfigured, match=why):
+            replay(crawl.here, Order(group_, kind, job=job), lambda _: None)
+
+    summary = crawl.run("--job", "words")
+    assert (summary["parsed"], summary["rows"]) == (PAGES, PAGES)
+    crawl.rows("new")
+    made = [count for _, count in crawl.spiders()]
+    assert made == [PAGES] * 3  # old and new of the one job, and those of the other
+    replay(crawl.here, Order("sink", "to-earliest", job="words", execute=True), told.append)
+    assert f"(job words to {crawl.file}): {3 * PAGES} item records are taken again" in told[0]
+
+
+REFUSED: list[tuple[str, str, Kind, str]] = [
+    ("parse", "none", "to-earliest", "there is no job none in the log"),
+    ("fetch", "words", "to-earliest", "`crawlog run --job words --fresh` begins one job again"),
+    ("parse", "words", "to-latest", "pages of other jobs would be skipped too"),
+    ("sink", "other", "to-earliest", "no sink of job other"),
+]
+"""What cannot be done for one job alone: group, job, place, the reason that is told."""
 
 
 def test_a_live_group_is_waited_for_and_not_moved(

@@ -17,16 +17,20 @@ from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.agents.visit import Failed, Visit
+from crawlog.schemas.urls import JobSpec, RenderRules, ScopeSpec
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
 from crawlog.streams.domain import Place, Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier import HOSTS_AWAKE, Frontier
+from crawlog.streams.jobs import own_manner
+from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
-from crawlog.streams.rendering import Wish
+from crawlog.streams.rendering import Reach, Wish
 from crawlog.streams.robots import RobotsRules
-from crawlog.streams.settings import Settings
+from crawlog.streams.sections import Politeness
+from crawlog.streams.settings import Settings, load
 
 DELAY_S = 0.15
 
@@ -43,7 +47,7 @@ class Web:
     """
 
     def __init__(self, per_ip: int = 0) -> None:
-        self.addresses = Addresses(per_ip, self.address)
+        self.addresses = Addresses(Politeness(per_ip=per_ip, delay_s=0.0), self.addresses_of)
         self.most = self.under_way = 0
         self.asked: list[tuple[float, str]] = []
         self.redirects: dict[str, str] = {}
@@ -67,9 +71,9 @@ class Web:
             answer.http, answer.location = 302, self.redirects[url]
         return answer
 
-    async def address(self, _url: str) -> str:
+    async def addresses_of(self, _url: str) -> tuple[str, ...]:
         """One for all."""
-        return "192.0.2.1"
+        return ("192.0.2.1",)
 
     async def closed_to_public(self, _url: str) -> str:
         """Nothing is."""
@@ -85,7 +89,7 @@ class Owner:
     """A dispatcher that owns some hosts."""
 
     def __init__(self, *names: str) -> None:
-        self.frontier = Frontier(Settings().politeness, time.monotonic, time.time)
+        self.frontier = Frontier(own_manner(Settings()), time.monotonic, time.time)
         self.hosts: dict[str, Host] = {}
         self.names = names
         self.frontier.lend = self.lend  # type: ignore[method-assign]  # a partition would need a state
@@ -107,13 +111,14 @@ def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: floa
         }
     )
 
-    async def ask_rules(host: Host) -> None:
+    async def ask_rules(host: Host, _manner: Manner) -> None:
         await web.get(f"{host.key}/robots.txt", asker=Asker())
         host.rules, host.rules_until = RobotsRules.parse(robots or b""), time.monotonic() + 60.0
         owner.frontier.finished(host)
 
+    owner.frontier.usual = own_manner(settings)
     client: Client = web  # type: ignore[assignment]  # as much of it as is used
-    return Resources(settings, client, Hosts(settings, owner.frontier, Places(1).of, lambda *_: 0.0), ask_rules)
+    return Resources(settings, client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), ask_rules)
 
 
 def script(url: str) -> Wish:
@@ -182,6 +187,21 @@ async def test_a_request_waits_for_those_of_its_hosts_queue() -> None:
     assert web.asked == []
     owner.frontier.finished(host)
     assert (await asking).http == 200
+
+
+async def test_a_page_asks_no_host_outside_its_reach_at_any_hop() -> None:
+    """Neither the host's robots.txt nor what lies behind a redirect; a host in scope is asked."""
+    web = Web()
+    web.redirects = {"http://a.com/goes": "http://evil.com/x"}
+    one = resources(web, Owner(), robots=b"", delay_s=0.0)
+    spec = JobSpec(scope=ScopeSpec(names=("a.com",)), render=RenderRules("always", scope="none"))
+    within = Budget("j", 100, 1 << 20, is_inside=True, reach=Reach(spec, Places(1).of("http://a.com/")))
+    errors = [
+        (await one.get(script(url), {}, within)).error
+        for url in ("http://cdn.a.com/x", "http://evil.com/x", "http://a.com/goes")
+    ]
+    assert errors == ["", "scope", "scope"]
+    assert not [url for url in web.urls if "evil" in url]
 
 
 @pytest.mark.parametrize(("per_ip", "together"), [(1, 1), (2, 2), (0, 4)])
@@ -314,7 +334,7 @@ async def test_a_redirect_without_end_ends() -> None:
     assert (answer.error, len(web.asked)) == ("redirects", 11)
 
 
-@pytest.mark.parametrize("orders", [Orders(blocked=True), Orders(paused=True)])
+@pytest.mark.parametrize("orders", [Orders(paused=True, stopped=True), Orders(paused=True)])
 async def test_what_the_operator_stopped_is_not_asked(orders: Orders) -> None:
     """A page cannot wait for the end of a pause."""
     web, owner = Web(), Owner("a.com")
@@ -369,6 +389,24 @@ async def test_without_a_browser_the_page_stays_and_the_next_command_is_said(
     answer.body, answer.kept = b"<p>plain", True
     await renderer.render("http://a.com/", answer, "j", "always")
     assert (answer.body, answer.rendered, answer.render_error) == (b"<p>plain", "", "no_browser")
+
+
+async def test_roots_browser_is_refused_unless_it_may_run_without_its_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of strangers would run as root with nothing around them. Nobody else is asked to say so."""
+    lacking(monkeypatch, find_spec=True)
+    monkeypatch.setattr("crawlog.streams.browsers.shutil.which", lambda _name: "/usr/bin/chromium")
+    started: list[object] = []
+    monkeypatch.setattr("crawlog.agents.chromium.Chromium.start", lambda *_: started.append(None))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(Misconfigured, match=r"(?s)root.*-s render\.sandbox=false"):
+        find_browser(Settings())
+    answer = Answer(200)
+    answer.body, answer.kept = b"<p>plain", True
+    await Renderer(Settings(), resources(Web(), Owner())).render("http://a.com/", answer, "j", "always")
+    assert (answer.body, answer.render_error, started) == (b"<p>plain", "no_browser", [])
+    assert find_browser(load({"render.sandbox": False}, environ={})) == "/usr/bin/chromium"
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert find_browser(Settings()) == "/usr/bin/chromium"
 
 
 async def test_a_browser_that_does_not_start_is_not_tried_for_each_page(
@@ -471,16 +509,14 @@ async def test_what_pages_load_waits_for_no_room_that_pages_hold() -> None:
     async with sites(site) as client:
         pages = await client.room.take(1 << 40)
         owner = Owner()
-        one = Resources(
-            Settings(), client, Hosts(Settings(), owner.frontier, Places(1).of, lambda *_: 0.0), _no_rules(owner)
-        )
+        one = Resources(Settings(), client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), _no_rules(owner))
         answer = await one.get(script(f"{site.origin}/app.js"), {}, budget())
         assert (answer.http, len(answer.body), client.room.free_bytes) == (200, 2 * FREE_BYTES, 0)
         pages.give()
 
 
-def _no_rules(owner: Owner) -> Callable[[Host], Awaitable[None]]:
-    async def ask_rules(host: Host) -> None:
+def _no_rules(owner: Owner) -> Callable[[Host, Manner], Awaitable[None]]:
+    async def ask_rules(host: Host, _manner: Manner) -> None:
         host.rules, host.rules_until = RobotsRules.parse(b""), time.monotonic() + 60.0
         owner.frontier.finished(host)
 

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from crawlog.schemas import urls as u
 from crawlog.streams import restore, topics
 from crawlog.streams.domain import Places
-from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.kafka import LogIdentity, kafka_config
 from crawlog.streams.settings import Settings
 from crawlog.streams.store import Memory, Partition
 
@@ -45,7 +45,7 @@ class Restoring:
 
     def write(self, number: int, *values: bytes) -> None:
         """Append to a partition of the log."""
-        producer = Producer({"bootstrap.servers": self.settings.kafka.bootstrap, "linger.ms": 0})
+        producer = Producer(kafka_config(self.settings) | {"linger.ms": 0})
         for value in values:
             producer.produce(self.topic, value, partition=number)
         assert producer.flush(30) == 0

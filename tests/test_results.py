@@ -14,14 +14,20 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rocksdict import WriteBatch
 
+from crawlog.picture import Finish, Picture
+from crawlog.run import Run, Summary
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
+from crawlog.schemas.progress import Progress
 from crawlog.streams import formats, results
-from crawlog.streams.errors import Misconfigured, RetryLater
+from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.results import Results, finalise, is_complete, sink_of
+from crawlog.streams.settings import Settings
 from crawlog.streams.sinks import Entry, Sink, entry, name_of, sink_from
+from crawlog.whole import Whole
 
 LOG = LogIdentity("cluster", "topic")
 
@@ -196,13 +202,145 @@ def test_two_jobs_do_not_write_one_file_at_once(tmp_path: Path, sink: Sink) -> N
         Results(tmp_path, Sink("k", sink.output), LOG)
 
 
-def test_a_state_of_another_version_is_refused(tmp_path: Path, sink: Sink) -> None:
-    """With what to do about it."""
-    fold(tmp_path, sink)
+@pytest.mark.parametrize("meta", [b'{"version":99}', b'{"log":["cluster","topic"],"version":0}', b"\x93", None])
+def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: Sink, meta: bytes | None) -> None:
+    """Set aside, its file is filled again from offset 0."""
+    fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})))
     with Results(tmp_path, sink, LOG) as state:
-        state._db.put(b"m", b'{"version": 99}')
-    with pytest.raises(Misconfigured, match="version 99"):
+        batch = WriteBatch(raw_mode=True)
+        batch.delete(b"m") if meta is None else batch.put(b"m", meta)
+        state._db.apply(batch)
+    with pytest.raises(Unusable, match="of another version"):
         Results(tmp_path, sink, LOG)
+    assert results.empty(tmp_path, sink).name == "aside-state"
+    assert fold(tmp_path, sink) == results.Meta(LOG)
+
+
+# Damage
+
+
+def filled(data: Path, sink: Sink, number: int = 6000) -> list[Any]:
+    """Fold so many records, the first hundred of them superseded; returns the rows that the file must have."""
+    records = [(0, n, found(f"u{n}", (0, n), {"n": n})) for n in range(number)]
+    again = [(0, number + n, found(f"u{n}", (0, number + n), {"again": n})) for n in range(100)]
+    fold(data, sink, *records, *again)
+    return [{"n": n} for n in range(100, number)] + [{"again": n} for n in range(100)]
+
+
+def damage(data: Path, sink: Sink, at: float = 0.85) -> None:
+    """Flip bytes in the middle of each table: 85 % of it lie behind the URLs, amid the places of rows."""
+    tables = list(results.state_of(sink.folder(data)).glob("*.sst"))
+    assert tables
+    for table in tables:
+        content = bytearray(table.read_bytes())
+        middle = int(len(content) * at)
+        content[middle : middle + 20] = bytes(byte ^ 0xFF for byte in content[middle : middle + 20])
+        table.write_bytes(content)
+
+
+@pytest.mark.parametrize("output", ["out.jsonl", "out.json", "out.csv", "-"])
+def test_no_file_is_made_of_a_damaged_state(tmp_path: Path, output: str) -> None:
+    """RocksDB's iterator ends at the damaged block as if there were no more rows; filled again, the file is whole."""
+    sink = sink_of("j", output if output == "-" else str(tmp_path / output))
+    rows = filled(tmp_path, sink)
+    damage(tmp_path, sink)
+    out = io.BytesIO()
+    with pytest.raises(Unusable, match="Corruption"):
+        finalise(tmp_path, sink, {}, out)
+    assert out.getvalue() == b""
+    assert list(tmp_path.glob("out.*")) in ([], [sink.partial(tmp_path)])
+    with pytest.raises(Unusable, match="Corruption"):
+        Results(tmp_path, sink, LOG)
+    results.empty(tmp_path, sink)
+    filled(tmp_path, sink)
+    assert finalise(tmp_path, sink, {}, out) == len(rows)
+
+
+def test_damage_that_a_record_meets_is_told_from_a_write_that_fails(tmp_path: Path, sink: Sink) -> None:
+    """Another try would not help; the next one that opens the state learns of it."""
+    filled(tmp_path, sink)
+    damage(tmp_path, sink, 0.5)
+    with Results(tmp_path, sink, LOG) as state, pytest.raises(Unusable, match="Corruption"):
+        state.fold([(0, 9000 + n, found(f"u{n}", (1, n), {"n": -n})) for n in range(6000)])
+    with pytest.raises(Unusable, match="Corruption"):
+        Results(tmp_path, sink, LOG)
+
+
+@pytest.mark.parametrize("lost", ["a row's place", "a row"])
+def test_what_is_written_is_counted_against_what_is_known(tmp_path: Path, lost: str) -> None:
+    """By the bytes of all rows in the state, and by the lines that are in the partial file."""
+    sink = sink_of("j", str(tmp_path / "out.json"))
+    filled(tmp_path, sink, 200)
+    with Results(tmp_path, sink, LOG) as state:
+        start, length = list(state.live())[-1]
+        if lost == "a row":
+            os.pwrite(state._file, b" ", start + os.pread(state._file, length, start).index(b"\n"))
+        else:
+            batch = WriteBatch(raw_mode=True)
+            batch.delete(next(iter(state._db.scan(b"s")))[0])
+            state._db.apply(batch)
+    with pytest.raises(Unusable, match=r"has \d+ (bytes of )?rows, and should have"):
+        finalise(tmp_path, sink, {}, io.BytesIO())
+    assert not Path(sink.output).exists()
+
+
+class Supervised:
+    """What a run needs of its supervisor; its sink's worker works while it is started."""
+
+    def __init__(self, data: Path, sink: Sink) -> None:
+        self.picture = Picture()
+        self.told: list[str] = []
+        self._data = data
+        self._sink = sink
+        self._pid = 1
+        self.picture.take(Progress("w", "sink", 0, 0.0, offset=6100, pid=1))
+
+    def stop_stage(self, stage: str) -> None:
+        """It has stopped."""
+        self.told.append(f"stop {stage}")
+
+    def go(self, stages: tuple[str, ...], _: object) -> None:
+        """The state is set aside, filled again, and reported."""
+        self.told.append(f"go {stages[0]}")
+        results.empty(self._data, self._sink)
+        filled(self._data, self._sink)
+        self._pid += 1
+
+    def look(self, _: float) -> None:
+        """A report that came late, then the worker's own."""
+        self.picture.take(Progress("w", "sink", 0, 0.0, offset=6100, pid=1))
+        assert not self.picture.has_passed("sink", (6100,))
+        self.picture.take(Progress("w", "sink", 0, 0.0, offset=6100, pid=self._pid, note="filled again"))
+
+
+class Shown:
+    """A terminal."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.say = self.said.append
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def test_a_run_that_meets_damage_has_the_file_filled_again_and_says_so(tmp_path: Path) -> None:
+    """Reports that the worker of before sent do not count."""
+    sink = sink_of("j", str(tmp_path / "out.csv"))
+    rows = filled(tmp_path, sink)
+    damage(tmp_path, sink)
+    run, supervisor, shown = Run.__new__(Run), Supervised(tmp_path, sink), Shown()
+    run.supervisor, run._shown = supervisor, shown  # type: ignore[assignment]  # as much of them as is needed
+    run.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
+    run.summary, run._sink, run._trouble, run._notes = Summary("j", reason="finished"), sink, "", set()
+    run._whole = Whole(supervisor, "j", shown.say)  # type: ignore[arg-type]  # so too
+    run._write_file(Finish("j", (0,), with_sink=True, passed={"sink": (6100,)}))
+    assert supervisor.told == ["stop sink", "go sink", "stop sink"]
+    told, note = shown.said
+    assert told.startswith(f"{sink.output} is not made yet: the sink's state is damaged: Corruption")
+    assert note == "filled again"
+    assert run.summary.rows == len(rows)
+    assert len(Path(sink.output).read_text().splitlines()) == len(rows) + 1
 
 
 # The file
@@ -285,6 +423,61 @@ def test_a_csv_has_all_keys_in_order_of_appearance(tmp_path: Path) -> None:
             ['b",\n', "", '["x",1]', "true"],
             ["", "1.5", "", ""],
         ]
+
+
+FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1+1", "\r=1+1", "\n=1+1", "=", "-", "+1 2", "-1e"]
+"""Texts that a spreadsheet calculates, that it trims before, or that only begin so."""
+
+HARMLESS = ["-5", "+5", "-0.5", "-1.5e-3", "5", "a=b", "'=1", " =1", "a\rb", ""]
+"""Numbers stay numbers, also those that a spider gave as text."""
+
+
+def csv_of(tmp_path: Path, row: dict[str, object], *, formulas: bool = False) -> list[list[str]]:
+    """The records of a CSV file with one row."""
+    sink = sink_of("j", str(tmp_path / "out.csv"), formulas=formulas)
+    fold(tmp_path, sink, (0, 0, found("u", (0, 0), row)))
+    finalise(tmp_path, sink, {}, io.BytesIO())
+    with Path(sink.output).open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_a_text_that_a_spreadsheet_would_calculate_is_a_text_in_a_csv(tmp_path: Path) -> None:
+    """An apostrophe stands before it; in the header too, whose keys may be a page's."""
+    header, cells = csv_of(tmp_path, {text or "empty": text for text in FORMULAS + HARMLESS})
+    assert cells == [f"'{text}" for text in FORMULAS] + HARMLESS
+    assert header == [f"'{text}" for text in FORMULAS] + [text or "empty" for text in HARMLESS]
+
+
+def test_a_number_is_a_number_in_a_csv(tmp_path: Path) -> None:
+    """A negative one too."""
+    assert csv_of(tmp_path, {"n": -5, "x": -0.5, "list": [-1], "no": None})[1] == ["-5", "-0.5", "[-1]", ""]
+
+
+def test_formulas_stay_in_a_csv_on_request(tmp_path: Path) -> None:
+    """As they came from the page."""
+    assert csv_of(tmp_path, {text: text for text in FORMULAS}, formulas=True) == [FORMULAS, FORMULAS]
+
+
+def test_a_csv_is_made_anew_for_the_other_choice_about_formulas(tmp_path: Path) -> None:
+    """One of an older crawlog, which knew no choice, has its formulas; other files are the same either way."""
+    sink = sink_of("j", str(tmp_path / "out.csv"), formulas=True)
+    fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": "=1"})))
+    finalise(tmp_path, sink, {0: 1}, io.BytesIO())
+    other = sink_of("j", sink.output)
+    assert other.id == sink.id
+    assert [is_complete(tmp_path, one, {0: 1}) for one in (sink, other)] == [True, False]
+    final = sink.folder(tmp_path) / "final.json"
+    noted = json.loads(final.read_text())
+    del noted["formulas"]
+    final.write_text(json.dumps(noted))
+    assert [is_complete(tmp_path, one, {0: 1}) for one in (sink, other)] == [True, False]
+    fold(tmp_path, other, (0, 0, found("u", (0, 0), {"n": "=1"})))
+    finalise(tmp_path, other, {0: 1}, io.BytesIO())
+    assert Path(sink.output).read_text() == "n\n'=1\n"
+    lines = sink_of("j", str(tmp_path / "out.jsonl"))
+    fold(tmp_path, lines, (0, 0, found("u", (0, 0), {"n": "=1"})))
+    finalise(tmp_path, lines, {0: 1}, io.BytesIO())
+    assert is_complete(tmp_path, sink_of("j", lines.output, formulas=True), {0: 1})
 
 
 def test_standard_output_gets_the_newest_rows_each_time(tmp_path: Path) -> None:

@@ -542,7 +542,7 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     log.check(epoch=2)
     assert rewinds.rewind(log.settings, log.to) == 3
     log.check(epoch=3)
-    admin = AdminClient(kafka_config(log.settings))  # type: ignore[arg-type]  # the stubs know fewer kinds of values
+    admin = AdminClient(kafka_config(log.settings))
     for gone in admin.delete_records([TopicPartition(log.topics.urls, HERE, 4)]).values():
         gone.result()
     for to, why in (

@@ -256,11 +256,11 @@ def test_a_huge_file_is_cut() -> None:
 
 def test_hosts_with_the_same_file_share_its_rules() -> None:
     """One of 500 KiB takes 0.15 s to read, and a platform's hosts are thousands."""
-    shared = Shared("crawlog")
+    shared = Shared()
     body = b"User-agent: *\nDisallow: /no"
-    rules = shared.rules(body)
-    assert shared.rules(b"" + body) is rules
-    assert shared.rules(b"User-agent: *\nDisallow:") is not rules
+    rules = shared.rules(body, "crawlog")
+    assert shared.rules(b"" + body, "crawlog") is rules
+    assert shared.rules(b"User-agent: *\nDisallow:", "crawlog") is not rules
 
 
 def ruled(number: int, line: bytes = b"Disallow: /%07x\n", size: int = 4_000) -> bytes:
@@ -271,20 +271,20 @@ def ruled(number: int, line: bytes = b"Disallow: /%07x\n", size: int = 4_000) ->
 def test_the_rules_of_all_hosts_have_a_bound_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those let go, which were not asked since others were, nothing is left, and they allow nothing either."""
     monkeypatch.setattr(robots, "HELD_BYTES", 400_000)
-    shared = Shared("crawlog")
-    used = shared.rules(ruled(1))
+    shared = Shared()
+    used = shared.rules(ruled(1), "crawlog")
     tracemalloc.start()
     for number in range(2, 30):
-        rules = shared.rules(ruled(number))
+        rules = shared.rules(ruled(number), "crawlog")
         used.allowed("http://h.test/x", "crawlog")
         assert tracemalloc.get_traced_memory()[0] < 600_000
     tracemalloc.stop()
     assert not used.is_gone
     assert not rules.is_gone
     assert shared.size_bytes <= 400_000
-    first = shared.rules(ruled(2))  # read again
+    first = shared.rules(ruled(2), "crawlog")  # read again
     for number in range(100, 130):
-        shared.rules(ruled(number))
+        shared.rules(ruled(number), "crawlog")
     assert first.is_gone
     with pytest.raises(AssertionError, match="let go"):
         first.allowed("http://h.test/x", "crawlog")
@@ -303,9 +303,9 @@ def test_the_rules_of_all_hosts_have_a_bound_in_common(monkeypatch: pytest.Monke
 def test_what_rules_take_is_known(line: bytes, size: int) -> None:
     """Within a factor of two, or the bound would be none."""
     body = ruled(1, line, size)
-    shared = Shared("crawlog")
+    shared = Shared()
     tracemalloc.start()
-    rules = shared.rules(body)
+    rules = shared.rules(body, "crawlog")
     gc.collect()
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -314,18 +314,18 @@ def test_what_rules_take_is_known(line: bytes, size: int) -> None:
 
 def test_large_files_that_are_read_again_have_a_tenth_of_the_time() -> None:
     """Two hundred hosts whose rules do not fit would else be all that the loop does."""
-    shared = Shared("crawlog")
+    shared = Shared()
     files = [ruled(number, size=MAX_BYTES) for number in range(10)]
     now, read = 100.0, 0
     while read < len(files):
-        wait_s = shared.wait_s(files[read], now)
+        wait_s = shared.wait_s(files[read], "crawlog", now)
         now += wait_s
         read += not wait_s
     reading_s = sum(map(len, files[:-1])) * READ_BYTE_S
     assert now - 100 == pytest.approx(reading_s / READING_SHARE)
-    assert shared.wait_s(ruled(99), now) == 0
-    shared.rules(files[5])
-    assert shared.wait_s(files[5], now) == 0
+    assert shared.wait_s(ruled(99), "crawlog", now) == 0
+    shared.rules(files[5], "crawlog")
+    assert shared.wait_s(files[5], "crawlog", now) == 0
 
 
 def test_rules_that_are_kept_for_one_token_answer_as_before_and_hold_nothing_else() -> None:
@@ -333,7 +333,7 @@ def test_rules_that_are_kept_for_one_token_answer_as_before_and_hold_nothing_els
     body = b"User-agent: other\n" + b"".join(b"Disallow: /%d\n" % n for n in range(3000))
     body += b"User-agent: crawlog\nCrawl-delay: 3\n" + b"Disallow: /no\n" * 3000
     tracemalloc.start()
-    rules = Shared("crawlog").rules(body)
+    rules = Shared().rules(body, "crawlog")
     gc.collect()
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -358,7 +358,7 @@ def test_what_is_kept_of_a_huge_file_is_a_few_times_its_size(line: bytes) -> Non
     """A hundred hosts may have one each: the most is 1.4 MB of 500 KiB, what has to be escaped three times as long."""
     body = b"User-agent: *\n" + b"".join(line % (number * 7919) for number in range(MAX_BYTES // len(line)))
     tracemalloc.start()
-    rules = Shared("crawlog").rules(body[:MAX_BYTES])
+    rules = Shared().rules(body[:MAX_BYTES], "crawlog")
     gc.collect()
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -94,6 +94,7 @@ CONTROLS: list[control.Control] = [
     control.JobCopy("j", JobSpec(rev=2), 1),
     control.Finished("j", 1.5, urls=(1, 2), counts=progress.JobCounts(fetched=3, dropped={"depth": 2})),
     control.Join("j", "a.com:8080"),
+    control.Join("j", "a.com", ("b.com", "c.com")),
     control.Missing("j", "http://a.com/x", 1 << 63),
 ]
 
@@ -102,6 +103,12 @@ CONTROLS: list[control.Control] = [
 def test_a_control_record_is_read_by_its_key(record: control.Control) -> None:
     """The key says what it is."""
     assert control.decode(control.key(record), control.encode(record)) == record
+
+
+def test_a_join_of_many_names_takes_the_place_of_no_other() -> None:
+    """crawl.control is compacted by key."""
+    names = [("a.com",), ("a.com", "b.com"), ("a.com", "c.com"), ("b.com", "c.com")]
+    assert len({control.key(control.Join("j", first, tuple(more))) for first, *more in names}) == len(names)
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"job/j", None), (b"later/j", None), (b"job/j", b"")])

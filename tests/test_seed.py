@@ -17,9 +17,19 @@ from crawlog.agents import seed
 from crawlog.agents.seed import Seeded, Source, Sower, plant, scope_names, seed_file, seed_urls
 from crawlog.arguments import existing_file
 from crawlog.run import Order, job_name
-from crawlog.schemas.control import Finished, JobCopy
-from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl, JobSpec, ScopeSpec, UrlsRecord, decode
-from crawlog.streams import jobs
+from crawlog.schemas.control import Finished, JobCopy, Join
+from crawlog.schemas.progress import Progress
+from crawlog.schemas.urls import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_URLS,
+    FoundUrl,
+    JobSpec,
+    RequestRules,
+    ScopeSpec,
+    UrlsRecord,
+    decode,
+)
+from crawlog.streams import jobs, pressure
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, read
@@ -38,10 +48,20 @@ class FakeProducer:
     def __init__(self) -> None:
         self.records: list[tuple[int | None, bytes | None, UrlsRecord]] = []
 
-    def send(self, topic: str, value: bytes, *, key: bytes | None = None, partition: int | None = None) -> None:
-        """Decoded: a record must be one that the fold takes."""
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        on_delivery: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Decoded: a record must be one that the fold takes; acknowledged at once, at the offset of its number."""
         assert topic == "t.urls"
         self.records.append((partition, key, decode(value)))
+        if on_delivery is not None:
+            on_delivery(partition or 0, len(self.records) - 1)
 
     def poll(self) -> int:
         """Nothing comes back."""
@@ -237,7 +257,7 @@ def test_a_pipe_is_read_twice_too(tmp_path: Path, packed: Callable[[bytes], byte
 @pytest.mark.broker
 def test_who_is_interrupted_is_told_what_to_do(cluster: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """URLs that are known already change nothing."""
-    topics, told = Topics(cluster.kafka.prefix), list[str]()
+    told = list[str]()
     ensure(cluster)
 
     def interrupted(*_: object) -> Seeded:
@@ -245,7 +265,7 @@ def test_who_is_interrupted_is_told_what_to_do(cluster: Settings, monkeypatch: p
 
     monkeypatch.setattr(Sower, "finish", interrupted)
     with Source(["http://a.example/", "http://b.example/"]) as source, pytest.raises(KeyboardInterrupt):
-        plant(cluster, Producer(cluster, "test"), topics, "interrupted", source, report=told.append)
+        plant(cluster, Producer(cluster, "test"), "interrupted", source, report=told.append)
     assert told == ["interrupted: 2 URLs are read, some not sent; the same command again adds what is missing"]
 
 
@@ -322,7 +342,9 @@ def _found_urls(settings: Settings) -> list[UrlsRecord]:
     [
         ({}, ""),
         ({"run.depth": "3"}, ""),
-        ({"politeness.delay_s": "9"}, ""),
+        ({"fetch.concurrency": "9"}, ""),
+        ({"politeness.delay_s": "1"}, ""),
+        ({"politeness.delay_s": "9"}, "its own politeness.delay_s: `crawlog run URL… --job j` changes them"),
         ({"run.depth": "4", "scope": "any"}, "its own run.depth, scope.kind: `crawlog run URL… --job j` changes them"),
         ({"links.nofollow": "follow", "traps.hosts": "7"}, "its own links.nofollow, traps.hosts: `"),
         ({"dedup.confirm": "false"}, "its own dedup.confirm: dedup.confirm cannot change"),
@@ -339,10 +361,30 @@ def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told:
 
 def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     """What is told of a job by its settings leaves none out."""
-    known = jobs._settings_of(JobSpec()).keys()
+    known = jobs._settings_of(JobSpec(requests=RequestRules())).keys()
     assert known - known_keys() == {"scope.names"}
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
-    assert set(JobSpec.__struct_fields__) - jobs.SETTINGS.keys() - groups == {"rev", "spider", "state"}
+    assert set(JobSpec.__struct_fields__) - jobs.SETTINGS.keys() - groups == {"rev", "spider", "state", "requests"}
+    assert jobs.REQUESTS.keys() == set(RequestRules.__struct_fields__)
+    assert set(jobs.REQUESTS.values()) <= known
+
+
+def test_seeds_go_at_the_pace_of_the_workers_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of seeds is never much further than the folds: dones in the log do not wait behind all of it."""
+    monkeypatch.setattr(pressure, "MOST_SOWN", 5_000)
+    producer, folded, ahead = FakeProducer(), [0], list[int]()
+
+    def look(wait_s: float) -> list[Progress]:
+        ahead.append(len(producer.records) - folded[0])
+        folded[0] += wait_s > 0  # the folds take a record in each wait
+        return [Progress("w", "fetch", partition, 0.0, folded[0]) for partition in range(PARTITIONS)]
+
+    sower = Sower(producer, Topics("t."), PARTITIONS, JobCopy("j", JobSpec()), pytest.fail, look)  # type: ignore[arg-type]  # as much as is needed, and one of the kinds
+    sower.sow("seeds.txt", (b"http://n%d.test/%d" % (n % 50, n) for n in range(50_000)))
+    assert sower.finish().count == 50_000
+    assert sum(len(record.urls or ()) for _, _, record in producer.records) == 50_000
+    assert folded[0] >= 100 - 10 - seed.POLL_EVERY - PARTITIONS
+    assert max(ahead) <= 10 + seed.POLL_EVERY + PARTITIONS
 
 
 def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) -> None:
@@ -350,7 +392,7 @@ def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) 
     ensure(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     assert jobs.known_job(cluster, topics, "j") is None
-    plant(cluster, producer, topics, "j", Source(["http://a.example/", "http://b.test/"]), report=pytest.fail)
+    plant(cluster, producer, "j", Source(["http://a.example/", "http://b.test/"]), report=pytest.fail)
     copy = jobs.known_job(cluster, topics, "j")
     assert copy is not None
     assert copy.spec.scope.names == ("a.example", "b.test")
@@ -365,8 +407,8 @@ def test_new_seeds_of_a_known_job_let_their_names_join(cluster: Settings) -> Non
     ensure(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     for url in ("http://a.example/", "http://b.test/", "http://a.example/2"):
-        plant(cluster, producer, topics, "j", Source([url]), report=pytest.fail)
-    assert sorted(jobs.known(cluster, topics)) == [b"job/j", b"join/j/b.test"]
+        plant(cluster, producer, "j", Source([url]), report=pytest.fail)
+    assert sorted(jobs.known(cluster, topics)) == [b"job/j", b"join/j/b.test", b"layout"]
     founds = [found.url for record in _found_urls(cluster) for found in record.urls or []]
     assert sorted(founds) == ["http://a.example/", "http://a.example/2", "http://b.test/"]
 
@@ -396,3 +438,17 @@ def test_urls_and_files_of_a_known_job(cluster: Settings, tmp_path: Path) -> Non
     by_hand = seed_urls(Sower(producer, topics, count, copy, pytest.fail), ["http://a.example/"])
     assert (by_hand.count, seed_file(Sower(producer, topics, count, copy, pytest.fail), file).count) == (1, 1)
     assert sum(len(record.urls or []) for record in _found_urls(cluster)) == 2
+
+
+@pytest.mark.broker
+def test_the_names_of_many_seeds_join_a_job_in_few_records(cluster: Settings) -> None:
+    """Every command and each parse worker reads all of them; a name that joined does not join again."""
+    ensure(cluster)
+    topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
+    jobs.write_job(cluster, producer, topics, "j", JobSpec(scope=ScopeSpec(names=("n0.test",))))
+    for count in (2_500, 2_501, 2_501):
+        with Source([f"http://n{number}.test/" for number in range(count)]) as source:
+            plant(cluster, producer, "j", source, report=pytest.fail)
+    joins = [entry for entry in jobs.known(cluster, topics).values() if isinstance(entry, Join)]
+    assert [len(entry.names) for entry in joins] == [1_000, 1_000, 499, 1]
+    assert {name for entry in joins for name in entry.names} == {f"n{number}.test" for number in range(1, 2_501)}

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.printable import HIDDEN
 from crawlog.streams.settings import (
-    HIDDEN,
+    NO_FILE,
     RECORD_HEADROOM,
+    Fetch,
     Settings,
     Sources,
     description,
     environ_name,
+    for_stage,
     known_keys,
     load,
     origins,
@@ -26,6 +29,7 @@ from crawlog.streams.settings import (
     reference,
     resolve,
     to_environ,
+    values,
     wanted,
 )
 
@@ -83,13 +87,49 @@ def test_origins_hide_secrets() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "given", "shown"),
+    [
+        ("fetch.headers", "X-Api-Key: hunter2,From: me@a.example", (f"X-Api-Key: {HIDDEN}", f"From: {HIDDEN}")),
+        ("snapshots.to", "ftp://me:hunter2@a.example/x", f"ftp://{HIDDEN}@a.example/x"),
+        ("snapshots.to", "ftp://me:hunter2@hunter2/y@a.example/x", f"ftp://{HIDDEN}@a.example/x"),
+        ("snapshots.to", "https://a.example/x?token=hunter2", f"https://a.example/x?{HIDDEN}"),
+        ("snapshots.to", "s3://bucket/path", "s3://bucket/path"),
+        ("snapshots.to", "/mnt/a@b/what?", "/mnt/a@b/what?"),
+        ("engine.maven_url", "https://a.example/m2", "https://a.example/m2"),
+    ],
+)
+def test_of_a_value_with_a_secret_in_it_the_rest_is_shown(key: str, given: str, shown: object) -> None:
+    """The names of headers, and where snapshots go; a token in a header or a password in a URL is nobody's business."""
+    by_key = {one.key: one.value for one in origins(Sources(pairs=[f"{key}={given}"], environ={}))}
+    assert by_key[key] == shown
+    assert "hunter2" not in repr(load(parse_pairs([f"{key}={given}"]), environ={}))
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ("fetch.headers=Fine: 1,X-Api-Key hunter2", "(number 2: a header is `Name: value`"),
+        ("fetch.headers=Cookie: hunter2", "Cookie cannot be set here"),
+        ("fetch.logins=https://a:b@c.example,hunter2", "(number 2: a login is https://USER:PASSWORD@HOST"),
+        ("snapshots.to=ftp://me:hunter2@a\0b/x", "NUL"),
+        ("engine.maven_url=https://me:hunter2@repo.example/m2", "no login is sent to a repository"),
+    ],
+)
+def test_a_wrong_value_with_a_secret_in_it_is_told_by_its_place(pair: str, told: str) -> None:
+    """The message does not repeat it."""
+    text = _problems(Sources(pairs=[pair], environ={}))
+    assert told in text
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
     ("key", "told"),
     [
         ("politeness.dely_s", "did you mean politeness.delay_s?"),
         ("politness.delay_s", "did you mean politeness.delay_s?"),
         ("delay_s", "did you mean politeness.delay_s?"),
         ("max_pages", "did you mean run.max_pages?"),
-        ("politeness.x", "politeness has delay_s, per_host, per_ip, max_delay_s"),
+        ("politeness.x", "politeness has delay_s, per_host, per_ip, ip_rate, max_delay_s"),
         ("zzz", "`crawlog settings` lists all"),
     ],
 )
@@ -104,6 +144,9 @@ def test_an_unknown_key_gets_a_suggestion(key: str, told: str) -> None:
     ("pair", "told"),
     [
         ("politeness.delay_s=-1", "a number >= 0"),
+        ("network.dns_servers=127.0.0.1,ns.example.org", "'ns.example.org' is no ADDRESS[:PORT]"),
+        ("network.dns_servers=127.0.0.1:dns", "is no ADDRESS[:PORT]"),
+        ("network.dns_servers=1.1.1.1/x", "is no ADDRESS[:PORT]"),
         ("politeness.delay_s=nan", "a number >= 0"),
         ("politeness.delay_s=inf", "a number >= 0"),
         ("politeness.delay_s=fast", "a number >= 0"),
@@ -261,6 +304,8 @@ FORMS = {
     "fetch.headers": r"X-[a-z]{1,9}: [!-~]([ -~]{0,9}[!-~])?",
     "fetch.logins": r"https://[a-z]{1,9}:[a-z]{0,9}@[a-z]{1,9}(:[1-9]{4})?",
     "fetch.proxies": r"https?://([a-z]{1,9}:[a-z]{0,9}@)?[a-z]{1,9}(:[1-9]{4})?",
+    "network.dns_servers": r"(10\.[0-9]\.[0-9]\.1|\[::[1-9]\])(:[1-9]{4})?",
+    "security.spider_folders": r"~?/[ -~]{0,9}",
 }
 """The same for lists."""
 
@@ -310,6 +355,45 @@ def test_the_environment_beats_the_file_in_a_child(tmp_path: Path) -> None:
     (tmp_path / "crawlog.toml").write_text("[fetch]\nconcurrency = 2\n[scope]\ninclude = ['x']\n")
     settings = load({"fetch.concurrency": 256, "scope.include": ()}, environ={})
     assert load(environ=to_environ(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("[engine]\njava = '/tmp/java'\n", "engine.java"),
+        ("[render]\nbrowser = '/tmp/chromium'\n", "render.browser"),
+        ("[security]\nspider_folders = ['/tmp']\n", "security.spider_folders"),
+    ],
+)
+def test_a_file_that_was_found_and_not_named_decides_nothing_that_is_run(tmp_path: Path, table: str, key: str) -> None:
+    """It came with what was unpacked there. Named, or where a stronger source sets the same, it is no error."""
+    (tmp_path / "crawlog.toml").write_text(table)
+    told = _problems(Sources(environ={}))
+    assert f"crawlog.toml: {key} decides what is run" in told
+    assert "--config crawlog.toml" in told
+    named = load(config=Path("crawlog.toml"), environ={})
+    assert values(named)[key] != values(Settings())[key]
+    assert load(environ=to_environ(named)) == named
+
+
+def test_a_process_that_is_told_its_settings_reads_no_file(tmp_path: Path) -> None:
+    """Where it was started a broken one, or one of somebody else, may lie."""
+    (tmp_path / "crawlog.toml").write_text("[engine]\njava = '/srv/theirs'\n[fetsch]\nx = 1\n")
+    settings = Settings(fetch=Fetch(concurrency=7))
+    assert load(config=NO_FILE, environ=to_environ(settings)) == settings
+
+
+def test_a_stage_gets_only_the_secrets_that_it_uses() -> None:
+    """All of them log in at the cluster, and only fetch anywhere else."""
+    pairs = ["kafka.sasl_password=cluster", "snapshots.to=s3://key:secret@bucket", "fetch.headers=Key: secret"]
+    pairs += ["fetch.logins=https://u:secret@a.com", "fetch.proxies=http://u:secret@p:1"]
+    pairs += ["fetch.forms=https://a.com/in#password=secret", "fetch.concurrency=7"]
+    settings = resolve(Sources(pairs=pairs, environ={})).settings
+    assert for_stage(settings, "fetch") == settings
+    for stage in ("parse", "sink"):
+        told = for_stage(settings, stage)
+        assert "secret" not in "".join(to_environ(told).values())
+        assert (told.kafka.sasl_password, told.fetch.concurrency) == ("cluster", 7)
 
 
 def test_variables_are_named_after_their_keys() -> None:

@@ -24,12 +24,14 @@ from crawlog.agents import sink as agent
 from crawlog.agents.sink import Read, SinkStage, Worker
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.ending import EX_TEMPFAIL
+from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.groups import Group, move
 from crawlog.streams.kafka import LogIdentity, bounds, kafka_config, read
 from crawlog.streams.offsets import Move
 from crawlog.streams.producer import Producer
-from crawlog.streams.results import Results, finalise, sink_of
+from crawlog.streams.results import Results, finalise, sink_of, state_of
+from crawlog.streams.rocks import DAMAGED
 from crawlog.streams.settings import Settings, to_environ
 from crawlog.streams.sinks import Sink
 from crawlog.streams.topics import Admin, Topics, ensure, group, partitions
@@ -173,21 +175,25 @@ async def test_records_that_come_twice_count_once(bench: Bench) -> None:
     assert bench.rows() == [0, 1, 2, 3]
 
 
-async def test_a_trimmed_beginning_is_passed_over(bench: Bench) -> None:
-    """An empty range is legal."""
+async def test_a_trimmed_beginning_is_passed_over_and_said(bench: Bench) -> None:
+    """An empty range is legal; rows that the state has folded are not missing."""
     bench.first = 4
     assert await bench.stage.starts({0}) == {0: 4}
     await bench.stage.fold(bench.records(4))
     assert bench.rows() == [4]
+    assert bench.stage.note == "rows are missing: t.items no longer has its first records (it begins at {0: 4})"
+    bench.stage.note, bench.first = "", 5
+    assert await bench.stage.starts({0}) == {0: 5}
+    assert bench.stage.note == ""
 
 
-async def test_a_log_that_was_cut_is_read_from_its_beginning(bench: Bench) -> None:
-    """The state is ahead of it: it is another log."""
+async def test_a_log_that_was_cut_is_read_from_its_beginning_and_the_rows_stay(bench: Bench) -> None:
+    """The state is ahead of it: the rows that it has may be all that is left of their items."""
     await bench.stage.fold(bench.records(*range(10)))
     bench.log = [value(n) for n in (20, 21)]
     assert await bench.stage.starts({0}) == {0: 0}
     await bench.stage.fold(bench.records(0, 1))
-    assert bench.rows() == [20, 21]
+    assert bench.rows() == [*range(10), 20, 21]
 
 
 async def test_garbage_goes_to_the_dead_letters_and_stops_nothing(bench: Bench) -> None:
@@ -335,6 +341,63 @@ async def test_a_worker_reports_why_no_row_is_written(bench: Bench, monkeypatch:
     assert told == ["", f"{bench.stage.results.path}: No space left on device", ""]
 
 
+async def test_damage_ends_the_worker_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another try would meet the same block; the next worker sets the state aside."""
+
+    def damaged(_: object) -> int:
+        raise Unusable("damaged: Corruption")
+
+    def end(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(bench.results, "fold", damaged)
+    monkeypatch.setattr(os, "_exit", end)
+    worker = Worker(FakeApp(), bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
+    worker._pending = bench.records(0)
+    with pytest.raises(SystemExit) as ended:
+        await worker._fold()
+    assert ended.value.code == EX_TEMPFAIL
+
+
+def opened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[Results, str]:
+    """The state, opened as a worker does."""
+    settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": bench.data})})
+    monkeypatch.setattr(agent, "identity", lambda *_: LOG)
+    monkeypatch.setattr(agent, "partitions", lambda _: 1)
+    bench.results, note = agent.opened(settings, "t.items", bench.sink)
+    return bench.results, note
+
+
+async def test_a_state_that_is_damaged_is_set_aside_and_filled_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user is told, and where the old one is."""
+    await bench.stage.fold(bench.records(*range(10)))
+    bench.results.close()
+    (state_of(bench.sink.folder(bench.data)) / DAMAGED).write_text("Corruption")
+    results, note = opened(bench, monkeypatch)
+    assert results.meta.offsets == {}
+    assert "read again from the log: the sink's state was damaged: Corruption" in note
+    assert str(bench.sink.folder(bench.data) / "aside-state") in note
+    results.close()
+    assert opened(bench, monkeypatch)[1] == ""
+
+
+async def test_a_state_that_the_log_can_no_longer_fill_is_refused_and_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows may be nowhere else."""
+    await bench.stage.fold(bench.records(*range(10)))
+    bench.results.close()
+    bench.first = 4
+    mark = state_of(bench.sink.folder(bench.data)) / DAMAGED
+    mark.write_text("Corruption")
+    with pytest.raises(Misconfigured, match=r"t\.items\[0\] begins at offset 4.*remove the folder"):
+        opened(bench, monkeypatch)
+    mark.unlink()
+    assert opened(bench, monkeypatch)[0].meta.rows == 10
+
+
 # On the real engine
 
 
@@ -370,7 +433,9 @@ class Running:
         """Records, keyed by URL, some of them newer pages of the same URL."""
         for n in numbers:
             url = f"http://a.example/{n % 700}"
-            self.producer.send(self.topics.items, value(n, url), key=items.key("j", url))
+            self.producer.send(
+                self.topics.items, value(n, url), key=items.key("j", url), partition=n % 700 % self.count
+            )
         assert self.producer.flush(30)
 
     def ends(self) -> dict[int, int]:
@@ -396,7 +461,7 @@ class Running:
 
     def is_through(self) -> bool:
         """Whether the group committed the end of crawl.items."""
-        admin = AdminClient(kafka_config(self.settings))  # type: ignore[arg-type]  # as much of it as is needed
+        admin = AdminClient(kafka_config(self.settings))
         groups = [one.group_id for one in admin.list_consumer_groups().result().valid]
         committed: dict[int, int] = {}
         for name in groups:
@@ -481,6 +546,37 @@ def test_garbage_on_the_topic_ends_in_the_dead_letters(running: Running) -> None
     assert dead.value() == b"\xff garbage"
 
 
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_damaged_sink_is_filled_again_and_its_file_is_whole(running: Running) -> None:
+    """Bytes flipped in its tables between two lives: workers end until one begins again, as a supervisor has it."""
+    running.send(range(700))
+    process = running.worker()
+    running.until(running.is_through)
+    process.terminate()
+    assert process.wait(60) == 0
+    data = running.settings.run.data
+    Results(data, running.sink, None).close()  # the last rows are in a table, too
+    for table in state_of(running.sink.folder(data)).glob("*.sst"):
+        content = bytearray(table.read_bytes())
+        for at in range(0, len(content) * 3 // 4, 1000):
+            content[at] ^= 0xFF
+        table.write_bytes(content)
+    running.send(range(700, 1400))
+    process = running.worker()
+    codes = set()
+    while not running.is_through():
+        if process.poll() is not None:
+            codes.add(process.poll())
+            process = running.worker()
+        time.sleep(0.05)
+    process.terminate()
+    process.wait(60)
+    assert codes <= {EX_TEMPFAIL}
+    assert running.rows() == {n % 700: n for n in range(700, 1400)}
+    assert (running.sink.folder(data) / "aside-state").is_dir()
+
+
 def test_a_worker_that_was_not_told_its_sink_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 2 and one message."""
     monkeypatch.delenv("CRAWLOG_SINK", raising=False)
@@ -497,7 +593,7 @@ def test_a_sink_whose_file_is_anothers_leaves_no_group(cluster: Settings, tmp_pa
     names, file = Topics(settings.kafka.prefix), str(tmp_path / "out.jsonl")
     for epoch in range(3):
         sink = Sink("j", file, epoch)
-        agent.opened(settings, names.items, sink).close()
+        agent.opened(settings, names.items, sink)[0].close()
         of = group(settings, f"sink-{sink.id}")
         if epoch < 2:
             move(Admin(settings), Group(of, "sink", names.items), [Move(0, None, 0, 0, 0)])
@@ -512,4 +608,4 @@ def test_the_state_of_a_sink_is_opened_once_it_is_free(tmp_path: Path, monkeypat
     held = Results(tmp_path, sink, LOG)
     monkeypatch.setattr(agent, "identity", lambda *_: LOG)
     monkeypatch.setattr(time, "sleep", lambda _: held.close())
-    agent.opened(settings, "t.items", sink).close()
+    agent.opened(settings, "t.items", sink)[0].close()

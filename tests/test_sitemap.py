@@ -84,10 +84,61 @@ def test_what_is_broken_is_read_as_far_as_it_goes(body: str, listed: list[str]) 
 @pytest.mark.parametrize(
     ("body", "listed"),
     [
+        ("<url><loc>/1</loc><loc>/2</loc></url>" + url("/3"), ["/1", "/2", "/3"]),
+        ("<url><loc>/1</loc><lastmod>2024</lastmod><loc>/2</loc><loc>/3</loc>", ["/1", "/2", "/3"]),
+        ("<url><loc>/1<loc>/2</url>", ["/1", "/2"]),
+        ("<sitemap><loc>/1</loc><loc>/2</loc></sitemap>", ["+/1", "+/2"]),
+        ("<url><loc></loc><loc>/1</loc></url>", ["/1"]),
+        ("<url><loc>/1</loc><image:loc>/i.png</image:loc><i:loc>/i.png</i:loc><image><loc>/i.png</loc></image></url>",
+         ["/1"]),
+        ("<url>http://a.example/1</url><url>\n http://a.example/2?a&amp;b\n</url>", ["/1", "/2?a&b"]),
+        ("<url><![CDATA[http://a.example/1?a&amp;b]]></url>", ["/1?a&amp;b"]),
+        ("<url>http://a.example/1<lastmod>2024</lastmod></url><url>http://a.example/2<url>http://a.example/3</url>",
+         ["/1", "/2", "/3"]),
+        ("<sitemap>http://a.example/1</sitemap>", ["+/1"]),
+        ("<url>http://a.example/0<loc>/1</loc></url><url>/0</url><url>a title</url>", ["/1"]),
+        ("<rss><item>http://a.example/1 and its title</item><item>no</item></rss>", ["/1"]),
+        ("<rss><image><url>http://a.example/i.png</url></image><item><link>/1</link>http://a.example/0</item></rss>",
+         ["/1"]),
+        ("<rss><item><title>t</title><guid isPermaLink='false'>http://a.example/1</guid></item></rss>", ["/1"]),
+        ("<rss><item><link/><guid>http://a.example/1</guid></item></rss>", ["/1"]),
+        ("<rss><item><guid isPermaLink='false'>http://a.example/0</guid><link>/1</link></item></rss>", ["/1"]),
+        ("<rss><item><guid isPermaLink='false'>5</guid></item></rss>", []),
+        (url("www.b.example/1?q") + url("WWW.b.example") + url("www.b.example:81/#f"),
+         ["http://www.b.example/1?q", "http://www.b.example/", "http://www.b.example:81/"]),
+        (url("www.html") + url("www./x") + url("wwwx.b.example/1"),
+         ["/dir/www.html", "/dir/www./x", "/dir/wwwx.b.example/1"]),
+        ("<url>www.b.example/1</url>", ["http://www.b.example/1"]),
+        ("<url>http://a.example/1</url><url>http://a.example/cu", ["/1"]),
+        ("<rss xml:base='http://c.example/x/'><item><link>www.b.example/1</link></item></rss>", ["http://www.b.example/1"]),
+        ("<rss><item><guid>www.b.example/1</guid></item></rss>", ["http://www.b.example/1"]),
+        ("<feed><entry><link href='www.b.example/1'/></entry></feed>", ["http://www.b.example/1"]),
+    ],
+)  # fmt: skip
+def test_entries_that_are_written_badly_are_taken(body: str, listed: list[str]) -> None:
+    """A second `loc` is another entry, text can stand for it, a `guid` for a `link`, and `www.` for a scheme."""
+    ours = [one.replace("http://a.example/", "/") for one in locs(f"<urlset>{body}" if "<rss" not in body else body)]
+    assert ours == listed
+
+
+def test_www_takes_the_scheme_of_the_file() -> None:
+    """In lists of plain text too, and in JSON."""
+    for body in (
+        "www.b.example/1\nhttp://a.example/2\n",
+        '{"items": [{"id": "www.b.example/1"}]}',
+        url("www.b.example/1"),
+    ):
+        found = parse(body.encode(), "https://a.example/urls.txt").urls
+        assert found[0].loc == "https://www.b.example/1"
+
+
+@pytest.mark.parametrize(
+    ("body", "listed"),
+    [
         ("<rss><link>/</link><item><link>/1</link><guid>x</guid></item><image><url>/logo.png</url></image>",
          ["http://a.example/1"]),
         ("<rss><item><guid>http://a.example/1</guid></item><item><guid isPermaLink='false'>http://a.example/2</guid></item>",
-         ["http://a.example/1"]),
+         ["http://a.example/1", "http://a.example/2"]),
         ("<rss><item><atom:link href='http://a.example/self' rel='self'/><link>/1</link></item></rss>", ["http://a.example/1"]),
         ("<rdf:RDF><channel/><item rdf:about='x'><link>http://a.example/1</link></item></rdf:RDF>", ["http://a.example/1"]),
         ("<!DOCTYPE rss PUBLIC '-//N//DTD' 'http://n.example/rss.dtd'><rss><item><link>http://a.example/1</link></item>",
@@ -118,7 +169,7 @@ def test_what_is_broken_is_read_as_far_as_it_goes(body: str, listed: list[str]) 
         (("<rss><item><guid isPermaLink='true'>http://a.example/1</guid></item>"
          "<item><guid isPermaLink=' False '>http://a.example/2</guid></item>"
          "<item><guid isPermaLink='true'>5</guid></item><item><guid>http://a.example/3</guid><link>/4</link></item></rss>"),
-         ["http://a.example/1", "http://a.example/4"]),
+         ["http://a.example/1", "http://a.example/2", "http://a.example/4"]),
         ('{"items": [{"id": "http://a.example/1"}, {"id": "http://a.example/2", "external_url": "/3"}, {"id": "7"}]}',
          ["http://a.example/1", "http://a.example/3"]),
         ('{"items": [{"id": 7, "url": "/8"}, {"id": {}, "url": "/9"}]}', ["http://a.example/8", "http://a.example/9"]),

@@ -175,6 +175,7 @@ def test_seeds_are_taken_from_sitemaps_and_gzipped_files(tmp_path: Path) -> None
          [("http://a.example/2", 0), ("http://a.example/1", 8)], []),
         ({"kind": "sitemap", "http": 404}, b"<url><loc>/1</loc></url>", [], []),
         ({"kind": "sitemap", "http": 302, "location": "/x"}, b"<url><loc>/1</loc></url>", [], []),
+        ({"kind": "robots"}, b"www.b.example/s.xml\n/t.xml", [], ["http://www.b.example/s.xml", "http://a.example/t.xml"]),
     ],
 )  # fmt: skip
 def test_a_listing_gives_links_and_no_rows(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
@@ -14,7 +15,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.snapshot import Damaged, Folder, Manifest, Snapshots, fitting, store_of
-from crawlog.streams.store import Memory, Partition, fold_version
+from crawlog.streams.store import Database, Memory, Origin, Partition, fold_version
 
 LOG = LogIdentity("c", "t")
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
@@ -37,7 +38,7 @@ class Owner:
 
     def partition(self, name: str) -> Partition:
         """Open a state that may begin from a snapshot."""
-        return Partition(self.folder / name, 0, Places(1), LOG, Memory(8), 64, self.snapshots)
+        return Partition(self.folder / name, 0, Places(1), LOG, Memory(8), 64, Origin(self.snapshots))
 
     def lost(self) -> Partition:
         """The state of a new machine."""
@@ -89,6 +90,15 @@ def test_a_lost_state_begins_at_the_newest_snapshot(owner: Owner) -> None:
         new.take(found(number), number, 1.0)
     new.checkpoint()
     assert new.digest() == owner.state.digest()
+
+
+def test_each_file_of_a_snapshot_that_comes_is_told(owner: Owner, tmp_path: Path) -> None:
+    """All of them may take longer than the watchdog waits: the worker would begin anew, and so for ever."""
+    made, _ = owner.make(2)
+    came: list[int] = []
+    told = Snapshots(store_of(str(owner.to)), LOG, came=lambda: came.append(1))
+    told.fetch(made, tmp_path / "fetched")
+    assert len(came) == len(made.files) > 1
 
 
 def test_only_new_tables_are_sent(owner: Owner) -> None:
@@ -143,6 +153,77 @@ def test_a_damaged_snapshot_is_passed_over(owner: Owner, damage: str, kind: str)
     state = owner.lost()
     assert state.leap()
     assert state.offset == 20
+
+
+def flip_largest_table(folder: Path) -> None:
+    """Bytes in the middle of a database's largest table become others."""
+    table = max(folder.glob("*.sst"), key=lambda path: path.stat().st_size)
+    content = bytearray(table.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20] = bytes(byte ^ 0xFF for byte in content[middle : middle + 20])
+    table.unlink()  # it may be a link to another database's
+    table.write_bytes(content)
+
+
+def test_a_snapshot_of_a_damaged_state_is_passed_over(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are as they were sent, and a block of them cannot be read."""
+    owner.make(20)
+    make = owner.snapshots.make
+
+    def of_damaged(folder: Path, *more: Any) -> tuple[Manifest, int]:
+        flip_largest_table(folder)
+        return make(folder, *more)
+
+    monkeypatch.setattr(owner.snapshots, "make", of_damaged)
+    owner.make(200)
+    state = owner.lost()
+    assert state.leap()
+    assert state.offset == 20
+
+
+def test_a_state_of_another_version_begins_at_a_snapshot_where_the_log_is_trimmed(owner: Owner) -> None:
+    """Only without one is it refused."""
+    owner.make(20)
+    path = owner.folder / "old"
+    old = Database(path, Memory(8))
+    old.write(r.Changes({r.META: r.pack({"format": 1})}))
+    old.close()
+    origin = Origin(owner.snapshots, lambda: 20)
+    owner.open.append(Partition(path, 0, Places(1), LOG, Memory(8), 64, origin))
+    assert (owner.open[-1].offset, "of another version" in owner.open[-1].note) == (20, True)
+    owner.open[-1].close()
+    old = Database(path, Memory(8))
+    old.write(r.Changes({r.META: r.pack({"format": 1})}))
+    old.close()
+    with pytest.raises(Misconfigured, match="begins at offset 21"):
+        Partition(path, 0, Places(1), LOG, Memory(8), 64, Origin(owner.snapshots, lambda: 21))
+    owner.open.pop()
+
+
+@pytest.mark.parametrize("field", ["name", "sum"])
+@pytest.mark.parametrize("word", ["", ".", "..", "a/b", "../../x", "/etc/passwd", "a\0b", "\ud800", "x" * 256])
+def test_a_manifest_with_a_bad_name_is_damaged(owner: Owner, field: str, word: str) -> None:
+    """A name is one of a file in the snapshot's own folder; nothing is read or written elsewhere."""
+    bad = msgspec.structs.replace(snapshot.File("x", 1, "y"), **{field: word})
+    with pytest.raises(Damaged, match="bad name"):
+        owner.snapshots.fetch(Manifest(manifest(1).meta, 0.0, (bad,)), owner.folder / "fetched")
+    assert not list(owner.folder.glob("*fetched*"))
+
+
+def test_a_manifest_that_names_a_file_twice_is_damaged(owner: Owner) -> None:
+    """The second one would take the place of the first."""
+    twice = Manifest(manifest(1).meta, 0.0, (snapshot.File("x", 1, "y"), snapshot.File("x", 2, "z")))
+    with pytest.raises(Damaged, match="bad name"):
+        owner.snapshots.fetch(twice, owner.folder / "fetched")
+
+
+def test_a_manifest_under_another_name_than_its_own_is_no_snapshot(owner: Owner) -> None:
+    """Pruning removes manifests by the name that is in them: it would remove another file."""
+    made, _ = owner.make(20)
+    (stored,) = [path for path in owner.files() if path.suffix == ".json"]
+    other = msgspec.structs.replace(made, meta=msgspec.structs.replace(made.meta, fold="x/../../../../../victim"))
+    (stored.parent / "00000000000000000099.x.json").write_bytes(msgspec.json.encode(other))
+    assert [one.offset for one in owner.snapshots.of(0)] == [20]
 
 
 def test_without_a_snapshot_a_state_begins_at_the_start(owner: Owner) -> None:
@@ -238,9 +319,10 @@ def test_an_object_store_is_like_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_store_without_its_package_is_refused() -> None:
-    """With the command that mends it."""
-    with pytest.raises(Misconfigured, match="fsspec"):
-        store_of("nosuchstore://bucket")
+    """With the command that mends it, and without the password in its URL."""
+    with pytest.raises(Misconfigured, match=r"nosuchstore://\*+@bucket.*fsspec") as refused:
+        store_of("nosuchstore://me:hunter2@bucket")
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_store_that_is_away_stops_nobody(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:

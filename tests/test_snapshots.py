@@ -111,6 +111,27 @@ async def test_a_state_that_is_lost_meanwhile_gives_no_snapshot(
         assert not list((tmp_path / "state").glob(".*"))
 
 
+async def test_no_snapshot_of_a_damaged_state_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older ones would be removed for it, and the log before it trimmed."""
+    async with kept(tmp_path, monkeypatch) as (world, store):
+        state = world.stage.live[0]
+
+        def damaged(source: Path, target: Path) -> None:
+            copy_database(source, target)
+            table = max(target.glob("*.sst"), key=lambda path: path.stat().st_size)
+            content = bytearray(table.read_bytes())
+            content[:20] = bytes(20)
+            table.unlink()
+            table.write_bytes(content)
+
+        monkeypatch.setattr(snapshots, "copy_database", damaged)
+        await Snapshotter(world.stage)._make(state)
+        assert store.of(0) == []
+        monkeypatch.setattr(snapshots, "copy_database", copy_database)
+        await Snapshotter(world.stage)._make(state)
+        assert len(store.of(0)) == 1
+
+
 def test_a_database_closes_once_its_flush_has_ended(tmp_path: Path) -> None:
     """In another thread; a flush that comes too late does nothing."""
     database = Database(tmp_path / "0", Memory(64))

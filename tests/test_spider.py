@@ -1,6 +1,7 @@
 """Spiders of users: how a file becomes one, and what its parse gives."""
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,6 +278,21 @@ def test_neighbours_may_be_imported(tmp_path: Path) -> None:
     )
     path = written(tmp_path, source)
     assert items(given(load_spider(f"{path}:More").spider)) == [{"k": 1}]
+
+
+def test_a_neighbour_hides_no_module_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker imports while a spider is loaded would take it, too; a package's own modules are its own."""
+    for name in ("sched", "queue"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        written(tmp_path, "1 / 0", f"{name}.py")
+    (tmp_path / "spider_helpers").mkdir()
+    written(tmp_path, "KEY = 'k'", "spider_helpers/queue.py")
+    finders = sys.meta_path[:]
+    source = "import sched, queue\nfrom spider_helpers.queue import KEY\n" + GOOD
+    source += "    found = [sched.scheduler, queue.Queue, KEY]\n"
+    spider: Any = load_spider(str(written(tmp_path, source))).spider
+    assert [getattr(found, "__name__", found) for found in spider.found] == ["scheduler", "Queue", "k"]
+    assert (sys.meta_path, str(tmp_path) in sys.path) == (finders, False)
 
 
 @pytest.mark.parametrize(

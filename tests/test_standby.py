@@ -12,9 +12,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.agents.standby import Standby, chosen
 from crawlog.schemas import urls as u
-from crawlog.streams import topics
+from crawlog.streams import candidates, topics
 from crawlog.streams.candidates import States
 from crawlog.streams.domain import Places
+from crawlog.streams.errors import Unusable
+from crawlog.streams.kafka import LogIdentity, kafka_config
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings import Settings
 from crawlog.streams.store import Partition
@@ -54,7 +56,7 @@ class Machine:
         for partition in partitions:
             partition.checkpoint()
         name = topics.group(self.settings, "fetch")
-        group = Consumer({"bootstrap.servers": self.settings.kafka.bootstrap, "group.id": name})
+        group = Consumer(kafka_config(self.settings) | {"group.id": name})
         places = [TopicPartition(self.names.urls, partition.number, partition.offset) for partition in partitions]
         group.commit(offsets=places, asynchronous=False)
         group.close()
@@ -84,7 +86,7 @@ def machines(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Machine, Machi
 
 def write(machine: Machine, first: int, last: int) -> None:
     """Append records to every partition."""
-    producer = Producer({"bootstrap.servers": machine.settings.kafka.bootstrap, "linger.ms": 5})
+    producer = Producer(kafka_config(machine.settings) | {"linger.ms": 5})
     for number in range(8):
         for at in range(first, last):
             urls = [u.FoundUrl(f"{SITES[number]}/{at}/{n}") for n in range(20)]
@@ -150,3 +152,21 @@ async def test_without_the_setting_nothing_is_kept(tmp_path: Path) -> None:
     stage: Any = SimpleNamespace(settings=Settings(), on_opening=[])
     await asyncio.wait_for(Standby(stage).run(), 30)
     assert stage.on_opening == []
+
+
+def test_a_damaged_standby_is_closed_and_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's crawl depends on it: the worker goes on, and its next look makes a new one."""
+    monkeypatch.setattr(candidates, "bounds", lambda *_: {0: (0, 100)})
+    machine = Machine(Settings(), tmp_path, "w")
+    machine.states._log, machine.states.places = LogIdentity("c", "t"), Places(8)
+    kept = machine.states.standby(0, "w")
+    kept.take(JOB, 0, 1.0)
+    with pytest.raises(Unusable):
+        kept.db.condemn("Corruption")
+    monkeypatch.setattr(kept.db, "apply", lambda _: kept.db.condemn("Corruption"))
+    machine.standby._open[0] = kept
+    machine.standby.release({0})
+    assert not kept.db.is_open
+    again = machine.states.standby(0, "w")
+    assert (again.offset, "damaged: Corruption" in again.note) == (0, True)
+    again.close()

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
+from crawlog.streams import rocks
 from crawlog.streams import rows as r
-from crawlog.streams import store
 from crawlog.streams.domain import Places
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.rocks import StateLocked
 from crawlog.streams.settings import Settings
-from crawlog.streams.store import Database, Memory, Partition, StateLocked
+from crawlog.streams.store import FROM_THE_START, Database, Memory, Origin, Partition, check
 
 PLACES = Places(1)
 LOG = LogIdentity("cluster", "topic")
@@ -35,9 +36,9 @@ class Opened:
         self.memory = Memory(8)
         self.open: list[Partition] = []
 
-    def __call__(self, identity: LogIdentity = LOG, number: int = 0) -> Partition:
+    def __call__(self, identity: LogIdentity = LOG, number: int = 0, origin: Origin = FROM_THE_START) -> Partition:
         """Open the partition."""
-        partition = Partition(self.path, number, PLACES, identity, self.memory, cached_pages=64)
+        partition = Partition(self.path, number, PLACES, identity, self.memory, 64, origin)
         self.open.append(partition)
         return partition
 
@@ -140,19 +141,60 @@ def test_no_hash_is_known_behind_a_gap(opened: Opened) -> None:
     assert partition.last_hash == 0
 
 
-@pytest.mark.parametrize("field", ["fold", "format"])
-def test_a_state_of_another_version_is_refused(opened: Opened, field: str) -> None:
-    """The message says what to do; the state stays as it is."""
+def meta_of(partition: Partition, **other: object) -> bytes:
+    """The meta row, with some fields changed."""
+    return r.pack(msgspec.structs.replace(r.read_meta(partition.db.get(r.META) or b""), **other))
+
+
+OTHER_VERSIONS: dict[str, Callable[[Partition], bytes | None]] = {
+    "another fold": lambda partition: meta_of(partition, fold="0 old"),
+    "another format": lambda partition: meta_of(partition, format=0),
+    "a meta row of another layout": lambda _: r.pack({"format": 1}),
+    "no meta row": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("version", OTHER_VERSIONS)
+def test_a_state_of_another_version_is_set_aside_and_folded_again(opened: Opened, version: str) -> None:
+    """The note says what happened and where the old one is; that one is whole."""
     partition = opened.filled()
-    meta = r.read_meta(partition.db.get(r.META) or b"")
-    other = msgspec.structs.replace(meta, **{field: "0 old" if field == "fold" else 0})
-    partition.db.write(r.Changes({r.META: r.pack(other)}))
+    partition.db.write(r.Changes({r.META: OTHER_VERSIONS[version](partition)}))
     opened.close(partition)
-    with pytest.raises(Misconfigured, match="delete the folder"):
-        opened()
-    database = Database(opened.path, opened.memory)
+    again = opened()
+    assert (again.offset, list(again.db.scan(b""))) == (0, [])
+    aside = opened.path.with_name("aside-0")
+    assert "of another version" in again.note
+    assert str(aside.with_name("aside-*")) in again.note
+    database = Database(aside, opened.memory)
     assert database.get(r.job_key(1)) is not None
     database.close()
+
+
+def test_only_the_state_that_was_set_aside_last_is_kept(opened: Opened) -> None:
+    """They would fill the disk."""
+    for mark in (b"first", b"second"):
+        partition = opened()
+        partition.db.write(r.Changes({b"z": mark}))
+        opened.close(partition)
+    opened()
+    assert [path.name for path in sorted(opened.path.parent.iterdir())] == ["0", "aside-0"]
+    aside = Database(opened.path.with_name("aside-0"), opened.memory)
+    assert aside.get(b"z") == b"second"
+    aside.close()
+
+
+@pytest.mark.parametrize("harm", ["damaged", "of another version"])
+def test_a_state_that_cannot_be_folded_again_is_refused_and_stays(opened: Opened, harm: str) -> None:
+    """The log does not begin at 0 any more, and there is no snapshot: the message says what can be done."""
+    partition = opened.filled(200)
+    partition.db.write(r.Changes({r.META: meta_of(partition, format=0)} if harm != "damaged" else {}))
+    opened.close(partition)
+    if harm == "damaged":
+        flip("MANIFEST-*", 0.5)(opened.path)
+    with pytest.raises(Misconfigured, match=rf"{harm}.*begins at offset 7.*snapshots\.to.*remove the folder"):
+        opened(origin=Origin(first_offset=lambda: 7))
+    assert [path.name for path in opened.path.parent.iterdir()] == ["0"]
+    assert opened().offset == 0
 
 
 @pytest.mark.parametrize("identity", [LogIdentity("other", "topic"), LogIdentity("cluster", "other")])
@@ -247,7 +289,7 @@ def refilled(opened: Opened) -> Partition:
             partition.checkpoint()
             partition.digest()
             return partition
-        assert "Corruption" in partition.db.condemned
+        assert "Corruption" in partition.db.damage
         opened.close(partition)
     raise AssertionError("it never gets well")
 
@@ -280,7 +322,61 @@ def test_a_damaged_block_ends_a_scan_with_an_error(opened: Opened) -> None:
     assert opened().offset == 0
 
 
-@pytest.mark.parametrize("words", store._NOT_DAMAGE)
+def test_damage_that_a_compaction_meets_costs_one_restart(opened: Opened) -> None:
+    """RocksDB then refuses every write: the database is marked, closes, frees its lock, and begins again."""
+    partition = opened.filled(200)
+    partition.db.flush()
+    partition.take(found(0, 5_000), 201, 1.0)
+    partition.checkpoint()
+    partition.db.flush()  # of two tables a compaction makes one
+    opened.close(partition)
+    flip(max(opened.path.glob("*.sst"), key=lambda path: path.stat().st_size).name, 0.5)(opened.path)
+    opened.memory = Memory(8)  # its cache knows the blocks as they were
+    partition = opened()
+    partition.db._db.compact_range(None, None)
+    partition.take(found(90_000), 202, 1.0)
+    with pytest.raises(Unusable, match="Corruption"):
+        partition.checkpoint()
+    opened.close(partition)
+    again = opened()
+    assert (again.offset, "Corruption" in again.note) == (0, True)
+
+
+def test_damage_of_what_is_cached_beside_a_state_costs_one_restart(opened: Opened) -> None:
+    """A compaction of that column fails as any other, and takes all writes with it."""
+    partition = opened.filled()
+    for number in range(2_000):
+        partition.db.remember(b"robots%d" % number, b"%d rules " % number * 9)
+    partition.take(found(2_000), partition.offset, 1.0)
+    partition.checkpoint()
+    partition.db.flush()
+    tables = {row["name"] for row in partition.db._cache.live_files()} - {
+        row["name"] for row in partition.db._db.live_files() if row.get("column_family_name") == "default"
+    }
+    opened.close(partition)
+    for name in tables:
+        flip(name.removeprefix("/"), 0.5)(opened.path)
+    partition = opened()
+    with pytest.raises(Unusable, match="Corruption"):
+        [partition.db.cached(b"robots%d" % number) for number in range(2_000)]
+    opened.close(partition)
+    assert opened().offset == 0
+
+
+def test_a_check_reads_every_row_and_changes_no_file(opened: Opened) -> None:
+    """It finds damage that nobody has met."""
+    partition = opened.filled(200)
+    partition.db.flush()
+    opened.close(partition)
+    files = {path.name: path.read_bytes() for path in opened.path.iterdir() if not path.name.startswith("LOG")}
+    check(opened.path)
+    assert {name: (opened.path / name).read_bytes() for name in files} == files
+    flip("*.sst", 0.5)(opened.path)
+    with pytest.raises(Unusable, match="Corruption"):
+        check(opened.path)
+
+
+@pytest.mark.parametrize("words", rocks._NOT_DAMAGE)
 def test_a_machine_at_fault_costs_no_state(opened: Opened, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     """A full disk or a missing right is reported; deleting the state would not mend it."""
     opened.close(opened.filled())
@@ -289,7 +385,7 @@ def test_a_machine_at_fault_costs_no_state(opened: Opened, monkeypatch: pytest.M
         raise OSError(f"IO error: {words} left")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "Rdict", fails)
+        patched.setattr(rocks, "Rdict", fails)
         with pytest.raises(OSError, match="IO error"):
             opened()
     assert opened().offset == 21

@@ -1,14 +1,16 @@
 """How the supervisor treats the deaths of its workers: when the next process starts, what it says, when it gives up."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
-from crawlog import supervisor
-from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog import background, supervisor
+from crawlog.streams.ending import EX_DATAERR, EX_SOFTWARE, LAST_WORDS
+from crawlog.streams.errors import DamagedLog, EngineError, Misconfigured
 from crawlog.streams.settings import load
 from crawlog.workers import (
     HEALTHY_S,
@@ -16,6 +18,7 @@ from crawlog.workers import (
     MAX_BACKOFF_S,
     MAX_FAILURES,
     RESTART_WANTED,
+    SAME_S,
     Forked,
     Forkserver,
     Name,
@@ -60,7 +63,7 @@ class Server(Forkserver):
     def start(self, now: float) -> None:
         """One more process."""
         self.process = self.bearer = Process()
-        self._started_at, self.has_worked = now, not self.loads
+        self.started_at, self.has_worked = now, not self.loads
         self.starts += 1
 
     def is_ready(self, timeout_s: float = 0) -> bool:  # noqa: ARG002  # nothing is waited for
@@ -77,6 +80,13 @@ class Server(Forkserver):
         return self.started[-1]
 
 
+class Everything(set[int]):
+    """All processes have reported."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
 class House:
     """One worker under supervision, on a clock of its own."""
 
@@ -88,7 +98,7 @@ class House:
         self.started = self.server.started
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         names = [Name("fetch", "fetch-0")]
-        self.workers = Workers(names, folder, self.said.append, self.worked.__contains__, self.server)
+        self.workers = Workers(names, folder, self.said.append, lambda pid: pid in self.worked, self.server)
         self.workers.launch()
         self.workers.go({"fetch": {}})
 
@@ -158,6 +168,24 @@ def test_who_ends_by_itself_without_ever_having_worked_is_given_up(house: House)
         house.dies(1, words="trace\nno such thing\n")
 
 
+def test_a_worker_works_once_it_has_reported_or_has_lived_for_a_while(house: House) -> None:
+    """A process that has just begun may die of what it finds; one that waits for partitions has nothing to report."""
+    assert house.workers.idle_stages() == {"fetch"}
+    house.worked.add(house.started[0].pid)
+    assert house.workers.idle_stages() == set()
+    house.dies(75)
+    assert house.workers.idle_stages() == {"fetch"}
+    house.now += HEALTHY_S
+    assert house.workers.idle_stages() == set()
+
+
+def test_the_last_ends_of_workers_that_do_not_work_are_told(house: House) -> None:
+    """One that asks to be started again is never given up, so nothing else tells why it does not work."""
+    house.dies(75, words="state_refused")
+    assert house.workers.ends({"fetch"}) == "worker fetch-0 ended with code 75: state_refused"
+    assert house.workers.ends({"parse"}) == ""
+
+
 def test_who_has_worked_is_not_given_up(house: House) -> None:
     """It may work again."""
     for _ in range(3 * MAX_FAILURES):
@@ -179,6 +207,34 @@ def test_wrong_settings_end_the_run_at_once(house: House) -> None:
         house.dies(2, words="it is empty")
 
 
+def test_a_damaged_log_ends_the_run_at_once_with_the_words_of_the_worker(house: House) -> None:
+    """No restart mends it; its message has several lines, and stands in one line of the log."""
+    said = DamagedLog("t.urls", 3, 17, "its CRC does not fit")
+    words = f"a line\n{LAST_WORDS}{json.dumps(str(said))}\n"
+    with pytest.raises(EngineError, match=r"code 65: the log is damaged: t\.urls\[3\].* offset 17") as raised:
+        house.dies(EX_DATAERR, words=words)
+    assert str(said) in str(raised.value)
+
+
+def test_a_worker_that_breaks_at_the_same_record_again_and_again_is_given_up(house: House) -> None:
+    """Though each has worked before: it would break, and be started again, for ever."""
+    house.worked = Everything()
+    for number in range(MAX_FAILURES):
+        house.dies(EX_SOFTWARE, 20.0, f"{number} worker_stuck why=agent_failed offset=7\n")
+    with pytest.raises(EngineError, match=r"again and again; it ended with code 70: 9 worker_stuck .*offset=7"):
+        house.dies(EX_SOFTWARE, 20.0, "9 worker_stuck why=agent_failed offset=7\n")
+    assert len(house.started) == MAX_FAILURES + 1
+
+
+def test_a_worker_that_breaks_at_other_records_or_seldom_is_started_again(house: House) -> None:
+    """It gets on between its deaths."""
+    house.worked = Everything()
+    for number in range(3 * MAX_FAILURES):
+        house.dies(EX_SOFTWARE, 20.0, f"{number} worker_stuck why=agent_failed offset={number}\n")
+    for number in range(3 * MAX_FAILURES):
+        house.dies(EX_SOFTWARE, SAME_S, f"{number} worker_stuck why=agent_failed offset=7\n")
+
+
 @pytest.mark.parametrize(
     ("code", "words", "line"),
     [
@@ -186,7 +242,7 @@ def test_wrong_settings_end_the_run_at_once(house: House) -> None:
         (-11, "", "worker fetch-0 killed by SIGSEGV; started again in 0.5 s"),
         (0, "one\nstopped", "worker fetch-0 ended with code 0: stopped; started again in 0.5 s"),
         (75, "worker_stuck why=x\n\n", "worker fetch-0 ended with code 75: worker_stuck why=x; started again in 0.5 s"),
-        (70, "y" * 999, f"worker fetch-0 ended with code 70: {'y' * 300}; started again in 0.5 s"),
+        (70, "y" * 2000, f"worker fetch-0 ended with code 70: {'y' * 1000}; started again in 0.5 s"),
         (1, "", "worker fetch-0 ended with code 1: it said nothing; started again in 0.5 s"),
     ],
 )
@@ -276,3 +332,20 @@ def test_commands_on_a_held_folder_go_to_the_log_that_it_is_worked_on_with(tmp_p
     local = supervisor.Hold(tmp_path, "up")
     assert supervisor.same_log(settings) is settings
     local.release()
+
+
+def test_status_says_that_no_worker_lives(tmp_path: Path) -> None:
+    """A folder that is held looks busy otherwise."""
+    found: dict[str, Any] = {"data": str(tmp_path), "bootstrap": None, "engine": None, "jobs": []}
+    none, one = (background._status_lines(found, supervisor.Holder(1, "up", pids), ()) for pids in ({}, {"fetch-0": 2}))
+    assert f"worker   none is alive; their logs: {tmp_path / 'logs'}" in none
+    assert not any("none is alive" in line for line in one)
+
+
+def test_status_tells_which_rules_dropped_links() -> None:
+    """Of each job, with its other counts; a job of which nobody reports has none."""
+    counts = dict.fromkeys(background.SHOWN, 0) | {"dropped": {"depth": 3, "scope": 12}}
+    jobs = [{"name": "j", "state": "running"} | counts, {"name": "k", "state": "running"}]
+    lines = background._status_lines({"data": "d", "bootstrap": None, "engine": None, "jobs": jobs}, None, ())
+    assert lines[-2].endswith("0 refused, 15 dropped (12 by scope, 3 by depth)")
+    assert lines[-1] == "job      k: running"

@@ -12,7 +12,7 @@ from crawlog.streams import producer, topics
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.groups import sinks_of
-from crawlog.streams.kafka import identity
+from crawlog.streams.kafka import identity, kafka_config
 from crawlog.streams.results import Results
 from crawlog.streams.sections import Kafka
 from crawlog.streams.settings import Settings
@@ -67,7 +67,7 @@ def test_a_topic_that_expires_is_refused(cluster: Settings) -> None:
     """Somebody created it by hand with Kafka's defaults."""
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not re-exported
 
-    admin = AdminClient({"bootstrap.servers": cluster.kafka.bootstrap, "log_level": 0})
+    admin = AdminClient(kafka_config(cluster))
     made = NewTopic(f"{cluster.kafka.prefix}urls", 8, 1, config={"retention.ms": "604800000"})
     admin.create_topics([made])[made.topic].result()
     with pytest.raises(EngineError, match=r"urls has retention.ms=604800000, but must have -1"):
@@ -88,11 +88,11 @@ def test_records_and_lag_are_described(cluster: Settings) -> None:
     """Three records of crawl.urls, one of them committed by crawlog-fetch."""
     topics.ensure(cluster)
     urls = Topics(cluster.kafka.prefix).urls
-    producer = Producer({"bootstrap.servers": cluster.kafka.bootstrap, "log_level": 0})
+    producer = Producer(kafka_config(cluster))
     for _ in range(3):
         producer.produce(urls, b"{}", partition=2)
     producer.flush()
-    consumer = Consumer({"bootstrap.servers": cluster.kafka.bootstrap, "group.id": topics.group(cluster, "fetch")})
+    consumer = Consumer(kafka_config(cluster) | {"group.id": topics.group(cluster, "fetch")})
     consumer.commit(offsets=[TopicPartition(urls, 2, 1)], asynchronous=False)
     consumer.close()
     row = next(row for row in topics.describe(cluster) if row.name == urls)
@@ -108,10 +108,10 @@ def test_the_lag_of_a_sink_is_described_when_the_broker_has_just_started(
     items, sink = Topics(here.kafka.prefix).items, Sink("j", str(tmp_path / "x.jsonl"))
     Results(tmp_path, sink, None).close()
     name = topics.group(here, f"sink-{sink.id}")
-    consumer = Consumer({"bootstrap.servers": here.kafka.bootstrap, "group.id": name})
+    consumer = Consumer(kafka_config(here) | {"group.id": name})
     consumer.commit(offsets=[TopicPartition(items, 2, 0)], asynchronous=False)
     consumer.close()
-    producer = Producer({"bootstrap.servers": here.kafka.bootstrap, "log_level": 0})
+    producer = Producer(kafka_config(here))
     producer.produce(items, b"{}", partition=2)
     producer.flush()
     monkeypatch.setattr(topics.Admin, "groups", lambda *_: [])

@@ -15,7 +15,8 @@ from crawlog.streams import topics
 from crawlog.streams.copies import NotCopied, copy_database
 from crawlog.streams.decoded import decoded
 from crawlog.streams.domain import Places
-from crawlog.streams.kafka import LogIdentity, identity
+from crawlog.streams.kafka import LogIdentity, identity, kafka_config
+from crawlog.streams.rocks import DAMAGED
 from crawlog.streams.settings import Settings
 from crawlog.streams.store import Database, Memory, Partition
 from crawlog.streams.verify import differences
@@ -135,7 +136,7 @@ class Verifying:
         self.log = identity(settings, self.topic)
         self.memory = Memory(8)
         self.states = {n: self.open(n) for n in range(3)}
-        producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "linger.ms": 5})
+        producer = Producer(kafka_config(settings) | {"linger.ms": 5})
         stamps: dict[tuple[int, int], float] = {}
 
         def stamped(_: object, message: object) -> None:
@@ -207,3 +208,19 @@ def test_verification_tells_right_states_from_wrong_ones(
     verify(verifying.settings, 5, as_json=False, say=print)
     assert "1: host queue job=1" in capsys.readouterr().out
     assert [path.name for path in verifying.settings.run.data.iterdir()] == ["state"]
+
+
+@pytest.mark.broker
+def test_a_damaged_block_of_a_state_is_told(verifying: Verifying) -> None:
+    """It does not pass for the end of the rows; its neighbours are compared, and the state stays as it is."""
+    state = verifying.states[1]
+    state.db.flush()
+    path = max(state.db.path.glob("*.sst"), key=lambda path: path.stat().st_size)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20] = bytes(byte ^ 0xFF for byte in content[middle : middle + 20])
+    path.write_bytes(content)
+    code, verdicts = verifying()
+    assert (code, [one["equal"] for one in verdicts]) == (outcome.DIFFERENT, [True, False, True])
+    assert "damaged: Corruption" in str(verdicts[1]["reason"])
+    assert not (state.db.path / DAMAGED).exists()

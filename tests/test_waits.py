@@ -1,6 +1,7 @@
 """Pages that wait in parse while others go on: large ones, those of a trial, and the worker that gives them a turn."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from parsing import HTML, LARGE, NAMES, PAGE, Message, Stage, buried, links, spider_job, told
 
 from crawlog.agents import parse_stage
+from crawlog.agents import waits as waits_module
 from crawlog.agents.control import Obedience
 from crawlog.agents.guard import Guard
 from crawlog.agents.parse import Worker as ParseWorker
@@ -55,6 +57,17 @@ def test_of_pages_put_aside_only_so_many_bytes_stay_in_memory() -> None:
     assert told(stage) == [str(number) for number in range(fit + 1)]
     founds = {found.url: found.again for found in stage.founds()}
     assert founds == {"http://a.test/x": None, "http://a.test/again": None, f"http://a.test/{fit + 1}": "not_modified"}
+
+
+async def test_a_rebalance_waits_for_no_body() -> None:
+    """A page that was not modified gave nothing yet: whoever has its partition next reads its body."""
+    stage = Stage()
+    stage.take(http=304, same_as=(3, 7), content_type="")
+    worker = worker_of(stage, 1)
+    worker._founds = worker._items = SimpleNamespace(flush=lambda _: None)  # type: ignore[assignment]  # the log has all
+    async with asyncio.timeout(30):
+        await worker.revoking({3})
+    assert stage.stage.bodiless == {}
 
 
 def test_no_more_than_so_many_pages_are_put_aside() -> None:
@@ -192,6 +205,35 @@ async def test_a_page_put_aside_is_dropped_when_its_partition_goes_while_its_bod
     assert not await waits.parse_aside()
     stage.stage.flush()
     assert told(stage) == parsed
+
+
+async def test_pages_that_wait_are_no_stuck_worker(trying: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For their job, a trial or a body: the watchdog hears of each wait while it lasts, whichever follows which."""
+    monkeypatch.setattr(waits_module, "LOOK_AFTER_S", 0.01)
+    monkeypatch.setattr(waits_module, "BEAT_S", 0.01)
+    ends, is_read, beats = asyncio.Event(), threading.Event(), asyncio.Semaphore(0)
+    app: Any = SimpleNamespace(watchdog=SimpleNamespace(beat=beats.release), should_stop=False)
+    waits = Waits(app, trying.stage, Obedience("parse"), lambda: None)
+    trial: Any = SimpleNamespace(verdict=lambda *_: ends.wait())
+
+    async def said(work: Any, least: int) -> None:
+        working = asyncio.create_task(work)
+        for _ in range(least):
+            await beats.acquire()
+        working.cancel()
+        await asyncio.wait([working])
+
+    async with asyncio.timeout(60):
+        trying.take(LONG)
+        await said(waits.try_page(trial), 5)
+        waits._bodies = SimpleNamespace(read=lambda _: is_read.wait())  # type: ignore[assignment]  # reads crawl.pages
+        assert trying.stage.untried.first is not None
+        try:
+            await said(waits._body_of(trying.stage.untried.first), 5)
+        finally:
+            is_read.set()
+        trying.take(job="nobody")
+        await said(waits._look_after_held(), 5)
 
 
 COMPLEX = b"<title>t</title>" + b"<div>x</p>" * 20_000

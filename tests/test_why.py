@@ -10,13 +10,13 @@ import pytest
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, encode, key
-from crawlog.streams.domain import Places
+from crawlog.streams.domain import Places, hashed_to
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.history import State
+from crawlog.streams.history import Offer, State
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import Topics, ensure
-from crawlog.why import Inquiry, Story, _facts, moment, why
+from crawlog.why import Inquiry, Story, _facts, _offered, moment, why
 
 URL = "http://a.example/x"
 TARGET = "http://a.example/y"
@@ -54,7 +54,9 @@ class Log:
         key: bytes | None = None,
     ) -> None:
         """One record, acknowledged."""
-        at = self.partition if topic == self.names.pages else 0 if topic == self.names.dead else None
+        at = self.partition if topic == self.names.pages else 0
+        if topic == self.names.items:
+            at = hashed_to(key or b"", 8)
         self._producer.send(topic, value, key=key, partition=at, headers=headers, on_delivery=acknowledged)
         self._producer.flush(10)
 
@@ -117,6 +119,20 @@ def test_who_was_not_asked_for_a_private_address_is_told_which_setting_has_it_as
     states = [State("j", URL, "failed", reason)]
     story = Story(URL, "a.example", 0, 1.0, [], states, [], [], [], 0, [], 0, [], "")
     assert ("network.allow_private=true" in "".join(_facts(story))) == is_told
+
+
+def test_a_url_beyond_the_depth_is_told_with_the_pages_that_may_link_to_it() -> None:
+    """The likely reason comes first."""
+    offers = [
+        Offer("j", URL, "dropped", "dropped by depth: depth 3 is over 2", 2, 7),
+        Offer("j", URL, "queued", "queued"),
+    ]
+    told = list(_offered(Story(URL, "a.example", 0, 1.0, [], [], [], [], [], 0, [], 0, offers, "")))
+    where = "On one of the 7 pages of its domain that were fetched at depth 2"
+    assert told[:2] == [
+        f"{where} a link to it is dropped by depth: depth 3 is over 2",
+        "Found on a page of its domain now, job j would take it as: queued",
+    ]
 
 
 @pytest.mark.parametrize(

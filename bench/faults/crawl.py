@@ -26,6 +26,7 @@ from bench.faults.cluster import Cluster
 from bench.faults.graph import Graph
 from bench.faults.judge import Evidence, Poison, State
 from bench.faults.site import REPO, Site
+from bench.log import login
 from crawlog.streams import engine
 from crawlog.streams.settings import Settings, load
 from crawlog.streams.verify import verify
@@ -170,7 +171,7 @@ class Crawl:
         self._removed: list[Worker] = []
         self._settings = {
             "network.allow_private": True,
-            "fetch.user_agent": f"{AGENT}/local",
+            "fetch.user_agent": "" if self.apart else f"{AGENT}/local",
             "fetch.concurrency": size.concurrency,
             "fetch.retry_delay_s": 0.5,
             "politeness.delay_s": size.delay_s,
@@ -210,7 +211,8 @@ class Crawl:
     def _watch_owners(self) -> None:
         if self._owners is None:
             command = [sys.executable, "-m", "bench.faults.owners", self.bootstrap, str(self._samples)]
-            self._owners = Worker("owners", "", command, {"PYTHONPATH": str(REPO)}, self.folder / "owners.log")
+            environ = self._login() | {"PYTHONPATH": str(REPO)}
+            self._owners = Worker("owners", "", command, environ, self.folder / "owners.log")
             self._owners.start()
 
     def conduct(self) -> None:
@@ -224,10 +226,11 @@ class Crawl:
         self._conduct_at = time.monotonic() + RESTART_S
         with self.said.open("ab") as said:
             self._run = subprocess.Popen(
-                [sys.executable, "-m", "crawlog", *command, "--json", *self._pairs(), *more],
+                [sys.executable, "-P", "-m", "crawlog", *command, "--json", *self._pairs(), *more],
                 cwd=self.folder,
                 stdout=said,
                 stderr=said,
+                env=os.environ | self._login(),
             )
 
     def _pairs(self, **more: object) -> list[str]:
@@ -244,8 +247,18 @@ class Crawl:
         while self.engine is not None and self.engine.alive():
             time.sleep(LOOK_S)  # SIGKILL takes a moment
         settings = load({"run.data": str(self.folder / "broker")})
-        self.engine = engine.start(settings, self.folder / "broker", lambda _: None)
+        self.engine = engine.start(settings, self.folder / "broker", lambda _: None, died=self.engine)
         self.bootstrap = self.engine.bootstrap
+
+    @property
+    def log(self) -> Settings:
+        """Settings that lead to the log: the harness' own, or that of the running crawl."""
+        running = self.engine or (None if self.bootstrap else engine.running(self.data))
+        return running.point(Settings()) if running else load({"kafka.bootstrap": self.bootstrap})
+
+    def _login(self) -> dict[str, str]:
+        """What leads the harness' own processes into the harness' own log; a crawl has its own way into its own."""
+        return login(self.log) if self.apart else {}
 
     def add(self, stage: str, name: str) -> Worker:
         """A worker, new or known by name; running when this returns."""
@@ -254,8 +267,11 @@ class Crawl:
             data = self.folder / (f"machine-{name}" if self.machines else "workers")
             words = ["worker", stage, "--data", str(data), "--bootstrap", self.worker_bootstrap or self.bootstrap]
             pairs = self._pairs(fetch__user_agent=f"{AGENT}/{name}")
-            command = [sys.executable, "-m", "crawlog", *words, *pairs]
-            worker = Worker(name, stage, command, {"CRAWLOG_WORKER": name, **self.environ}, self.folder / f"{name}.log")
+            if self.spider:  # its data folder is not that of `run`, which names the file
+                pairs.append(f"-ssecurity.spider_folders={self.spider.parent.absolute()}")
+            command = [sys.executable, "-P", "-m", "crawlog", *words, *pairs]
+            environ = {"CRAWLOG_WORKER": name, **self._login(), **self.environ}
+            worker = Worker(name, stage, command, environ, self.folder / f"{name}.log")
             self.workers[name] = worker
         if not worker.is_alive:
             worker.start()
@@ -272,6 +288,18 @@ class Crawl:
         """Whether `crawlog run` is over; in `apart` one that could not reach the broker is not, it is started again."""
         code = 1 if self._run is None else self._run.poll()
         return code is not None and not (self.apart and code == ENGINE_CODE)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of `crawlog run`; None while it runs."""
+        return None if self._run is None else self._run.poll()
+
+    def stop(self, limit_s: float = 60.0) -> None:
+        """Ctrl-C of `crawlog run`, unless it has ended: its workers and its broker stop in order."""
+        if self._run is not None and self._run.poll() is None:
+            self._run.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._run.wait(limit_s)
 
     def tend(self) -> None:
         """Starts again what ended, as its operator would."""
@@ -433,24 +461,26 @@ class Crawl:
             self._owners.send(signal.SIGKILL)
         reports = self._stop_workers()
         with self._log() as settings:
-            bootstrap = settings.kafka.bootstrap
             states = self._verdicts(settings)
             urls, items, dead, progress = (
-                reader.read(bootstrap, f"crawl.{name}") for name in ("urls", "items", "dead", "progress")
+                reader.read(settings, f"crawl.{name}") for name in ("urls", "items", "dead", "progress")
             )
-            status = self._recount(bootstrap) if self.recounts else {}
-        rows = [json.loads(line) for line in self.output.read_text().splitlines()] if self.output.exists() else []
+            status = self._recount(settings) if self.recounts else {}
         return Evidence(
-            graph=self.graph, job=JOB, delay_s=self.size.delay_s, requests=self.site.requests(), rows=rows,
+            graph=self.graph, job=JOB, delay_s=self.size.delay_s, requests=self.site.requests(), rows=self.rows(),
             summary=self.summary(), status=status, states=states, ownership=owners.read(self._samples),
             poison=self.poison, is_cut=self.is_cut, excused=frozenset(self.excused),
             spoilt=frozenset(self.spoilt), has_spider=self.spider is not None,
             urls=urls, items=items, dead=dead, progress=reports or progress,
         )  # fmt: skip
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines of FILE; none while it is partial."""
+        return [json.loads(line) for line in self.output.read_text().splitlines()] if self.output.exists() else []
+
     def _stop_workers(self) -> list[reader.Record]:
         """Ends the harness' workers; the reports of theirs that count are those before."""
-        reports = reader.read(self.bootstrap, "crawl.progress") if self.engine or self.cluster else []
+        reports = reader.read(self.log, "crawl.progress") if self.engine or self.cluster else []
         for worker in self.workers.values():
             worker.send(signal.SIGCONT)
             worker.send(signal.SIGTERM)
@@ -486,24 +516,28 @@ class Crawl:
             State(one.partition, one.kept, one.folded) for folder in self.states() for one in verify(settings, folder)
         ]
 
-    def _recount(self, bootstrap: str) -> dict[str, Any]:
+    def _recount(self, log: Settings) -> dict[str, Any]:
         """The job as `crawlog status` has it, told by workers that come up once more on a state of their own."""
-        words = ["--data", str(self.folder / "recount" if self.apart else self.data), "--bootstrap", bootstrap]
-        if self._crawlog("up", *words, *self._pairs()) is None:
+        data = self.folder / "recount" if self.apart else self.data
+        words = ["--data", str(data), "--bootstrap", log.kafka.bootstrap]
+        environ = login(log)
+        if self._crawlog("up", *words, *self._pairs(), environ=environ) is None:
             return {}
         job: dict[str, Any] = {}
         end = time.monotonic() + STATUS_S
         wanted = self.summary().get("fetched", 1)
         while time.monotonic() < end and job.get("fetched", -1) < wanted:  # reports come partition by partition
-            jobs = json.loads(self._crawlog("status", "--json", *words) or '{"jobs": []}')["jobs"]
+            jobs = json.loads(self._crawlog("status", "--json", *words, environ=environ) or '{"jobs": []}')["jobs"]
             job = next((one for one in jobs if one["name"] == JOB), {})
-        self._crawlog("down", *words)
+        self._crawlog("down", *words, environ=environ)
         return job
 
-    def _crawlog(self, *words: str) -> str | None:
+    def _crawlog(self, *words: str, environ: Mapping[str, str]) -> str | None:
         """What a command of crawlog prints; None when it fails."""
-        command = [sys.executable, "-m", "crawlog", *words]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder)
+        command = [sys.executable, "-P", "-m", "crawlog", *words]
+        answer = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=self.folder, env={**os.environ, **environ}
+        )
         return None if answer.returncode else answer.stdout
 
     def tail(self) -> str:

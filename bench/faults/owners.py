@@ -1,6 +1,6 @@
 """Asks the broker five times a second who owns which partition of crawl.urls, and writes it down.
 
-    python -m bench.faults.owners BOOTSTRAP FILE
+    python -m bench.faults.owners BOOTSTRAP FILE      a password in the environment
 
 A process of its own: librdkafka's admin client asserts when a broker dies under its question, and would take the
 harness with it. Whoever starts this starts it again. Times are on the system's monotonic clock, as the site's.
@@ -16,6 +16,8 @@ from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from bench.faults.judge import Ownership
+from crawlog.streams.kafka import kafka_config
+from crawlog.streams.settings import load
 
 GROUP, TOPIC = "crawlog-fetch", "crawl.urls"
 EVERY_S = 0.2
@@ -33,7 +35,7 @@ def read(file: Path) -> list[Ownership]:
 
 def main() -> None:
     """Until it is killed."""
-    admin = AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0})
+    admin = AdminClient(kafka_config(load({"kafka.bootstrap": sys.argv[1]})))
     with Path(sys.argv[2]).open("a", buffering=1) as out:
         while True:
             time.sleep(EVERY_S)

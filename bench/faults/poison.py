@@ -11,6 +11,7 @@ from confluent_kafka import Message, Producer
 from bench.faults.crawl import JOB, Crawl
 from bench.faults.judge import Poison
 from bench.faults.schedule import Fault
+from crawlog.streams.kafka import kafka_config
 
 RECORDS = 1000
 BATCH = 50
@@ -98,8 +99,7 @@ class Poisoned(Fault):
 
 def pour(crawl: Crawl, dice: random.Random, count: int, topics: tuple[str, ...] = TOPICS) -> None:
     """Writes bad records, and notes where the broker put them."""
-    bootstrap = crawl.bootstrap or _local(crawl)
-    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 4 << 20})
+    producer = Producer(kafka_config(crawl.log) | {"message.max.bytes": 4 << 20})
     partitions = len(producer.list_topics("crawl.urls", timeout=30).topics["crawl.urls"].partitions)
     for _ in range(count):
         topic = dice.choice(topics)
@@ -122,8 +122,3 @@ def _note(crawl: Crawl, kind: str, topic: str, *, is_dead: bool) -> Callable[[ob
             crawl.poison.append(Poison(kind, topic, *place, is_dead))
 
     return delivered
-
-
-def _local(crawl: Crawl) -> str:
-    identity = msgspec.json.decode((crawl.data / "kafka" / "engine.json").read_bytes())
-    return f"127.0.0.1:{identity['port']}"

@@ -117,11 +117,12 @@ class Proxied(Fault):
         ours, theirs = free_port(), free_port()
         more = f",PROXIED://{{host}}:{theirs}"
         broker.PROPERTIES = (
-            self._properties.replace("listeners=PLAINTEXT://{host}:{port},CONTROLLER",
-                                     f"listeners=PLAINTEXT://{{host}}:{{port}}{more},CONTROLLER", 1)
-            .replace("advertised.listeners=PLAINTEXT://{host}:{port}",
-                     f"advertised.listeners=PLAINTEXT://{{host}}:{{port}},PROXIED://{{host}}:{ours}")
-            .replace("protocol.map=", "protocol.map=PROXIED:PLAINTEXT,")
+            self._properties.replace("listeners=CLIENT://{host}:{port},CONTROLLER",
+                                     f"listeners=CLIENT://{{host}}:{{port}}{more},CONTROLLER", 1)
+            .replace("advertised.listeners=CLIENT://{host}:{port}",
+                     f"advertised.listeners=CLIENT://{{host}}:{{port}},PROXIED://{{host}}:{ours}")
+            .replace("protocol.map=", "protocol.map=PROXIED:SASL_PLAINTEXT,")
+            + "listener.name.proxied.plain.sasl.jaas.config={login}\n"
         )  # fmt: skip
         self._proxy = Proxy(ours, theirs).__enter__()
         crawl.worker_bootstrap = f"127.0.0.1:{ours}"

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from crawlog.streams.kafka import kafka_config
+from crawlog.streams.settings import Settings
+
 VERSION = 1
 """Of the records that are understood here."""
 
@@ -53,14 +56,14 @@ class Done(NamedTuple):
     is_final: bool
 
 
-def read(bootstrap: str, topic: str, *, with_values: bool = True) -> list[Record]:
+def read(settings: Settings, topic: str, *, with_values: bool = True) -> list[Record]:
     """All records of a topic, partition by partition, in order.
 
     Raises: RuntimeError: the log cannot be read to its end.
     """
     consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
+        kafka_config(settings)
+        | {
             "group.id": "judge",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

@@ -32,6 +32,7 @@ class Fault:
         settings: By dotted name.
         again_percent: Requests that may be repeated, in percent of the pages.
         limits: Figures of its own that break a promise above this.
+        grace_s: It may take so much longer than `LIMIT` calm runs.
         sizes: Changes of the size, e.g. another number of workers.
     """
 
@@ -43,6 +44,7 @@ class Fault:
     settings: ClassVar[Mapping[str, object]] = {}
     again_percent: ClassVar[float] = 0.0
     limits: ClassVar[Mapping[str, float]] = {}
+    grace_s: ClassVar[float] = GRACE_S
     sizes: ClassVar[Mapping[str, Any]] = {}
 
     def lacks(self) -> str:
@@ -55,6 +57,10 @@ class Fault:
     def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:
         """Hurts the crawl while it runs; returns figures of its own, by title."""
         raise NotImplementedError
+
+    def judged(self, seed: int, crawl: Crawl, figures: dict[str, float], took_s: float) -> "Outcome":
+        """The outcome of a run that has ended, or had the time to."""
+        return _judged(self, seed, crawl, figures, took_s)
 
     def after(self, crawl: Crawl) -> None:
         """Whatever happened: undo what would outlive the crawl."""
@@ -121,10 +127,10 @@ def run(fault: Fault, seed: int, size: Size, folder: Path) -> Outcome:
         began = time.monotonic()
         crawl.start()
         figures = fault.hurt(crawl, dice)
-        limit_s = LIMIT * sized.calm_s + GRACE_S
+        limit_s = LIMIT * sized.calm_s + fault.grace_s
         has_ended = crawl.finish(max(limit_s - (time.monotonic() - began), 60.0))
         took_s = time.monotonic() - began
-        outcome = _judged(fault, seed, crawl, figures, took_s)
+        outcome = fault.judged(seed, crawl, figures, took_s)
         if not has_ended:
             outcome.problems.append(f"did not end within {limit_s:.0f} s")
         if outcome.problems:

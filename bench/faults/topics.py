@@ -9,7 +9,8 @@ from confluent_kafka.admin import AdminClient
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
 from crawlog.streams import engine
-from crawlog.streams.settings import load
+from crawlog.streams.kafka import kafka_config
+from crawlog.streams.settings import Settings, load
 
 ANSWER_S = 30.0
 GROUPS = ("crawlog-fetch", "crawlog-parse", "crawlog-sink")
@@ -28,7 +29,7 @@ class _Stopped(Fault):
             crawl.kill_all()
             local = engine.start(load({"run.data": str(crawl.data)}), crawl.data, lambda _: None)
             try:
-                self.change(crawl, AdminClient({"bootstrap.servers": local.bootstrap}))
+                self.change(crawl, local.point(Settings()))
             finally:
                 local.stop()
             again = time.monotonic()
@@ -36,7 +37,7 @@ class _Stopped(Fault):
             silence_s = crawl.until_asked(again)
         return {"first fetch after s": silence_s}
 
-    def change(self, crawl: Crawl, admin: AdminClient) -> None:
+    def change(self, crawl: Crawl, log: Settings) -> None:
         """What happens to the log."""
         raise NotImplementedError
 
@@ -47,8 +48,9 @@ class OffsetsLost(_Stopped):
     name = "offsets-lost"
     says = "the offsets of all groups are deleted"
 
-    def change(self, crawl: Crawl, admin: AdminClient) -> None:  # noqa: ARG002  # the base's signature
+    def change(self, crawl: Crawl, log: Settings) -> None:  # noqa: ARG002  # the base's signature
         """Deletes the groups, once the broker has seen that their members are dead."""
+        admin = AdminClient(kafka_config(log))
         found = [one.group_id for one in admin.list_consumer_groups().result().valid]
         for group in found:
             if group.startswith(GROUPS):
@@ -66,13 +68,14 @@ class OffsetsLatest(_Stopped):
     name = "offsets-latest"
     says = "the offsets of the fetch and sink groups are moved to the end of the log"
 
-    def change(self, crawl: Crawl, admin: AdminClient) -> None:  # noqa: ARG002  # the base's signature
+    def change(self, crawl: Crawl, log: Settings) -> None:  # noqa: ARG002  # the base's signature
         """Commits the ends, as `kafka-consumer-groups --reset-offsets --to-latest` does."""
+        admin = AdminClient(kafka_config(log))
         for group in [one.group_id for one in admin.list_consumer_groups().result().valid]:
             stage = next((stage for stage in GROUPS if group.startswith(stage) and stage != "crawlog-parse"), None)
             if stage is not None:
                 _wait_until_empty(admin, group)
-                _commit_ends(admin, group, INPUTS[stage])
+                _commit_ends(log, group, INPUTS[stage])
 
 
 class Expired(_Stopped):
@@ -81,12 +84,12 @@ class Expired(_Stopped):
     name = "expired"
     says = "the folded half of crawl.urls is deleted, the states are kept"
 
-    def change(self, crawl: Crawl, admin: AdminClient) -> None:
+    def change(self, crawl: Crawl, log: Settings) -> None:
         """Deletes the first half of each partition: the checkpoints are long past it."""
         crawl.is_cut = True
-        ends = _ends(admin, "crawl.urls")
+        ends = _ends(log, "crawl.urls")
         wanted = [TopicPartition("crawl.urls", number, end // 2) for number, end in ends.items()]
-        for answer in admin.delete_records(wanted, request_timeout=ANSWER_S).values():
+        for answer in AdminClient(kafka_config(log)).delete_records(wanted, request_timeout=ANSWER_S).values():
             answer.result()
 
 
@@ -97,9 +100,10 @@ class Recreated(_Stopped):
     says = "crawl.urls is deleted; the next run makes it anew"
     again_percent = 100.0
 
-    def change(self, crawl: Crawl, admin: AdminClient) -> None:
+    def change(self, crawl: Crawl, log: Settings) -> None:
         """Deletes it and waits until it is gone."""
         crawl.is_cut = True
+        admin = AdminClient(kafka_config(log))
         admin.delete_topics(["crawl.urls"], request_timeout=ANSWER_S)["crawl.urls"].result()
         end = time.monotonic() + ANSWER_S
         while "crawl.urls" in admin.list_topics(timeout=ANSWER_S).topics and time.monotonic() < end:
@@ -115,10 +119,10 @@ def _wait_until_empty(admin: AdminClient, group: str) -> None:
         time.sleep(0.2)
 
 
-def _ends(admin: AdminClient, topic: str) -> dict[int, int]:
+def _ends(log: Settings, topic: str) -> dict[int, int]:
     """The next offset of each partition."""
-    consumer = Consumer({"bootstrap.servers": _address(admin), "group.id": "judge-ends"})
-    partitions = admin.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
+    consumer = Consumer(kafka_config(log) | {"group.id": "judge-ends"})
+    partitions = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
     try:
         return {
             number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_S)[1]
@@ -128,14 +132,9 @@ def _ends(admin: AdminClient, topic: str) -> dict[int, int]:
         consumer.close()
 
 
-def _address(admin: AdminClient) -> str:
-    node = next(iter(admin.list_topics(timeout=ANSWER_S).brokers.values()))
-    return f"{node.host}:{node.port}"
-
-
-def _commit_ends(admin: AdminClient, group: str, topic: str) -> None:
-    consumer = Consumer({"bootstrap.servers": _address(admin), "group.id": group})
-    places = [TopicPartition(topic, number, end) for number, end in _ends(admin, topic).items()]
+def _commit_ends(log: Settings, group: str, topic: str) -> None:
+    consumer = Consumer(kafka_config(log) | {"group.id": group})
+    places = [TopicPartition(topic, number, end) for number, end in _ends(log, topic).items()]
     try:
         consumer.commit(offsets=places, asynchronous=False)
     finally:

@@ -1,0 +1,76 @@
+"""Whether the log still has all that a crawl wrote, looked at when nothing is left to do; else it is made again.
+
+A healthy log is not read for that. Its ends, the order in which dones name pages, and how its broker ended tell that it
+may have lost something. Then all of it is checked, and what is missing is fetched or parsed again, as often as less is
+missing than the time before. The rest is named, and the run does not end well.
+"""
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from .verify import findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .picture import Finish
+    from .supervisor import Supervisor
+
+
+class Whole:
+    """The log of one run's job.
+
+    Args:
+        was_back: The job's `JobCounts.page_back` when it was finished before.
+
+    Attributes:
+        missing: What cannot be made again, line by line; empty as long as all can be.
+        was_damaged: Whether the log was checked: a sink may have passed over records that came in the place of others.
+    """
+
+    def __init__(self, supervisor: "Supervisor", job: str, say: "Callable[[str], None]", was_back: int = 0) -> None:
+        self.missing: tuple[str, ...] = ()
+        self.was_damaged = False
+        self._supervisor = supervisor
+        self._job = job
+        self._say = say
+        self._was_back = was_back
+        self._before: float = inf
+        self._has_founds = False
+
+    def holds(self, finish: "Finish") -> bool:
+        """Whether the run may end; False when something is made again, and has to be waited for."""
+        if not self._may_lack():
+            return True
+        from .streams.logcheck import Check
+
+        self._say("Apache Kafka did not end by itself, or its log was damaged: the whole log is checked")
+        check = Check(self._supervisor.settings, dict(enumerate(finish.passed["parse"])))
+        self.was_damaged = True
+        founds = self._lacks_founds()
+        if not check.missing and not founds:
+            self._supervisor.checked()
+            return True
+        if check.missing >= self._before and not founds:
+            self.missing = tuple(findings(check.findings(), check.missing))
+            return True
+        self._before = check.missing
+        self._has_founds = True
+        self._supervisor.mend(check, founds=founds)
+        return False
+
+    def _lacks_founds(self) -> bool:
+        """Whether a worker found crawl.urls cut, and pages were not parsed again for that."""
+        stages = {stage for stage, _ in self._supervisor.picture.cuts}
+        return "fetch" in stages and not self._has_founds and not self._supervisor.has_lost_founds
+
+    def _may_lack(self) -> bool:
+        from .streams.damage import cuts_of, pages_named
+        from .streams.topics import Topics
+
+        names = Topics(self._supervisor.settings.kafka.prefix)
+        picture = self._supervisor.picture
+        known = list(pages_named(names, picture.of("fetch")))
+        is_cut = bool(cuts_of(known, {names.pages: self._supervisor.ends("parse")}))
+        is_back = picture.counts(self._job).page_back > self._was_back
+        return is_cut or is_back or self._supervisor.is_unchecked

@@ -1,0 +1,107 @@
+"""What the log must have and has no more: its ends, compared with every offset that is known to have been in it.
+
+Known are the commits of all groups, the founds that crawlog-parse had sent at its commits, and the pages that dones
+name (`JobCounts.page_end`). A log that ends before one of them was cut: by a broker that lost its last writes or found
+them damaged, by an unclean election, by a lost disk or a deleted folder. The comparison is made before workers write:
+offsets that are gone are given out again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..schemas import progress
+from . import groups
+from .kafka import bounds, commits, read
+from .positions import founds
+from .topics import Admin, Topics, group
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+REPORTS = 2_000
+"""Reports at the end of crawl.progress that are read: a minute of 32 partitions."""
+
+
+class Known(NamedTuple):
+    """An offset of which somebody knows that it was in the log: everything before it was."""
+
+    topic: str
+    partition: int
+    offset: int
+    by: str
+
+
+class Cut(NamedTuple):
+    """A partition that ends before an offset that is known."""
+
+    topic: str
+    partition: int
+    end: int
+    known: int
+    by: str
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"{self.topic}[{self.partition}] ends at offset {self.end}, and {self.by} was at {self.known}"
+
+
+def cuts_of(known: Iterable[Known], ends: Mapping[str, tuple[int, ...]]) -> list[Cut]:
+    """The partitions that end too early, each with the highest offset that is known of it."""
+    highest: dict[tuple[str, int], Known] = {}
+    for one in known:
+        at = one.topic, one.partition
+        if at not in highest or one.offset > highest[at].offset:
+            highest[at] = one
+    return [
+        Cut(topic, number, ends[topic][number], one.offset, one.by)
+        for (topic, number), one in sorted(highest.items())
+        if number < len(ends.get(topic, ())) and one.offset > ends[topic][number]
+    ]
+
+
+def cuts(settings: "Settings", names: Topics) -> list[Cut]:
+    """The partitions that were cut; in a log that no worker has worked on, none.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    start, end = bounds(settings, names.progress, [0])[0]
+    if start == end:
+        return []
+    admin = Admin(settings)
+    known = [*_commits(admin, names), *_named(settings, names, max(start, end - REPORTS), end)]
+    ends = admin.ends((names.urls, names.pages, names.items), groups.count(admin, names.urls))  # others may write: last
+    return cuts_of(known, ends)
+
+
+def _commits(admin: Admin, names: Topics) -> Iterator[Known]:
+    for name, topic in (
+        (group(admin.settings, "fetch"), names.urls),
+        *((n, names.items) for n in groups.sinks_of(admin)),
+    ):
+        for (_, number), offset in admin.committed(name, topic).items():
+            yield Known(topic, number, offset, f"the group {name}")
+    name, numbers = group(admin.settings, "parse"), range(groups.count(admin, names.pages))
+    for number, (offset, metadata) in commits(admin.settings, name, names.pages, numbers).items():
+        yield Known(names.pages, number, offset, f"the group {name}")
+        for of_urls, end in founds(metadata).items():
+            yield Known(names.urls, of_urls, end, f"what the group {name} found")
+
+
+def _named(settings: "Settings", names: Topics, start: int, end: int) -> Iterator[Known]:
+    """What the last reports of fetch and parse tell: how far they are, and the pages that dones name."""
+    newest: dict[tuple[str, int], progress.Progress] = {}
+    topics = {"fetch": names.urls, "parse": names.pages}
+    for record in read(settings, names.progress, 0, start, end):
+        report = progress.decode(record.value())
+        if report is not None and report.stage in topics:
+            newest[report.stage, report.partition] = report
+    for (stage, number), report in newest.items():
+        yield Known(topics[stage], number, report.offset, f"a worker of {stage}")
+    yield from pages_named(names, newest.values())
+
+
+def pages_named(names: Topics, reports: Iterable[progress.Progress]) -> Iterator[Known]:
+    """The ends of crawl.pages by the dones that reports of fetch tell of."""
+    for report in reports:
+        for job, counts in report.jobs.items():
+            yield Known(names.pages, report.partition, counts.page_end, f"the last page that job {job} has fetched")

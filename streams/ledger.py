@@ -1,0 +1,109 @@
+"""Conservation in one partition of crawl.pages: each page that a done names is there, and each page came to something.
+
+Pure. `logcheck.py` reads the log and feeds it: first the pages of the partition, then dones and founds of crawl.urls in
+their order, then items and dead letters in any order. A page came to something when an item record, a dead letter or a
+found with `again` names it or a later page of its URL.
+
+Memory: 9 bytes a page, by offset (a hash of job and URL, and a mark), beside what is missing: some 150 bytes each.
+"""
+
+from array import array
+from collections.abc import Iterator
+from math import inf
+from typing import NamedTuple
+
+import xxhash
+
+THERE = 1
+NAMED = 2
+
+
+def name_of(job: str, url: str) -> int:
+    """A page of a job, as the ledger knows it: 8 bytes, never 0."""
+    return xxhash.xxh3_64_intdigest(f"{job} {url}".encode()) or 1
+
+
+class Gone(NamedTuple):
+    """A done whose page is gone: its record's offset in crawl.urls, and the offset of the page."""
+
+    done: int
+    page: int
+
+
+class Ledger:
+    """The pages of one partition, and what is known of each.
+
+    Args:
+        start, end: The offsets that crawl.pages has.
+        parsed: Everything before this offset has been parsed; pages behind it are nobody's fault yet.
+
+    Attributes:
+        trimmed: Dones whose page lies before the log's start.
+    """
+
+    def __init__(self, start: int, end: int, parsed: int) -> None:
+        self.trimmed = 0
+        self._start, self._end = start, end
+        self._parsed = min(parsed, end)
+        self._names = array("Q", bytes(8 * (end - start)))
+        self._marks = bytearray(end - start)
+        self._gone: dict[int, Gone] = {}
+        self._asked: dict[int, float] = {}
+
+    def page(self, offset: int, name: int, *, needs_item: bool = True) -> None:
+        """A page is there; `name` is 0 for a record that is no page."""
+        at = offset - self._start
+        self._names[at] = name
+        self._marks[at] = THERE if needs_item else THERE | NAMED
+
+    def done(self, name: int, at: int, page: int) -> None:
+        """A done at an offset of crawl.urls names a page."""
+        if page < self._start:
+            self.trimmed += 1
+        elif self._is(page, name):
+            self._gone.pop(name, None)
+            if name in self._asked:
+                self._asked[name] = page
+        else:
+            self._gone[name] = Gone(at, page)
+
+    def again(self, name: int) -> None:
+        """A URL was queued once more: what was lost of it before is asked for."""
+        self._gone.pop(name, None)
+        self._asked[name] = inf
+
+    def named(self, offset: int, name: int | None = None) -> None:
+        """An item record names a page of a URL, or a dead letter the record at an offset, whatever it is."""
+        if name is None:
+            if self._start <= offset < self._end:
+                self._marks[offset - self._start] |= NAMED
+        elif self._is(offset, name):
+            self._marks[offset - self._start] |= NAMED
+
+    def gone(self) -> list[Gone]:
+        """Dones whose page is not in the log, and whose URL was not asked for since."""
+        return sorted(self._gone.values())
+
+    def unparsed(self) -> list[int]:
+        """Offsets before `parsed` of pages that came to nothing."""
+        alone = [at for at in self._unnamed() if self._start + at >= self._asked.get(self._names[at], 0)]
+        if not alone:
+            return alone
+        wanted = {self._names[at] for at in alone}
+        wanted.discard(0)
+        last = {name: at for at, name in enumerate(self._names) if name in wanted and self._is_settled(at)}
+        return [self._start + at for at in alone if last.get(self._names[at], -1) < at]
+
+    def _unnamed(self) -> Iterator[int]:
+        marks, past = self._marks, max(self._parsed - self._start, 0)
+        at = marks.find(THERE, 0, past)
+        while at >= 0:
+            yield at
+            at = marks.find(THERE, at + 1, past)
+
+    def _is(self, offset: int, name: int) -> bool:
+        return self._start <= offset < self._end and self._names[offset - self._start] == name
+
+    def _is_settled(self, at: int) -> bool:
+        """Whether a page came to something, or will."""
+        return bool(self._marks[at] & NAMED) or self._start + at >= self._parsed

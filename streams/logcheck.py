@@ -1,0 +1,368 @@
+"""The whole log, checked: each record's CRC and its decoding, and the conservation of pages (`ledger.py`).
+
+Reads every topic once with plain consumers, pages with their bodies, as a CRC covers them. Workers may run: the ends
+are read in such an order that nothing that a healthy crawl writes meanwhile looks like a loss. A damaged batch ends
+nothing: the reader looks for the next record that can be read, and notes the offsets between.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from ..schemas import control, dead, items, pages, progress
+from ..schemas import urls as u
+from . import groups
+from .errors import DamagedLog
+from .kafka import Patience, at_end, bounds, check_jump, commits, consumer_config, passes, refused
+from .ledger import Ledger, name_of
+from .topics import Admin, Topics, group
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+PROBE_TRIES = 3
+"""Answers of a partition that are errors, after which an offset counts as unreadable."""
+
+PROBE_S = 5.0
+"""How long a partition that is damaged may give nothing for an offset: a broker that cannot read its file is silent."""
+
+POLL_S = 0.2
+
+Range = tuple[int, int]
+Take = Callable[[Message], object]
+"""What to do with a record.
+
+Raises: ValueError: it does not decode.
+"""
+
+
+class Part(msgspec.Struct):
+    """What was read of one partition.
+
+    Attributes:
+        start, end: Its offsets.
+        undecodable: Records that are none of ours; the stages put such records into crawl.dead.
+        damaged: Ranges of offsets that cannot be read.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    records: int = 0
+    undecodable: int = 0
+    damaged: list[Range] = []
+
+
+class Finding(msgspec.Struct, omit_defaults=True):
+    """Something that is missing.
+
+    Attributes:
+        start, end: Offsets of the topic's partition.
+        url, job: Whose it is, as far as that is known.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    what: str
+    url: str = ""
+    job: str = ""
+
+    def __str__(self) -> str:
+        """For people."""
+        offsets = f"{self.start}" if self.end == self.start + 1 else f"{self.start} to {self.end - 1}"
+        return f"{self.topic}[{self.partition}] {offsets}: {self.what}" + f" ({self.url})" * bool(self.url)
+
+
+class Lost(NamedTuple):
+    """A done whose page is gone.
+
+    Attributes:
+        partition, offset: Of its record in crawl.urls.
+        page: Offset of the page in crawl.pages, whose partition has the same number.
+    """
+
+    partition: int
+    offset: int
+    job: str
+    epoch: int
+    result: u.Result
+    page: int
+
+
+class Unparsed(NamedTuple):
+    """A page that was parsed, by the group's commit, and came to nothing."""
+
+    partition: int
+    offset: int
+    meta: pages.PageMeta
+
+    @property
+    def job(self) -> str:
+        """Whose it is."""
+        return self.meta.job
+
+
+class Check:
+    """A log that was read in full.
+
+    Args:
+        parsed: How far parse is known to be, where that is more than its group has committed.
+
+    Attributes:
+        parts: Of all topics, in their order.
+        trimmed: Dones whose page was trimmed since.
+    """
+
+    def __init__(self, settings: "Settings", parsed: Mapping[int, int] | None = None) -> None:
+        self.names = Topics(settings.kafka.prefix)
+        self.parts: list[Part] = []
+        self._settings = settings
+        self._count = groups.count(Admin(settings), self.names.urls)
+        self._ledgers = self._read(parsed or {})
+
+    @property
+    def trimmed(self) -> int:
+        """Dones whose page was trimmed since."""
+        return sum(one.trimmed for one in self._ledgers.values())
+
+    @property
+    def missing(self) -> int:
+        """Pages that are gone, pages that came to nothing, and ranges that cannot be read."""
+        told = sum(len(one.gone()) + len(one.unparsed()) for one in self._ledgers.values())
+        return told + sum(len(part.damaged) for part in self.parts)
+
+    def unparsed_from(self) -> dict[int, int]:
+        """The first page of each partition that came to nothing."""
+        found = {number: one.unparsed() for number, one in self._ledgers.items()}
+        return {number: offsets[0] for number, offsets in found.items() if offsets}
+
+    def lost(self) -> Iterator[Lost]:
+        """The dones whose pages are gone, read once more."""
+        for number, ledger in self._ledgers.items():
+            pages_of = dict(ledger.gone())
+            gone = {(one.done, one.page) for one in ledger.gone()}
+            for message in _at(self._settings, self.names.urls, number, sorted(pages_of)):
+                record = u.decode(message.value())
+                for result in record.results or ():
+                    if result.page is not None and (message.offset(), result.page[1]) in gone:
+                        yield Lost(
+                            number, message.offset() or 0, record.job or "", record.epoch, result, result.page[1]
+                        )
+
+    def unparsed(self) -> Iterator[Unparsed]:
+        """The pages that came to nothing, read once more."""
+        for number, ledger in self._ledgers.items():
+            for message in _at(self._settings, self.names.pages, number, ledger.unparsed()):
+                try:
+                    meta = pages.decode(_header(message))
+                except ValueError:
+                    meta = pages.PageMeta("", "")
+                yield Unparsed(number, message.offset() or 0, meta)
+
+    def findings(self) -> Iterator[Finding]:
+        """All that is missing."""
+        for part in self.parts:
+            for start, end in part.damaged:
+                yield Finding(part.topic, part.partition, start, end, "cannot be read: damaged")
+        for one in self.lost():
+            what = f"gone, and crawl.urls[{one.partition}] {one.offset} says that it was fetched"
+            yield Finding(self.names.pages, one.partition, one.page, one.page + 1, what, one.result.url, one.job)
+        for page in self.unparsed():
+            what = "no item record, dead letter or later page of its URL"
+            yield Finding(self.names.pages, page.partition, page.offset, page.offset + 1, what, page.meta.url, page.job)
+
+    def _read(self, told: Mapping[int, int]) -> dict[int, Ledger]:
+        """Reads all topics; where each ends is asked in the order in which records follow from each other."""
+        settings, names, numbers = self._settings, self.names, list(range(self._count))
+        committed = commits(settings, group(settings, "parse"), names.pages, numbers)
+        parsed = {n: max(told.get(n, 0), committed.get(n, (0, ""))[0]) for n in numbers}
+        urls = bounds(settings, names.urls, numbers)
+        held = bounds(settings, names.pages, numbers)
+        rest = {names.items: bounds(settings, names.items, numbers)}
+        rest |= {topic: bounds(settings, topic, [0]) for topic in (names.dead, names.control, names.progress)}
+        ledgers = {n: Ledger(start, end, parsed[n]) for n, (start, end) in held.items()}
+
+        def page(message: Message) -> None:
+            ledger, offset = ledgers[message.partition() or 0], message.offset() or 0
+            try:
+                meta = pages.decode(_header(message))
+            except ValueError:
+                ledger.page(offset, 0)
+                raise
+            ledger.page(offset, name_of(meta.job, meta.url), needs_item=meta.kind != "robots")
+
+        def url(message: Message) -> None:
+            _note(ledgers[message.partition() or 0], message.offset() or 0, u.decode(message.value()))
+
+        def item(message: Message) -> None:
+            record = items.decode(message.value())
+            if record.page[0] in ledgers:
+                ledgers[record.page[0]].named(record.page[1], name_of(record.job, record.url))
+
+        def letter(message: Message) -> None:
+            headers = {name: value for name, value in message.headers() or () if isinstance(value, bytes)}  # type: ignore[str-unpack]  # pairs
+            one = dead.from_headers(headers, None, None)
+            if one.topic == names.pages and one.partition in ledgers:
+                ledgers[one.partition].named(one.offset)
+
+        self._scan(names.pages, held, page)
+        self._scan(names.urls, urls, url)
+        self._scan(names.items, rest[names.items], item)
+        self._scan(names.dead, rest[names.dead], letter)
+        self._scan(names.control, rest[names.control], lambda one: control.decode(one.key(), one.value()))
+        self._scan(names.progress, rest[names.progress], _report)
+        return ledgers
+
+    def _scan(self, topic: str, held: Mapping[int, Range], handle: Take) -> None:
+        parts = {number: Part(topic, number, start, end) for number, (start, end) in sorted(held.items())}
+        self.parts += parts.values()
+        for message in readable(self._settings, topic, parts):
+            part = parts[message.partition() or 0]
+            part.records += 1
+            try:
+                handle(message)
+            except ValueError:
+                part.undecodable += 1
+
+
+def _note(ledger: Ledger, offset: int, record: u.UrlsRecord) -> None:
+    """What a record of crawl.urls says of pages: a URL's pages are in the partition of the same number."""
+    job = record.job or u.DEFAULT_JOB
+    for result in record.results or ():
+        if result.page is not None:
+            ledger.done(name_of(job, result.url), offset, result.page[1])
+    for found in record.urls or ():
+        if found.again:
+            ledger.again(name_of(job, found.url))
+
+
+def _report(message: Message) -> None:
+    if message.value() and progress.decode(message.value()) is None:
+        raise ValueError("no report")
+
+
+def _header(message: Message) -> bytes | None:
+    found = message.headers() or ()
+    return next((value for name, value in found if name == pages.HEADER and isinstance(value, bytes)), None)  # type: ignore[str-unpack]  # pairs
+
+
+def _at(settings: "Settings", topic: str, partition: int, offsets: list[int]) -> Iterator[Message]:
+    """The records at some offsets of a partition, as far as they can be read."""
+    if not offsets:
+        return
+    wanted = set(offsets)
+    part = Part(topic, partition, offsets[0], offsets[-1] + 1)
+    yield from (one for one in readable(settings, topic, {partition: part}) if one.offset() in wanted)
+
+
+def readable(settings: "Settings", topic: str, parts: Mapping[int, Part]) -> Iterator[Message]:
+    """The records of some partitions, from each one's start to its end; what cannot be read is noted in the part.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    left = {number: part.start for number, part in parts.items() if part.start < part.end}
+    while left:
+        damaged: set[int] = set()
+        yield from _until_damaged(settings, topic, parts, left, damaged)
+        for number in damaged:
+            part, at = parts[number], left[number]
+            behind = bounds(settings, topic, [number])[number][0]
+            if behind <= at:  # else it was trimmed meanwhile
+                behind = _next_readable(settings, topic, number, at, part.end)
+                part.damaged.append((at, behind))
+            left[number] = behind
+            if behind >= part.end:
+                del left[number]
+
+
+def _until_damaged(
+    settings: "Settings", topic: str, parts: Mapping[int, Part], left: dict[int, int], damaged: set[int]
+) -> Iterator[Message]:
+    """The records of all partitions in `left`, which keeps the next offset of each until it is read to its end.
+
+    Ends early when a partition gives what is no record: it is added to `damaged`, and all that are not read stay in
+    `left`.
+    """
+    consumer = _consumer(settings)
+    try:
+        consumer.assign([TopicPartition(topic, number, at) for number, at in left.items()])
+        patience = Patience(topic)
+        while left:
+            yield from (one for one in patience.take(consumer, left) if _is_record(consumer, one, parts, left))
+    except DamagedLog as error:
+        damaged.add(error.partition)
+    finally:
+        consumer.close()
+
+
+def _is_record(consumer: Consumer, message: Message, parts: Mapping[int, Part], left: dict[int, int]) -> bool:
+    """Whether a message is a record before its partition's end; `left` goes on behind it.
+
+    Raises: DamagedLog: it is none that was written. EngineError: the partition cannot be read.
+    """
+    number, error, offset = message.partition() or 0, message.error(), message.offset() or 0
+    if number not in left:
+        return False
+    end = parts[number].end
+    if error is not None and not (passes(error) or at_end(error)):
+        raise refused(message)
+    if error is None:
+        if offset != left[number]:
+            check_jump(consumer, parts[number].topic, number, left[number], offset)
+        left[number] = offset + 1
+    if at_end(error) or left[number] >= end:
+        del left[number]
+    return error is None and offset < end
+
+
+def _next_readable(settings: "Settings", topic: str, partition: int, at: int, end: int) -> int:
+    """The offset of the first record behind `at` that can be read, as far as it is found; `end` where there is none.
+
+    Ever longer steps, then halves: a batch has up to some thousand offsets, and any of them leads to all of it.
+    """
+    step, low = 1, at
+    found = _readable_from(settings, topic, partition, at, end)
+    while found is None and low + step < end:
+        low += step
+        step *= 2
+        found = _readable_from(settings, topic, partition, low, end)
+    if found is None:
+        return end
+    bad = max(at, low - step // 2)
+    while low - bad > 1:
+        middle = (low + bad) // 2
+        earlier = _readable_from(settings, topic, partition, middle, end)
+        if earlier is None:
+            bad = middle
+        else:
+            low, found = middle, min(earlier, found)
+    return found
+
+
+def _readable_from(settings: "Settings", topic: str, partition: int, at: int, end: int) -> int | None:
+    """The offset of the record that a consumer is given which begins at `at`; None where it is given errors."""
+    consumer = _consumer(settings)
+    until, errors = time.monotonic() + PROBE_S, 0
+    try:
+        consumer.assign([TopicPartition(topic, partition, at)])
+        while errors < PROBE_TRIES and time.monotonic() < until:
+            message = consumer.poll(POLL_S)
+            error = None if message is None else message.error()
+            if message is not None and error is None:
+                return min(message.offset() or 0, end)
+            if at_end(error):
+                return end
+            errors += error is not None and not passes(error)
+    finally:
+        consumer.close()
+    return None
+
+
+def _consumer(settings: "Settings") -> Consumer:
+    return Consumer(consumer_config(settings) | {"enable.partition.eof": True})

@@ -1,0 +1,29 @@
+"""Text as it may be shown: without control characters, which pages and records may hold, and without secrets."""
+
+import re
+
+HIDDEN = "********"
+
+_SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+
+_control = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0, DEL, C1; what turns the direction of text; line and paragraph separators; halves of characters."""
+
+
+def escaped(text: str) -> str:
+    """The text on one line, with each control character written as JSON writes it: JSON stays the same data."""
+    return text if text.isprintable() else _control.sub(_written, text)
+
+
+def without_secrets(url: str) -> str:
+    """A URL whose user, password and query are hidden; a path stays as it is."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return url
+    place, mark, _ = rest.partition("?")
+    login, at, host = place.rpartition("@")
+    return f"{scheme}://{HIDDEN if login else ''}{at}{host}{mark}{HIDDEN if mark else ''}"
+
+
+def _written(found: re.Match[str]) -> str:
+    return _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}"

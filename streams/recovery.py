@@ -1,0 +1,207 @@
+"""After a power cut, or any damage of the log: what it has lost is made again, from what it still has.
+
+The promise covers the death of processes. When the machine dies, each file of Kafka's log ends where the disk had it,
+one topic later than another; a damaged file ends before its first damaged batch; a folder may be gone. What that can
+break, and what is done, while no worker of ours writes:
+
+    a job's record is gone, its copy is there      written again to every partition: the fold knows a revision it has
+    some of a rewind is gone, its note is there    carried out once more
+    a done stands, its page is gone                a found with `again`: the URL is queued although it is known
+    a page stands, its items are gone              crawlog-parse goes back to it; where it cannot, a found with `again`
+    crawl.urls was cut                             crawlog-parse goes back to the log's start: it finds the founds again
+    crawl.items was cut                            the sinks read its cut partitions again, and keep the rows they have
+    the machine died                               crawlog-parse goes back by the last minute of pages: their founds
+
+Which pages and items are gone is found out by a check of the whole log (`logcheck.py`), not by a time. That is done
+before workers go, since the offsets that are gone are given out again: once a worker has written a page, a done that
+names a lost one looks as if it named that. The found with `again` is a record like any other, so the fold stays a
+function of the log. What is left to the user: seeds that `crawlog seed` had written; giving them again does no harm.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..schemas import urls as u
+from ..schemas.control import JobCopy
+from . import groups
+from .errors import EngineError
+from .jobs import known
+from .kafka import bounds, read
+from .logcheck import Check, Lost, Unparsed
+from .offsets import Target, plan
+from .producer import Producer
+from .rewind import mend
+from .topics import Admin, Topics, group
+
+if TYPE_CHECKING:
+    from .damage import Cut
+    from .settings import Settings
+
+WINDOW_S = 60.0
+"""What the operating system had not written may be so old; Linux writes what is older than 30 s."""
+
+EMPTY_S = 30.0
+"""How long the group of workers that died may take to empty: their session, from the start on."""
+
+ACKNOWLEDGED_S = 60.0
+
+Report = Callable[[str], None]
+
+
+def after_power_cut(settings: "Settings", report: Report) -> None:
+    """Do all of it; doing it twice is harmless.
+
+    Raises: EngineError: the log cannot be read or written.
+    """
+    report(
+        "the machine went down without stopping Apache Kafka, and the last seconds may not be on its disk: "
+        "the last minute of pages is parsed again, and what is gone is fetched again"
+    )
+    names, admin = Topics(settings.kafka.prefix), Admin(settings)
+    count = groups.count(admin, names.pages)
+    _recover(settings, report, Check(settings), _last_minute(settings, admin, names.pages, count))
+
+
+def after_cuts(
+    settings: "Settings", report: Report, cuts: "Iterable[Cut]", check: Check | None = None, *, founds: bool = False
+) -> None:
+    """The same for partitions that end too early, or for what a check has found to be missing.
+
+    Args:
+        founds: Founds are gone, though crawl.urls does not end too early any more.
+
+    Raises: EngineError: the log cannot be read or written.
+    """
+    names, cuts = Topics(settings.kafka.prefix), list(cuts)
+    for one in cuts:
+        report(f"the log is damaged: {one}; what is gone is fetched or parsed again")
+    urls_cut = founds or any(one.topic == names.urls for one in cuts)
+    numbers = list(range(groups.count(Admin(settings), names.pages)))
+    back = {number: low for number, (low, _) in bounds(settings, names.pages, numbers).items()} if urls_cut else {}
+    _recover(settings, report, check or Check(settings), back)
+    _sinks_again(settings, names)
+
+
+def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[int, int]) -> None:
+    """Makes again what a check finds to be missing; parse goes back to `back`, by partition, in any case."""
+    names, admin = Topics(settings.kafka.prefix), Admin(settings)
+    producer = Producer(settings, "crawlog-recovery")
+    mend(settings, producer, names)
+    _write_jobs(settings, producer, names)
+    lost = 0
+    for number, job, epoch, found in _again(settings, names, check.lost()):
+        producer.send(names.urls, u.encode(u.UrlsRecord(job=job, epoch=epoch, urls=[found])), partition=number)
+        lost += 1
+    starts = {**back}
+    for number, first in check.unparsed_from().items():
+        starts[number] = min(first, starts.get(number, first))
+    of = groups.Group(group(settings, "parse"), "parse", names.pages)
+    if starts and not _is_empty(admin, of):
+        for page in check.unparsed():
+            record = u.encode(u.UrlsRecord(job=page.job, epoch=page.meta.epoch, urls=[_of_page(page)]))
+            producer.send(names.urls, record, partition=page.partition)
+            lost += 1
+        starts = {}
+    if not producer.flush(ACKNOWLEDGED_S):
+        raise EngineError(f"Kafka did not acknowledge what is fetched again within {ACKNOWLEDGED_S:.0f} s")
+    moved = _parse_again(admin, of, starts)
+    report(f"pages gone, fetched again: {lost}; pages parsed again: {moved}")
+
+
+def _write_jobs(settings: "Settings", producer: Producer, names: Topics) -> None:
+    count = groups.count(Admin(settings), names.urls)
+    for entry in known(settings, names).values():
+        if isinstance(entry, JobCopy):
+            record = u.encode(u.UrlsRecord(job=entry.job, epoch=entry.epoch, spec=entry.spec))
+            for number in range(count):
+                producer.send(names.urls, record, partition=number)
+
+
+def _again(settings: "Settings", names: Topics, lost: Iterable[Lost]) -> Iterator[tuple[int, str, int, u.FoundUrl]]:
+    """Partition, job, epoch and the found that asks for each page that is gone, as it was found before."""
+    for number, of_one in groupby(lost, key=attrgetter("partition")):
+        gone = list(of_one)
+        queued = _queued(settings, names, number, {one.result.row for one in gone})
+        for one in gone:
+            result = one.result
+            found = queued.get(result.row) or u.FoundUrl(result.url, priority=result.priority, source="link")
+            found = msgspec.structs.replace(found, url=result.url, depth=result.depth, again=result.status)
+            yield number, one.job, one.epoch, found
+
+
+def _of_page(page: Unparsed) -> u.FoundUrl:
+    """The found that asks for a page which others' workers have passed and cannot be told to parse again."""
+    meta, status = page.meta, "failed"
+    if meta.http is not None:
+        status = "redirected" if meta.location else "not_modified" if meta.same_as else "fetched"
+    source = "sitemap" if meta.kind == "sitemap" else "link"
+    found = u.FoundUrl(meta.url, meta.depth, source=source, hops=meta.hops)  # type: ignore[arg-type]  # two of its words
+    return msgspec.structs.replace(found, again=status)
+
+
+def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> dict[int, int]:
+    """Where each partition's records of the topic's last minute start; those without any are left out."""
+    limits = bounds(settings, topic, list(range(count)))
+    newest_ms = 0
+    for number, (low, end) in limits.items():
+        for message in read(settings, topic, number, max(low, end - 1), end):
+            newest_ms = max(newest_ms, message.timestamp()[1])
+    starts = groups.offsets_at(admin, topic, range(count), newest_ms - int(WINDOW_S * 1000))
+    return {number: starts[number] for number, (_, end) in limits.items() if 0 <= starts[number] < end}
+
+
+def _queued(settings: "Settings", names: Topics, number: int, rows: set[int]) -> dict[int, u.FoundUrl]:
+    """The founds that queued URLs, by row; those that are gone too are left out. Read in one go, in the log's order."""
+    low, end = bounds(settings, names.urls, [number])[number]
+    offsets = {row >> 16 for row in rows if low <= row >> 16 < end}
+    found: dict[int, u.FoundUrl] = {}
+    if not offsets:
+        return found
+    for message in read(settings, names.urls, number, min(offsets), max(offsets) + 1):
+        offset = message.offset() or 0
+        if offset not in offsets:
+            continue
+        try:
+            urls = u.decode(message.value()).urls or []
+        except ValueError:
+            continue
+        found |= {row: url for index, url in enumerate(urls) if (row := offset << 16 | index) in rows}
+    return found
+
+
+def _parse_again(admin: Admin, of: groups.Group, back: Mapping[int, int]) -> int:
+    """Move crawlog-parse back to these offsets, where it is further; returns how many pages that are."""
+    held = groups.held(admin, of)
+    further = {n: at for n, at in back.items() if (held[n].committed or 0) > at}
+    beyond = {n: one.end for n, one in held.items() if (one.committed or 0) > one.end and n not in further}
+    moves, _ = plan(of.topic, Target("from-file", offsets=further | beyond), held)
+    if not moves:
+        return 0
+    if not _is_empty(admin, of):
+        raise EngineError(f"the group {of.name} still has members after {EMPTY_S:.0f} s; stop them, and run again")
+    groups.move(admin, of, moves)
+    return sum(one.records for one in moves)
+
+
+def _is_empty(admin: Admin, of: groups.Group) -> bool:
+    """Whether a group has no members, once those that died are forgotten."""
+    until = time.monotonic() + EMPTY_S
+    while (live := groups.members(admin, [of.name])) and time.monotonic() < until:
+        time.sleep(0.2)
+    return not live
+
+
+def _sinks_again(settings: "Settings", names: Topics) -> None:
+    """Have the sinks read those partitions again that end before their commits; see `SinkStage.starts`."""
+    admin = Admin(settings)
+    for of in groups.sinks_of(admin).values():
+        held = groups.held(admin, of)
+        starts = {n: one.first for n, one in held.items() if (one.committed or 0) > one.end}
+        moves, _ = plan(names.items, Target("from-file", offsets=starts), held)
+        if moves and _is_empty(admin, of):
+            groups.move(admin, of, moves)

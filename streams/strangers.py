@@ -1,0 +1,220 @@
+"""Hosts that may never answer: how much of a worker they hold, and how long they are waited for. Pure: time is `now`.
+
+A host is MET once it has answered a request for a page, NEW before, and SILENT while its last request had no whole
+answer. NEW and SILENT ones together are strangers. Whether a host is silent stands in its row, as failures in a row.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .answers import Answer
+    from .rows import HostRow
+
+MET, NEW, SILENT = range(3)
+"""What is known of a host."""
+
+EVERYBODY = (True, True, True)
+"""By standing: who may have a place."""
+
+LATE_S = 0.25
+"""Most servers answer sooner. One that has not by then needs no place to go on waiting."""
+
+FLOOR_S = 3.0
+"""Nobody is waited for less: a lost packet, DNS, and the round trips of TCP and TLS fit in."""
+
+SHORT = 6.0
+"""Where places are short, a stranger's first attempt has this part of `fetch.timeout_s`."""
+
+AGAIN = 4.0
+"""Each further attempt has so many times the time: the last one of a slow host has all there is."""
+
+OF_NETWORK = 4
+"""So many failures of a network weigh as much as one of an address: it has many hosts."""
+
+REMEMBERED = 20_000
+"""Domains, addresses and networks whose failures are remembered."""
+
+
+class Shares:
+    """Who holds how many places.
+
+    Strangers hold at most half of the places, and silent ones half of that: so those that answer have a half, new
+    ones a quarter. What may be late holds a place only while it is young.
+
+    Args:
+        most_late: So many may wait without a place, and half as many of silent hosts; the others keep theirs.
+
+    Attributes:
+        ages_at: When the next one will be late. Those that found no room to be late wait for another's end.
+    """
+
+    def __init__(self, most_late: int) -> None:
+        self._most_late = most_late
+        self._holds = [0, 0, 0]
+        self._late = [0, 0, 0]
+        self._young: dict[Hashable, tuple[float, int]] = {}  # in the order they came
+        self._held: dict[Hashable, tuple[list[int], int]] = {}
+        self.ages_at = inf
+        self._is_crowded = False
+
+    def take(self, one: Hashable, standing: int, young_from: float | None = None) -> None:
+        """Something begins.
+
+        Args:
+            young_from: Now, where it may be late; else it holds its place to its end.
+        """
+        self._held[one] = self._holds, standing
+        self._holds[standing] += 1
+        if young_from is not None:
+            self._young[one] = young_from, standing
+            self.ages_at = min(self.ages_at, young_from + LATE_S)
+
+    def free(self, one: Hashable) -> None:
+        """It has ended."""
+        counts, standing = self._held.pop(one, (None, MET))
+        if counts is not None:
+            counts[standing] -= 1
+            self._young.pop(one, None)
+
+    def age(self, now: float) -> None:
+        """Those no longer young give their places back, as far as there is room for late ones."""
+        if now < self.ages_at and not self._is_crowded:
+            return
+        self.ages_at, self._is_crowded = inf, False
+        late = []
+        for one, (since, standing) in self._young.items():
+            if since + LATE_S > now:
+                self.ages_at = since + LATE_S
+                break
+            if sum(self._late) < self._most_late and (standing != SILENT or self._late[SILENT] < self._most_late // 2):
+                self._holds[standing] -= 1
+                self._late[standing] += 1
+                self._held[one] = self._late, standing
+                late.append(one)
+            else:
+                self._is_crowded = True
+        for one in late:
+            del self._young[one]
+
+    def left(self, most: int) -> tuple[int, int, int]:
+        """By standing, how many more may have a place.
+
+        Args:
+            most: Places in all.
+        """
+        met, new, silent = self._holds
+        free = most - met - new - silent
+        strangers = min(free, max(most // 2, 1) - new - silent)
+        return free, strangers, min(strangers, max(most // 4, 1) - silent)
+
+    def is_short(self, most: int) -> bool:
+        """Whether strangers have few places left, or little room to be late in."""
+        return self.left(most)[NEW] <= most // 8 or 2 * sum(self._late) >= self._most_late
+
+    def __iter__(self) -> Iterator[Hashable]:
+        """All that have begun and not ended."""
+        return iter(self._held)
+
+    def strangers(self) -> Iterator[Hashable]:
+        """Those of strangers."""
+        return (one for one, (_, standing) in self._held.items() if standing != MET)
+
+
+class Stranger(Protocol):
+    """What is to be known of a host."""
+
+    key: str
+    domain: str
+    standing: int
+
+
+class Patience:
+    """How long a stranger is waited for, by what its domain, its addresses and their networks did before.
+
+    An attempt that ends early for want of patience is a failed one like others: the next one has more time.
+
+    Args:
+        timeout_s: What anybody has at most.
+        addresses_of: Those of a host, by its key, as far as they are known.
+        is_short: Whether others wait for the place.
+    """
+
+    def __init__(
+        self, timeout_s: float, addresses_of: Callable[[str], Sequence[str]], is_short: Callable[[], bool]
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._addresses_of = addresses_of
+        self._is_short = is_short
+        self._failures: OrderedDict[str, int] = OrderedDict()
+
+    def within_s(self, host: Stranger, attempt: int) -> float | None:
+        """Seconds for the whole answer; None for the usual time.
+
+        Args:
+            attempt: Attempts made before this one.
+        """
+        if host.standing == MET:
+            return None
+        is_short, steps = self._is_short(), self._steps(host)
+        if not is_short and not steps:
+            return None
+        time_s = self._timeout_s / (SHORT if is_short else 1.0) / 2.0 ** min(steps, 30)
+        return min(max(time_s, FLOOR_S) * AGAIN ** min(attempt, 30), self._timeout_s)
+
+    def heard(self, host: Stranger, answer: "Answer", *, is_page: bool) -> None:
+        """A request to a host has ended: what it is from now on, and what it says of its neighbours.
+
+        Args:
+            is_page: Whether it was asked for a page: many servers have a robots.txt at once, and pages never.
+        """
+        if answer.private or answer.by_proxy:
+            return
+        if answer.http is None or "timeout" in answer.error:
+            host.standing = SILENT
+            self._failed(host)
+            return
+        if host.standing != MET:
+            host.standing = MET if is_page else NEW
+            for name in self._names(host):
+                self._failures.pop(name, None)
+
+    def _failed(self, host: Stranger) -> None:
+        for name in self._names(host):
+            self._failures[name] = self._failures.pop(name, 0) + 1
+        while len(self._failures) > REMEMBERED:
+            self._failures.popitem(last=False)
+
+    def _steps(self, host: Stranger) -> int:
+        """How often the time is halved."""
+        if not self._failures:
+            return 0
+        return max(self._failures.get(name, 0) // (OF_NETWORK if name[0] == "n" else 1) for name in self._names(host))
+
+    def _names(self, host: Stranger) -> set[str]:
+        """What its failures are remembered by."""
+        addresses = self._addresses_of(host.key)
+        return {
+            f"d {host.domain}",
+            *(f"a {address}" for address in addresses),
+            *(f"n {network}" for network in map(network_of, addresses)),
+        }
+
+
+def network_of(address: str) -> str:
+    """The 256 addresses around an IPv4 address; of an IPv6 address, its first three groups (a site's /48)."""
+    return ":".join(address.split(":")[:3]) if ":" in address else address.rpartition(".")[0]
+
+
+def standing_of(row: "HostRow | None") -> int:
+    """What a host's row says of it, after a restart."""
+    if row is None:
+        return NEW
+    return SILENT if row.failures else MET
+
+
+def by_partition(tasks: Iterator[Hashable]) -> Counter[int]:
+    """Tasks counted by the partition of their hosts."""
+    return Counter(task.host.partition.fold.partition for task in tasks)  # type: ignore[attr-defined]  # keys here are tasks

@@ -1,0 +1,120 @@
+"""What is shown while a crawl runs: one line, or a table."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from crawlog.live import Frame, line, table
+from crawlog.schemas.progress import JobCounts
+from crawlog.streams.letters import Commonest
+
+
+def shown(frame: Frame) -> str:
+    """The table as text."""
+    out = io.StringIO()
+    Console(file=out, width=100).print(table(frame))
+    return out.getvalue()
+
+
+def test_records_that_could_not_be_handled_are_shown_with_their_commonest_error() -> None:
+    """A spider that raises on every page shows at once."""
+    frame = Frame("j", 1.0, JobCounts(), 0.0, {}, [], dead=7, commonest=Commonest("ValueError: seven", 5))
+    for text in (line(frame), shown(frame)):
+        assert "7" in text
+        assert "ValueError: seven" in text
+        assert "dead list" in text
+
+
+@pytest.mark.parametrize("text", [line, shown])
+def test_links_that_rules_dropped_are_shown(text: Callable[[Frame], str]) -> None:
+    """Else a crawl whose scope is too small looks as if there were no more."""
+    frame = Frame("j", 1.0, JobCounts(dropped={"depth": 3, "scope": 12}), 0.0, {}, [])
+    assert "15" in text(frame)
+    assert "12 by scope, 3 by depth" in text(frame)
+
+
+@pytest.mark.parametrize("text", [line, shown])
+def test_a_crawl_without_dead_letters_shows_none(text: Callable[[Frame], str]) -> None:
+    """The common case takes no room."""
+    assert "not handled" not in text(Frame("j", 1.0, JobCounts(), 0.0, {}, []))
+
+
+@pytest.mark.parametrize("text", [line, shown])
+def test_what_hosts_that_may_never_answer_are_waited_for_is_shown(text: Callable[[Frame], str]) -> None:
+    """Else a crawl that waits for mute servers, or for a mute DNS, looks as if it did nothing."""
+    counts = JobCounts(in_flight=3)
+    frame = Frame("j", 1.0, counts, 0.0, {}, [], naming=12, unanswered=2048)
+    assert "12 hosts waiting for DNS, 2,048 for a first answer" in text(frame)
+    assert "first answer" not in text(Frame("j", 1.0, counts, 0.0, {}, []))
+
+
+def test_what_waits_is_said_in_the_users_words() -> None:
+    """Not by the names of stages and of Kafka's groups."""
+    frame = Frame("j", 1.0, JobCounts(), 0.0, {"fetch": 4, "parse": 1, "sink": 2000}, [])
+    assert "waiting: 4 records to queue, 1 page to parse, 2,000 pages to write" in line(frame)
+    words = shown(frame).split()
+    assert "lag" not in words
+    assert words[words.index("write") - 1 : words.index("write") + 2] == ["to", "write", "2,000"]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "said"),
+    [
+        (3.2, "5 s"),
+        (44, "45 s"),
+        (89, "90 s"),
+        (100, "2 min"),
+        (3599, "60 min"),
+        (5400, "1.5 h"),
+        (200_000, "2.3 days"),
+    ],
+)
+def test_the_end_is_estimated_in_words_that_are_no_promise(left_s: float, said: str) -> None:
+    """Of what is queued: what pages link to is not known yet."""
+    frame = Frame("j", 1.0, JobCounts(queued=5), 1.0, {}, [], left_s=left_s)
+    assert f"5 queued (about {said})" in line(frame)
+    assert f"in about {said}, if no more is found" in shown(frame)
+
+
+@pytest.mark.parametrize("text", [line, shown])
+def test_an_end_that_is_not_known_is_not_told(text: "object") -> None:
+    """Nor does its row take room."""
+    assert callable(text)
+    assert "about" not in text(Frame("j", 1.0, JobCounts(queued=5), 1.0, {}, []))
+
+
+def test_the_table_fits_80_columns_whatever_it_has_to_say() -> None:
+    """All rows at once, with a long host, a long error, and numbers of a large crawl."""
+    many = 1_234_567_890
+    counts = JobCounts(
+        queued=many, held=many, in_flight=many, fetched=many, redirected=many, failed=many, refused=many, retried=many
+    )
+    frame = Frame(
+        "job-d0ce0f1438",
+        1e6,
+        counts,
+        12345.6,
+        {"fetch": many, "parse": many, "sink": many},
+        [(f"https://{'very-' * 20}long.example", many, 1.0)] * 5,
+        "1,234,567,890 of them paused, parse paused, sink paused",
+        many,
+        Commonest("ValueError: " + "long " * 50, many),
+        1e6,
+    )
+    out = io.StringIO()
+    Console(file=out, width=80).print(table(frame))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(label in out.getvalue() for label in ("pages/s", "queued", "held", "end", "not handled", "to write"))
+    assert out.getvalue().count("1,234,567,890") >= 9
+
+
+@pytest.mark.parametrize("text", [line, shown])
+def test_no_counts_are_shown_before_all_partitions_are_read(text: Callable[[Frame], str]) -> None:
+    """They would be zeros, or a part of what there is."""
+    told = text(Frame("j", 10.0, JobCounts(queued=3), 0.0, {}, [], reading="2 of 8 partitions"))
+    assert "2 of 8 partitions" in told
+    assert "queued" not in told
+    assert "pages/s" not in told

@@ -1,0 +1,30 @@
+"""A whole crawl of good hosts beside such as never answer."""
+
+from pathlib import Path
+
+import pytest
+from cluster import needs_site
+
+from bench import mute
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@needs_site
+def test_good_hosts_go_on_beside_mute_ones_mute_names_and_slow_ones(tmp_path: Path) -> None:
+    """All of their pages come while four places would be held for a quarter of an hour by those before them."""
+    with (
+        mute.never_answering() as port,
+        mute.never_accepting() as closed,
+        mute.mute_dns() as dns,
+        mute.dripping() as slow,
+    ):
+        others = [
+            *mute.addresses(40, port, 30),
+            *mute.addresses(20, closed, 40),
+            *mute.addresses(20, slow, 50),
+            *(f"http://n{n}.mute{n}.example/" for n in range(40)),
+        ]
+        settings = (f"network.dns_servers=127.0.0.1:{dns}", "fetch.concurrency=4")
+        crawled = mute.crawl(tmp_path / "mute", 2, 10, others, settings)
+    assert crawled.pages == 20

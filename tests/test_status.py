@@ -1,0 +1,103 @@
+"""`crawlog status`, and the look at a folder's holder that other commands take as well."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from crawlog.background import status
+from crawlog.schemas import progress
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.jobs import write_job
+from crawlog.streams.producer import Producer
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics, ensure
+from crawlog.supervisor import Hold, holder
+
+PARTITIONS = 16
+
+
+@contextmanager
+def repeated(act: Callable[[], object], threads: int = 1) -> Iterator[None]:
+    """Does something again and again, beside what runs inside."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.is_set():
+            act()
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(repeat) for _ in range(threads)]
+        try:
+            yield
+        finally:
+            ended.set()
+    for future in futures:
+        future.result()
+
+
+@pytest.mark.broker
+def test_status_counts_all_partitions_that_the_topic_has(
+    cluster: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A setting that says less, as by default, leaves none of them out."""
+    run = cluster.run.model_copy(update={"data": tmp_path})
+    kafka = cluster.kafka.model_copy(update={"partitions": PARTITIONS})
+    ensure(cluster.model_copy(update={"kafka": kafka}))
+    settings = cluster.model_copy(update={"run": run})
+    assert settings.kafka.partitions < PARTITIONS
+    topics, producer = Topics(settings.kafka.prefix), Producer(settings, "test")
+    write_job(settings, producer, topics, "j", JobSpec())
+    reports = [
+        Progress("w", "fetch", number, 1.0, jobs={"j": JobCounts(queued=1)}) for number in range(PARTITIONS - 1, -1, -1)
+    ]
+    pause = threading.Event()
+
+    def report() -> None:
+        for one in reports:
+            producer.send(topics.progress, progress.encode(one), key=progress.key(one), partition=0)
+            pause.wait(0.01)
+        producer.flush(5)
+
+    hold = Hold(tmp_path, "up", settings.kafka.bootstrap)
+    try:
+        with repeated(report):
+            status(settings, as_json=True)
+    finally:
+        hold.release()
+    [job] = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["partitions"], job["reported"], job["queued"]) == (PARTITIONS, PARTITIONS, PARTITIONS)
+
+
+def test_a_look_at_the_holder_keeps_nobody_from_holding(tmp_path: Path) -> None:
+    """A `status` beside the start of a `run` is none that holds the folder."""
+    Hold(tmp_path, "run").release()
+    with repeated(lambda: holder(tmp_path), threads=2):
+        for _ in range(300):
+            Hold(tmp_path, "run").release()
+
+
+def test_two_looks_do_not_take_each_other_for_a_holder(tmp_path: Path) -> None:
+    """Nobody holds the folder, so each says so."""
+    Hold(tmp_path, "run").release()
+    with repeated(lambda: holder(tmp_path), threads=2):
+        assert not any(holder(tmp_path) for _ in range(1000))
+
+
+def test_a_held_folder_is_refused_and_tells_its_holder(tmp_path: Path) -> None:
+    """Also while others look."""
+    held = Hold(tmp_path, "run")
+    with repeated(lambda: holder(tmp_path)):
+        with pytest.raises(Misconfigured, match=r"in use by `crawlog run` \(pid"):
+            Hold(tmp_path, "up")
+        found = holder(tmp_path)
+    held.release()
+    assert found is not None
+    assert found.what == "run"
+    assert holder(tmp_path) is None
