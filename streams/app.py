@@ -38,7 +38,7 @@ from .ending import EX_SOFTWARE, EX_TEMPFAIL
 from .errors import CrawlError, Misconfigured
 from .kafka import aiokafka_credentials
 from .lease import Lease
-from .member import LIBRARY
+from .member import LIBRARY, Assignor
 from .positions import Position, Positions
 from .settings import Settings, load
 from .sinks import ENVIRONMENT, name_of
@@ -328,6 +328,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
         "Stream": Stream,
         "worker_redirect_stdouts": False,
         "TableManager": NoTables,
+        "PartitionAssignor": Assignor,
         "Worker": "crawlog.streams.worker:Worker",
     }
 

@@ -7,6 +7,8 @@ Faust's thread with our rules, and why:
     `paced`             a fetch waits for much while much comes, and for anything while nothing does; what is refused
                         rests, where aiokafka asks 2,500 times a second
     damage              a record that fails its CRC, or that the broker refuses, ends the worker for good
+    `patient`           a leader to whom the broker names no topic gives nothing to anybody; a broker that was just
+                        started may, and would hand that out to members that come back, for ever
     `check_errors`      what ended the group's coordination is raised; aiokafka would wait for ever to be asked
 """
 
@@ -21,6 +23,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, CorruptRecordException, IllegalStateError, KafkaError, for_code
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
@@ -73,6 +76,20 @@ tells a stuck worker from a waiting one."""
 
 _REBALANCE_IN_PROGRESS = 27
 _NOT_A_MEMBER = frozenset({22, 25, 82})  # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
+
+
+class UnknownTopic(Exception):
+    """The broker names no partitions of a topic that the group reads."""
+
+
+class Assignor(PartitionAssignor):
+    """Faust's, which leaves out a topic without partitions."""
+
+    def _perform_assignment(self, cluster: Any, member_metadata: Any) -> Any:
+        for topic in sorted({topic for member in member_metadata.values() for topic in member.subscription}):
+            if not cluster.partitions_for_topic(topic):
+                raise UnknownTopic(topic)
+        return super()._perform_assignment(cluster, member_metadata)
 
 
 class RebalanceListener(driver.ConsumerRebalanceListener):
@@ -135,6 +152,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         fetcher: Any = self.client()._fetcher  # nor for how long one fetch waits
         fetcher._proc_fetch_request = paced(fetcher, self.crawl.stage, self.crawl.watchdog.look_at_log)
         coordinator: Any = self.client()._coordinator  # aiokafka has no hook for heartbeats
+        coordinator._do_rejoin_group = patient(coordinator._do_rejoin_group, coordinator._client.force_metadata_update)
         if not self.app.client_only:
             coordinator._send_req = watched(coordinator._send_req, self.crawl.lease)
 
@@ -314,6 +332,33 @@ def paced(
         return has_brought
 
     return proc_fetch_request
+
+
+def patient(
+    rejoin: Callable[[Any], Awaitable[bool]], ask_again: Callable[[], Awaitable[Any]]
+) -> Callable[[Any], Awaitable[bool]]:
+    """A coordinator's `_do_rejoin_group` that tries again until the broker names the group's topics."""
+
+    has_said = False
+
+    async def do_rejoin_group(subscription: Any) -> bool:
+        nonlocal has_said
+        try:
+            has_joined = await rejoin(subscription)
+        except KafkaError as error:
+            if not isinstance(error.__cause__, UnknownTopic):
+                raise
+            if not has_said:
+                log.warning("topic_unknown", topic=str(error.__cause__))
+            has_said = True
+        else:
+            has_said = False
+            return has_joined
+        await asyncio.sleep(REFUSED_REST_S)
+        await ask_again()
+        return False
+
+    return do_rejoin_group
 
 
 def watched(send: Callable[[Any], Awaitable[Any]], lease: Lease) -> Callable[[Any], Awaitable[Any]]:

@@ -3,7 +3,8 @@
 Environment: `PROBE_STAGE`; `PROBE_FILE`, which gets a line for all that happens; `PROBE_HOLD` seconds that an event
 takes; `PROBE_SKIP` an offset whose event is never said to be done; `PROBE_FAIL` one at which the agent fails;
 `PROBE_REVOKE` seconds that the hook of a revocation takes; `PROBE_BLOCK` seconds that an event holds the event loop;
-`PROBE_STUCK` the watchdog's patience, seconds.
+`PROBE_STUCK` the watchdog's patience, seconds; `PROBE_UNKNOWN` for how many seconds from its start on its client is
+answered as by a broker that does not know the topic yet.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+
+from aiokafka.cluster import ClusterMetadata
 
 from crawlog.streams import app as apps
 from crawlog.streams.lease import boottime
@@ -22,6 +25,14 @@ REVOKE_S = float(os.environ.get("PROBE_REVOKE", "0"))
 BLOCK_S = float(os.environ.get("PROBE_BLOCK", "0"))
 FAIL_AT = int(os.environ.get("PROBE_FAIL", "-1"))
 STUCK_AT = int(os.environ.get("PROBE_SKIP", "-1"))
+KNOWN_AT = time.monotonic() + float(os.environ.get("PROBE_UNKNOWN", "0"))
+
+
+def forgetful(metadata: ClusterMetadata) -> dict[str, Any]:
+    """The topics of a client's metadata, none of ours until KNOWN_AT."""
+    topics: dict[str, Any] = metadata.__dict__["_partitions"]
+    is_known = time.monotonic() >= KNOWN_AT
+    return topics if is_known else {name: found for name, found in topics.items() if name.startswith("__")}
 
 
 def attach(app: apps.CrawlApp) -> None:
@@ -40,6 +51,9 @@ def attach(app: apps.CrawlApp) -> None:
         starts = [app.positions.next(p) for p in sorted(partitions)]
         say("owned", partitions=sorted(partitions), starts=starts, generation=app.consumer_generation_id)
 
+    if "PROBE_UNKNOWN" in os.environ:
+        partitions = property(forgetful, lambda self, topics: self.__dict__.update(_partitions=topics))
+        ClusterMetadata._partitions = partitions  # type: ignore[assignment]
     app.watchdog.stuck_s = float(os.environ.get("PROBE_STUCK", app.watchdog.stuck_s))
     app.on_rebalance_started.append(lambda: say("started"))
     app.on_revoking.append(revoking)

@@ -649,6 +649,18 @@ def test_workers_outlive_their_broker(tmp_path: Path, forks: Server) -> None:
 
 
 @pytest.mark.broker
+def test_a_worker_whose_broker_does_not_know_the_topic_yet_waits_for_it(
+    ready: Settings, start: Callable[..., Probe]
+) -> None:
+    """A broker that was just started may say so; as the group's leader it would give everybody nothing."""
+    places = publish(ready, 1)
+    worker = start(unknown=4)
+    wait_for(lambda: worker.owned(), QUICK_S)
+    assert [line["partitions"] for line in worker.lines("owned")] == [list(range(PARTITIONS))]
+    wait_for(lambda: set(worker.offsets()) == places)
+
+
+@pytest.mark.broker
 @pytest.mark.slow
 def test_a_process_that_was_stopped_comes_back_as_a_stranger(ready: Settings, start: Callable[..., Probe]) -> None:
     """SIGSTOP beyond the session: the other takes over; continued, it holds no lease until it has joined anew."""
