@@ -338,7 +338,6 @@ def patient(
     rejoin: Callable[[Any], Awaitable[bool]], ask_again: Callable[[], Awaitable[Any]]
 ) -> Callable[[Any], Awaitable[bool]]:
     """A coordinator's `_do_rejoin_group` that tries again until the broker names the group's topics."""
-
     has_said = False
 
     async def do_rejoin_group(subscription: Any) -> bool:

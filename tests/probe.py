@@ -35,6 +35,11 @@ def forgetful(metadata: ClusterMetadata) -> dict[str, Any]:
     return topics if is_known else {name: found for name, found in topics.items() if name.startswith("__")}
 
 
+if "PROBE_UNKNOWN" in os.environ:
+    partitions = property(forgetful, lambda self, topics: self.__dict__.update(_partitions=topics))
+    ClusterMetadata._partitions = partitions
+
+
 def attach(app: apps.CrawlApp) -> None:
     """One agent that says each event done in offset order, and hooks that write when they are called."""
     out = Path(os.environ["PROBE_FILE"]).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115  # as long as the process
@@ -51,9 +56,6 @@ def attach(app: apps.CrawlApp) -> None:
         starts = [app.positions.next(p) for p in sorted(partitions)]
         say("owned", partitions=sorted(partitions), starts=starts, generation=app.consumer_generation_id)
 
-    if "PROBE_UNKNOWN" in os.environ:
-        partitions = property(forgetful, lambda self, topics: self.__dict__.update(_partitions=topics))
-        ClusterMetadata._partitions = partitions  # type: ignore[assignment]
     app.watchdog.stuck_s = float(os.environ.get("PROBE_STUCK", app.watchdog.stuck_s))
     app.on_rebalance_started.append(lambda: say("started"))
     app.on_revoking.append(revoking)

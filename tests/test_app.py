@@ -655,7 +655,7 @@ def test_a_worker_whose_broker_does_not_know_the_topic_yet_waits_for_it(
     """A broker that was just started may say so; as the group's leader it would give everybody nothing."""
     places = publish(ready, 1)
     worker = start(unknown=4)
-    wait_for(lambda: worker.owned(), QUICK_S)
+    wait_for(worker.owned, QUICK_S)
     assert [line["partitions"] for line in worker.lines("owned")] == [list(range(PARTITIONS))]
     wait_for(lambda: set(worker.offsets()) == places)
 
