@@ -2,6 +2,8 @@
 
 import random
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +12,8 @@ from test_faults import GRAPH, asked, first, perfect
 
 from bench.faults import damage
 from bench.faults.crawl import Size
-from bench.faults.damage import DEEDS, MOMENTS, Damage, Seen, Verdict, point, verdict
-from bench.faults.schedule import run
+from bench.faults.damage import DEEDS, MOMENTS, Seen, Verdict, point, points, verdict
+from bench.faults.schedule import Outcome
 
 if TYPE_CHECKING:
     from bench.faults.site import Request
@@ -83,11 +85,11 @@ def test_what_is_not_of_the_site_is_invented(kind: str) -> None:
 
 def test_seeds_go_through_every_deed_at_every_moment() -> None:
     """50 points of a topic are at least four of each pair."""
-    points = [point(seed, random.Random(seed)) for seed in range(1, 51)]
-    pairs = Counter((one.deed, one.moment) for one in points)
+    found = [point(seed, random.Random(seed)) for seed in range(1, 51)]
+    pairs = Counter((one.deed, one.base.moment) for one in found)
     assert pairs.keys() == {(deed, moment) for deed in DEEDS for moment in MOMENTS}
     assert min(pairs.values()) >= 4
-    assert {one.is_clean for one in points} == {True, False} == {one.is_file_gone for one in points}
+    assert {one.base.is_clean for one in found} == {True, False} == {one.is_file_gone for one in found}
 
 
 @pytest.mark.parametrize("deed", DEEDS)
@@ -105,8 +107,25 @@ def test_a_deed_changes_the_file_it_is_done_to(deed: str, tmp_path: Path) -> Non
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_crawl_whose_log_is_damaged_is_complete_or_says_where(tmp_path: Path) -> None:
-    """One point; `python -m bench.faults.damage` does 250."""
+    """Two points of one crawl; `python -m bench.faults.damage` does 250."""
     size = Size(hosts=3, pages=6, delay_s=0.1, latency_s=(0.0, 0.02), fetch=1, concurrency=16)
-    outcome = run(Damage("progress", 3, verifies=False), 3, size, tmp_path / "damage")
-    assert outcome.problems == []
-    assert set(outcome.counts) <= set(damage.GOOD)
+    for outcome in points(3, ("progress", "pages"), tmp_path / "damage", size):
+        assert outcome.problems == []
+        assert set(outcome.counts) <= {*damage.GOOD, "then complete"}
+
+
+def test_points_that_are_kept_are_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the command goes on where it was stopped; those that broke a promise are done again."""
+    done: list[tuple[int, Sequence[str]]] = []
+
+    def no_points(seed: int, topics: Sequence[str], *_: object, **__: object) -> list[Outcome]:
+        done.append((seed, topics))
+        return []
+
+    good = Outcome("damage-urls", 1, 8, 12, 1.0, 1, 1, 1, 0.0, 0, {"complete": 1}, {})
+    bad = replace(good, fault="damage-pages", problems=["silent"])
+    monkeypatch.setattr(damage, "newest", lambda: {(one.fault, one.seed): one for one in (good, bad)})
+    monkeypatch.setattr(damage, "points", no_points)
+    monkeypatch.setattr("sys.argv", ["damage", "--topics=urls,pages", "--seeds=2", "--dry"])
+    assert damage.main() == 0
+    assert done == [(1, ["pages"]), (2, ["urls", "pages"])]

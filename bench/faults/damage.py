@@ -1,11 +1,13 @@
 """`python -m bench.faults.damage`: the log itself is damaged; a run must end complete, or say what is missing.
 
-    python -m bench.faults.damage                       50 points of each of 5 topics: two hours
-    python -m bench.faults.damage --topics pages --seeds 4
+    python -m bench.faults.damage                       50 points of each of 5 topics; goes on where it was stopped
+    python -m bench.faults.damage --topics pages --seeds 4 --anew
 
-A point is one crawl: everything is stopped, cleanly or with kill -9, before, during or after the crawl. Then the file
-of one partition is cut or bytes of it are flipped, or the partition's folder is deleted. The same command goes on. The
-verdict needs nothing of the log: it comes from the site's access log, the rows of FILE, and the exit code and message.
+A seed is one crawl that is stopped, cleanly or with kill -9, before, during or after its work. Each of its points
+begins from a copy of that folder: in one topic the file of one partition is cut or bytes of it are flipped, or the
+partition's folder is deleted. The same command goes on. Where it ends and names the damage, `crawlog repair --execute`
+and the same command again must end complete. The verdict needs nothing of the log: it comes from the site's access log,
+the rows of FILE, and the exit code and message.
 """
 
 import argparse
@@ -15,19 +17,24 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bench.faults import judge
 from bench.faults.__main__ import keep, kept, tell
 from bench.faults.crawl import JOB, Crawl, Size
+from bench.faults.graph import Graph
 from bench.faults.judge import Evidence
-from bench.faults.schedule import Fault, Outcome, run
+from bench.faults.schedule import Outcome
 from bench.results import section, table, versions
-from bench.site import WORK
+from bench.site import WORK, free_port
+
+NAME = "damage"
+"""Of the section, and the beginning of the points' names."""
 
 TOPICS = ("urls", "pages", "items", "control", "progress")
 MOMENTS = ("before", "during", "after")
@@ -36,11 +43,13 @@ TAIL = 200
 """Bytes at the end of a file that a damaged tail has."""
 
 VERIFY_S = 45.0
+END_S = 150.0
+"""A run that has not ended by then is stuck; it takes 5 to 40 s."""
 
 COMPLETE = (0, 4)
 """Exit codes of a run that claims to be complete; 4 says that crawl.dead has got records too."""
 
-SIZE = Size(hosts=12, pages=25, delay_s=0.2, latency_s=(0.0, 0.02), fetch=1, concurrency=32)
+SIZE = Size(hosts=8, pages=12, delay_s=0.15, latency_s=(0.0, 0.02), fetch=1, concurrency=32)
 
 Verdict = Literal["complete", "told", "silent", "untold", "invented", "stuck"]
 """What became of a point.
@@ -107,35 +116,49 @@ def invented(seen: Evidence) -> list[str]:
     return found + [f"{url}: {count} rows" for url, count in seen.row_urls.items() if count > 1]
 
 
-class Point(NamedTuple):
-    """Where, how and when a log is damaged.
+class Base(NamedTuple):
+    """When and how a crawl is stopped.
 
     Attributes:
         share: Part of the pages that are served by then.
         is_clean: The run was stopped, its broker too: what is damaged is not looked at when the broker starts.
+    """
+
+    moment: str
+    share: float
+    is_clean: bool
+
+
+class Point(NamedTuple):
+    """How the log of a stopped crawl is damaged.
+
+    Attributes:
         is_file_gone: FILE is lost as well.
     """
 
     deed: str
-    moment: str
-    share: float
-    is_clean: bool
+    base: Base
     is_file_gone: bool
 
     def __str__(self) -> str:
         """In words."""
-        how = "clean stop" if self.is_clean else "kill -9"
-        return f"{self.deed} {self.moment} ({self.share:.2f}), {how}{', FILE gone' if self.is_file_gone else ''}"
+        how = "clean stop" if self.base.is_clean else "kill -9"
+        gone = ", FILE gone" if self.is_file_gone else ""
+        return f"{self.deed} {self.base.moment} ({self.base.share:.2f}), {how}{gone}"
+
+
+def base(seed: int) -> Base:
+    """Seeds go through all moments; the rest is chance."""
+    dice = random.Random(f"damage/{seed}")
+    moment = MOMENTS[seed // len(DEEDS) % len(MOMENTS)]
+    share = {"before": 0.0, "during": dice.uniform(0.05, 0.95), "after": 1.0}[moment]
+    return Base(moment, share, moment == "after" or dice.random() < 0.5)
 
 
 def point(seed: int, dice: random.Random) -> Point:
-    """Seeds go through all deeds and moments; the rest is chance."""
-    deed = list(DEEDS)[seed % len(DEEDS)]
-    moment = MOMENTS[seed // len(DEEDS) % len(MOMENTS)]
-    share = {"before": 0.0, "during": dice.uniform(0.05, 0.95), "after": 1.0}[moment]
-    return Point(
-        deed, moment, share, moment == "after" or dice.random() < 0.5, moment == "after" and dice.random() < 0.5
-    )
+    """Seeds go through all deeds at all moments."""
+    deed, stopped = list(DEEDS)[seed % len(DEEDS)], base(seed)
+    return Point(deed, stopped, stopped.moment == "after" and dice.random() < 0.5)
 
 
 def _cut(folder: Path, dice: random.Random) -> None:
@@ -174,73 +197,124 @@ def _segment(folder: Path) -> Path:
 DEEDS = {"cut": _cut, "middle flipped": _flip_middle, "tail flipped": _flip_tail, "deleted": _delete}
 
 
-class Damage(Fault):
-    """One point: a damaged partition of one topic."""
+class Stopped:
+    """A crawl that was stopped, and its folder as it was then.
 
-    name = "damage"
-    says = "a partition of the log is cut, flipped or deleted"
-    grace_s = 60.0
+    Args:
+        topics: Each must have records by then.
+    """
 
-    def __init__(self, topic: str, seed: int, *, verifies: bool = True) -> None:
-        self.name = f"{Damage.name}-{topic}"  # type: ignore[misc]  # one fault a topic
-        self.topic, self.seed, self.verifies = topic, seed, verifies
-        self.place = topic, -1
-        self.told = 0
-
-    def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:
-        """Stops, damages, goes on."""
-        where = point(self.seed, dice)
-        if where.moment == "after":
+    def __init__(self, crawl: Crawl, seed: int, topics: Iterable[str] = TOPICS) -> None:
+        self.crawl, self.base = crawl, base(seed)
+        self._kept = crawl.folder / "base"
+        crawl.start()
+        if self.base.moment == "after":
             crawl.finish(300)
-        elif not crawl.until(where.share, 120) or not crawl.until_asked(0.0):
+        elif not crawl.until(self.base.share, 120) or not crawl.until_asked(0.0):
             raise RuntimeError("the crawl ended before the damage")
-        while not self._written(crawl) and crawl.sleep(0.1):
+        while not all(written(crawl, topic) for topic in topics) and crawl.sleep(0.05):
             pass  # a damage that damages nothing would be survived by all
-        if where.is_clean:
+        if self.base.is_clean:
             crawl.stop()
         crawl.kill_all()
-        folder = dice.choice(self._written(crawl))
+        self.requests = crawl.site.requests()
+        self._kept.mkdir()
+        for path in (crawl.data, crawl.output):
+            _copy(path, self._kept)
+
+    def restore(self) -> None:
+        """Makes the folder as it was when the crawl was stopped."""
+        shutil.rmtree(self.crawl.data)
+        self.crawl.output.unlink(missing_ok=True)
+        for path in self._kept.iterdir():
+            _copy(path, self.crawl.folder)
+
+
+def _copy(path: Path, folder: Path) -> None:
+    """Holes of files stay holes: Kafka's indexes are mostly that."""
+    if path.exists():
+        subprocess.run(["cp", "-a", "--sparse=always", "--reflink=auto", path, folder], check=True)
+
+
+def written(crawl: Crawl, topic: str) -> list[Path]:
+    """Folders of a topic's partitions that have records."""
+    folders = sorted((crawl.data / "kafka" / "log").glob(f"crawl.{topic}-*"))
+    return [one for one in folders if any(segment.stat().st_size for segment in one.glob("*.log"))]
+
+
+class Damage:
+    """One point: a damaged partition of one topic."""
+
+    def __init__(self, topic: str, seed: int, *, verifies: bool = True) -> None:
+        self.name = f"{NAME}-{topic}"
+        self.topic, self.seed, self.verifies = topic, seed, verifies
+        self.place = topic, -1
+        self._said = 0
+        self._problems: list[str] = []
+
+    def run(self, stopped: Stopped) -> Outcome:
+        """Damages a copy, goes on, and once more after a repair where that is told to be needed."""
+        crawl, dice = stopped.crawl, random.Random(f"{self.name}/{self.seed}")
+        stopped.restore()
+        where = point(self.seed, dice)
+        folder = dice.choice(written(crawl, self.topic))
         self.place = self.topic, int(folder.name.rpartition("-")[2])
+        what = f"{where} of {self.place[0]}[{self.place[1]}]"
         DEEDS[where.deed](folder, dice)
-        crawl.note(f"{where} of {self.place[0]}[{self.place[1]}]")
         if where.is_file_gone:
             crawl.output.unlink()
-        self.told = crawl.said.stat().st_size
+        began, marks = time.monotonic(), crawl.site.stats()["last"]
+        evidence, code = self._go_on(stopped, marks)
+        came = self._judge(crawl, evidence, code, what)
+        counts, requests = {came: 1}, len(evidence.requests)
+        if came == "told":
+            self._repair(crawl)
+            evidence, again = self._go_on(stopped, marks)
+            then = self._judge(crawl, evidence, again, f"{what}, repaired")
+            counts[f"then {then}"] = 1
+        checked = _verify_log(crawl) if self.verifies and code is not None else -1
+        for name in ("hurried", "crowded", "robots"):
+            found = judge.CHECKS[name](evidence)
+            if found.times:
+                self._problems.append(f"{name} {found.times}: {'; '.join(found.examples)}")
+        took_s = round(time.monotonic() - began, 1)
+        figures = {"code": float(-1 if code is None else code), "verify": float(checked)}
+        return Outcome(
+            self.name, self.seed, crawl.size.hosts, crawl.size.pages, took_s, requests, 1, 1, 0.0, 0, counts,
+            figures, self._problems,
+        )  # fmt: skip
+
+    def _go_on(self, stopped: Stopped, since: float) -> tuple[Evidence, int | None]:
+        """The same command again; what was seen of the point by its end."""
+        crawl = stopped.crawl
+        self._said = crawl.said.stat().st_size
         crawl.start()
-        return {}
-
-    def _written(self, crawl: Crawl) -> list[Path]:
-        """Folders of the topic's partitions that have records."""
-        folders = sorted((crawl.data / "kafka" / "log").glob(f"crawl.{self.topic}-*"))
-        return [one for one in folders if any(segment.stat().st_size for segment in one.glob("*.log"))]
-
-    def judged(self, seed: int, crawl: Crawl, figures: dict[str, float], took_s: float) -> Outcome:
-        """By the site and by FILE: nobody else reads a damaged log."""
+        crawl.finish(END_S)
         code = crawl.code
         crawl.kill_all()
-        evidence = Evidence(
-            crawl.graph, JOB, crawl.size.delay_s, crawl.site.requests(), [], [], [], [], crawl.rows(), {}
-        )  # fmt: skip
-        said = crawl.said.read_bytes()[self.told :].decode("utf-8", "replace")
+        requests = stopped.requests + [one for one in crawl.site.requests() if one.began > since]
+        return Evidence(crawl.graph, JOB, crawl.size.delay_s, requests, [], [], [], [], crawl.rows(), {}), code
+
+    def _judge(self, crawl: Crawl, evidence: Evidence, code: int | None, what: str) -> Verdict:
+        """By the site and by FILE: nobody else reads a damaged log."""
+        said = crawl.said.read_bytes()[self._said :].decode("utf-8", "replace")
         seen = Seen(self.place, code, said, tuple(missing(evidence)), tuple(invented(evidence)))
-        came, events = verdict(seen), [event.what for event in crawl.events]
-        checked = _verify_log(crawl) if self.verifies and code is not None else -1
-        figures |= {"code": float(-1 if code is None else code), "missing": len(seen.missing), "verify": checked}
-        broken = {name: judge.CHECKS[name](evidence) for name in ("hurried", "crowded", "robots")}
-        problems = [] if came in GOOD else [f"{_problem(came, seen, events)}; verify --log {checked}"]
-        problems += [
-            f"{name} {found.times}: {'; '.join(found.examples)}" for name, found in broken.items() if found.times
-        ]
-        return Outcome(
-            self.name, seed, crawl.size.hosts, crawl.size.pages, round(took_s, 1), len(evidence.requests),
-            1, 1, 0.0, 0, {came: 1}, figures, problems,
-        )  # fmt: skip
+        came = verdict(seen)
+        if came not in GOOD:
+            self._problems.append(_problem(came, seen, what))
+        return came
+
+    def _repair(self, crawl: Crawl) -> None:
+        """As the message says."""
+        command = [sys.executable, "-P", "-m", "crawlog", "repair", "--execute", "--data", str(crawl.data)]
+        with crawl.said.open("ab") as said:
+            subprocess.run(command, stdout=said, stderr=said, check=False, cwd=crawl.folder, timeout=END_S)
 
 
-def _problem(came: Verdict, seen: Seen, events: list[str]) -> str:
+def _problem(came: Verdict, seen: Seen, what: str) -> str:
     examples = "; ".join((seen.invented or seen.missing)[: judge.EXAMPLES])
     last = next((line for line in reversed(seen.said.splitlines()) if line.strip()), "")[:200]
-    return f"{came}: {events}; exit {seen.code}; {len(seen.missing)} missing; {examples}; said {last!r}"
+    return f"{came}: {what}; exit {seen.code}; {len(seen.missing)} missing; {examples}; said {last!r}"
 
 
 def _verify_log(crawl: Crawl) -> int:
@@ -262,30 +336,69 @@ def main() -> int:
     parser.add_argument("--topics", default=",".join(TOPICS), help="names with commas")
     parser.add_argument("--seeds", type=int, default=50, help="points of each topic")
     parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--dry", action="store_true", help="write nothing")
+    parser.add_argument("--anew", action="store_true", help="also points that are on record")
+    parser.add_argument("--verify", action="store_true", help="run `crawlog verify --log` after each point")
+    parser.add_argument("--dry", action="store_true", help="keep no outcome, write no section")
     asked = parser.parse_args()
-    outcomes = []
+    known = {} if asked.anew else newest()
+    is_good = True
     for seed in range(asked.seed, asked.seed + asked.seeds):
-        for topic in asked.topics.split(","):
-            outcomes.append(one(topic, seed, WORK / "damage" / f"{topic}-{seed}"))
+        topics = [topic for topic in asked.topics.split(",") if not _is_good(known.get((f"{NAME}-{topic}", seed)))]
+        for outcome in points(seed, topics, WORK / NAME / str(seed), verifies=asked.verify):
+            is_good &= outcome.is_good
+            tell(outcome)
             if not asked.dry:
-                keep(outcomes[-1], SIZE)
-            tell(outcomes[-1])
-    print(report(outcomes))
+                keep(outcome, SIZE)
     if not asked.dry:
         publish(" ".join(["python -m bench.faults.damage", *sys.argv[1:]]))
-    return int(any(not outcome.is_good for outcome in outcomes))
+    return int(not is_good)
 
 
-def one(topic: str, seed: int, folder: Path) -> Outcome:
-    """A point; a harness that fails is an outcome too."""
-    fault = Damage(topic, seed)
-    try:
-        return run(fault, seed, SIZE, folder)
-    except Exception as error:  # noqa: BLE001  # a night of points goes on with the next one
-        traceback.print_exc()
-        problem = f"the harness failed: {type(error).__name__}: {error}".splitlines()[0]
-        return Outcome(fault.name, seed, SIZE.hosts, SIZE.pages, 0.0, 0, 0, 0, 0.0, 0, {"harness": 1}, {}, [problem])
+def newest() -> dict[tuple[str, int], Outcome]:
+    """The newest outcome on record of each point, by name and seed."""
+    return {(one.fault, one.seed): one for _, one in kept(SIZE) if one.fault.startswith(f"{NAME}-")}
+
+
+def _is_good(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.is_good
+
+
+def points(
+    seed: int, topics: Sequence[str], folder: Path, size: Size = SIZE, *, verifies: bool = False
+) -> Iterator[Outcome]:
+    """A seed's points, from one crawl; the folder is removed when all was well. A harness that fails is an outcome."""
+    if not topics:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    with Crawl(folder, Graph(size.hosts, size.pages, seed, free_port()), size) as crawl:
+        crawl.title = f"{NAME} seed {seed}"
+        try:
+            stopped = Stopped(crawl, seed, topics)
+        except Exception as error:  # noqa: BLE001  # a night of points goes on with the next seed
+            yield from (_failed(topic, seed, size, error) for topic in topics)
+            return
+        outcomes = []
+        for topic in topics:
+            try:
+                outcomes.append(Damage(topic, seed, verifies=verifies).run(stopped))
+            except Exception as error:  # noqa: BLE001  # nor with the next point
+                outcomes.append(_failed(topic, seed, size, error))
+            if not outcomes[-1].is_good:
+                shutil.copytree(crawl.data / "logs", folder / f"logs-{topic}", dirs_exist_ok=True)
+                shutil.copy(crawl.said, folder / f"said-{topic}.log")
+            yield outcomes[-1]
+    if all(outcome.is_good for outcome in outcomes):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _failed(topic: str, seed: int, size: Size, error: Exception) -> Outcome:
+    traceback.print_exception(error)
+    problem = f"the harness failed: {type(error).__name__}: {error}".splitlines()[0]
+    counts = {"harness": 1}
+    return Outcome(f"{NAME}-{topic}", seed, size.hosts, size.pages, 0.0, 0, 0, 0, 0.0, 0, counts, {}, [problem])
+
+
+COLUMNS = ("complete", "told", "silent", "untold", "invented", "stuck", "harness")
 
 
 def report(outcomes: Iterable[Outcome]) -> str:
@@ -297,26 +410,32 @@ def report(outcomes: Iterable[Outcome]) -> str:
         came.setdefault(outcome.fault, Counter()).update(outcome.counts)
         took[outcome.fault] = max(took.get(outcome.fault, 0.0), outcome.took_s)
         problems += [f"- NOT KEPT {outcome.fault} seed {outcome.seed}: {what}" for what in outcome.problems]
-    columns = ("complete", "told", "silent", "untold", "invented", "stuck", "harness")
     rows = [
-        [name, str(counts.total()), f"{took[name]:.0f}", *(str(counts[column]) for column in columns)]
+        [
+            name,
+            str(sum(counts[column] for column in COLUMNS)),
+            f"{took[name]:.0f}",
+            *(str(counts[column]) for column in (*COLUMNS[:2], "then complete", *COLUMNS[2:])),
+        ]
         for name, counts in came.items()
     ]
-    return "\n\n".join(filter(None, [table(("topic", "points", "worst s", *columns), rows), "\n".join(problems)]))
+    head = ("topic", "points", "worst s", *COLUMNS[:2], "… repaired", *COLUMNS[2:])
+    return "\n\n".join(filter(None, [table(head, rows), "\n".join(problems)]))
 
 
 def publish(command: str) -> None:
     """Writes the section of RESULTS.md from the newest outcome of each point."""
-    newest = {(o.fault, o.seed): (origin, o) for origin, o in kept(SIZE) if o.fault.startswith(f"{Damage.name}-")}
+    of = {(o.fault, o.seed): (origin, o) for origin, o in kept(SIZE) if o.fault.startswith(f"{NAME}-")}
     facts = {
         "run": f"`{command}`; the newest run of each point",
-        "commits": ", ".join(sorted({origin.commit for origin, _ in newest.values()})),
+        "commits": ", ".join(sorted({origin.commit for origin, _ in of.values()})),
         "site": f"{SIZE.hosts} hosts x {SIZE.pages} paths, {SIZE.delay_s} s delay",
-        "columns": "told: a non-zero exit names the place; silent: exit 0, something is missing; untold: a non-zero "
-        "exit without the place; invented: requests or rows that are not the site's",
+        "columns": "told: a non-zero exit names the place; … repaired: of these, complete after `crawlog repair "
+        "--execute` and the same command; silent: exit 0, something is missing; untold: a non-zero exit without the "
+        "place; invented: requests or rows that are not the site's",
         **versions(("crawlog", "confluent-kafka", "rocksdict")),
     }
-    section("damage", "A damaged log", report(newest[at][1] for at in sorted(newest)), facts)
+    section(NAME, "A damaged log", report(of[at][1] for at in sorted(of)), facts)
 
 
 if __name__ == "__main__":
