@@ -46,6 +46,9 @@ VERIFY_S = 45.0
 END_S = 150.0
 """A run that has not ended by then is stuck; it takes 5 to 40 s."""
 
+TICK_S = 0.000_1
+"""The access log rounds moments; no two requests of a crawl that was stopped in between are as near."""
+
 COMPLETE = (0, 4)
 """Exit codes of a run that claims to be complete; 4 says that crawl.dead has got records too."""
 
@@ -292,7 +295,7 @@ class Damage:
         crawl.finish(END_S)
         code = crawl.code
         crawl.kill_all()
-        requests = stopped.requests + [one for one in crawl.site.requests() if one.began > since]
+        requests = stopped.requests + [one for one in crawl.site.requests() if one.began > since + TICK_S]
         return Evidence(crawl.graph, JOB, crawl.size.delay_s, requests, [], [], [], [], crawl.rows(), {}), code
 
     def _judge(self, crawl: Crawl, evidence: Evidence, code: int | None, what: str) -> Verdict:
