@@ -180,6 +180,7 @@ class Supervisor:
         self._more: dict[str, dict[str, str]] = {}
         self._full: Path | None = None
         self._looked_at = 0.0
+        self._said: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -213,11 +214,16 @@ class Supervisor:
         if self.engine and self.engine.lost_power:
             recovery.after_power_cut(self.settings, self.report)
             self.engine.mended()
-        found = cuts(self.settings, Topics(self.settings.kafka.prefix))
+        found = cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once)
         if found:
             self.cuts += found
             recovery.after_cuts(self.settings, self.report, found)
         return bool(found)
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self.report(line)
 
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input, now.
@@ -239,7 +245,7 @@ class Supervisor:
 
         self.stop_stage("parse")
         self.picture.forget("parse")
-        found = cuts(self.settings, Topics(self.settings.kafka.prefix))
+        found = cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once)
         recovery.after_cuts(self.settings, self.report, found, check, founds=founds)
         self.go(("parse",))
 
@@ -360,7 +366,7 @@ class Supervisor:
         from .streams.damage import cuts
         from .streams.topics import Topics
 
-        if not cuts(self.settings, Topics(self.settings.kafka.prefix)):
+        if not cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once):
             return False
         self._workers.end()
         for stage in self._more:

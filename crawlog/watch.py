@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from .schemas import progress
 from .streams.errors import EngineError
@@ -23,6 +23,9 @@ BATCH = 500
 
 CATCH_UP_S = 0.02
 """Between two looks at what is still to come."""
+
+SILENT_S = 10.0
+"""So long without a report, the newest are read: a broker gives none from a place behind damage in its file."""
 
 
 class Watch:
@@ -48,8 +51,12 @@ class Watch:
         for record in self._consumer.consume(BATCH, wait_s):
             if record.error() is not None:
                 self._begin(record.error())
-            elif (report := progress.decode(record.value())) is not None:
+                continue
+            self._heard_at = time.monotonic()
+            if (report := progress.decode(record.value())) is not None:
                 self._picture.take(report)
+        if time.monotonic() - self._heard_at > SILENT_S:
+            self._go_to(OFFSET_END)  # asks nobody: it may be away
 
     def folds(self, wait_s: float) -> "Iterable[Progress]":
         """The newest report of each partition of crawl.urls, after a wait for the next one of so long at most."""
@@ -61,7 +68,11 @@ class Watch:
         if error is not None and error.code() not in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE}:
             return
         end = self._admin.ends((self._progress,), 1)[self._progress][0]
-        self._consumer.assign([TopicPartition(self._progress, 0, end)])
+        self._go_to(end)
+
+    def _go_to(self, offset: int) -> None:
+        self._consumer.assign([TopicPartition(self._progress, 0, offset)])
+        self._heard_at = time.monotonic()
 
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input.

@@ -48,13 +48,13 @@ class Whole:
         check = Check(self._supervisor.settings, dict(enumerate(finish.passed["parse"])))
         self.was_damaged = True
         founds = self._lacks_founds()
-        if not check.missing and not founds:
+        if not check.lacking and not founds:
             self._supervisor.checked()
             return True
-        if check.missing >= self._before and not founds:
+        if check.lacking >= self._before and not founds:
             self.missing = tuple(findings(check.findings(), check.missing))
             return True
-        self._before = check.missing
+        self._before = check.lacking
         self._has_founds = True
         self._supervisor.mend(check, founds=founds)
         return False

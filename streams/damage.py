@@ -4,14 +4,17 @@ Known are the commits of all groups, the founds that crawlog-parse had sent at i
 name (`JobCounts.page_end`). A log that ends before one of them was cut: by a broker that lost its last writes or found
 them damaged, by an unclean election, by a lost disk or a deleted folder. The comparison is made before workers write:
 offsets that are gone are given out again.
+
+crawl.progress holds reports alone, and each is replaced within a second: where it is damaged, the others are read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..schemas import progress
 from . import groups
-from .kafka import bounds, commits, read
+from .errors import DamagedLog
+from .kafka import bounds, commits, read_around
 from .positions import founds
 from .topics import Admin, Topics, group
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 REPORTS = 2_000
 """Reports at the end of crawl.progress that are read: a minute of 32 partitions."""
+
+Say = Callable[[str], None]
 
 
 class Known(NamedTuple):
@@ -59,17 +64,21 @@ def cuts_of(known: Iterable[Known], ends: Mapping[str, tuple[int, ...]]) -> list
     ]
 
 
-def cuts(settings: "Settings", names: Topics) -> list[Cut]:
+def cuts(settings: "Settings", names: Topics, say: Say) -> list[Cut]:
     """The partitions that were cut; in a log that no worker has worked on, none.
+
+    Args:
+        say: Told of damaged reports, which are passed over.
 
     Raises: EngineError: the cluster does not answer.
     """
-    start, end = bounds(settings, names.progress, [0])[0]
-    if start == end:
-        return []
     admin = Admin(settings)
-    known = [*_commits(admin, names), *_named(settings, names, max(start, end - REPORTS), end)]
-    ends = admin.ends((names.urls, names.pages, names.items), groups.count(admin, names.urls))  # others may write: last
+    count = groups.count(admin, names.urls)
+    start, end = bounds(settings, names.progress, [0])[0]
+    if start == end and not any(admin.ends((names.urls,), count)[names.urls]):
+        return []
+    known = [*_commits(admin, names), *_named(settings, names, max(start, end - REPORTS), end, say)]
+    ends = admin.ends((names.urls, names.pages, names.items), count)  # others may write: last
     return cuts_of(known, ends)
 
 
@@ -87,11 +96,15 @@ def _commits(admin: Admin, names: Topics) -> Iterator[Known]:
             yield Known(names.urls, of_urls, end, f"what the group {name} found")
 
 
-def _named(settings: "Settings", names: Topics, start: int, end: int) -> Iterator[Known]:
+def _named(settings: "Settings", names: Topics, start: int, end: int, say: Say) -> Iterator[Known]:
     """What the last reports of fetch and parse tell: how far they are, and the pages that dones name."""
     newest: dict[tuple[str, int], progress.Progress] = {}
     topics = {"fetch": names.urls, "parse": names.pages}
-    for record in read(settings, names.progress, 0, start, end):
+
+    def passed(error: DamagedLog) -> None:
+        say(f"{error.topic}[0] is damaged at offset {error.offset}: reports of progress alone, which are passed over")
+
+    for record in read_around(settings, names.progress, 0, start, end, passed):
         report = progress.decode(record.value())
         if report is not None and report.stage in topics:
             newest[report.stage, report.partition] = report

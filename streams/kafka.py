@@ -40,6 +40,9 @@ TIMEOUT_S = 30.0
 CONFIRM_S = 10.0
 """Seconds after TIMEOUT_S for which a broker that answers may bring nothing, before its log counts as damaged."""
 
+AROUND_S = 20.0
+"""How long `read_around` looks behind damage; a broker that cannot read its file is silent for longer."""
+
 PROBED_BYTES = 32 << 20
 """Read of a partition where damage is looked for: further than a worker's consumer reads ahead."""
 
@@ -334,6 +337,33 @@ def read(settings: "Settings", topic: str, partition: int, start: int, end: int)
                     return
     finally:
         consumer.close()
+
+
+def read_around(
+    settings: "Settings", topic: str, partition: int, start: int, end: int, passed: Callable[[DamagedLog], None]
+) -> Iterator[Message]:
+    """The same for records that nobody needs: what cannot be read is passed over, in ever larger steps.
+
+    Args:
+        passed: Told of the first damage.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    at, step, until = start, 1, 0.0
+    while at < end:
+        try:
+            for record in read(settings, topic, partition, at, end):
+                at, step = (record.offset() or 0) + 1, 1
+                yield record
+        except DamagedLog as error:
+            if not until:
+                until = time.monotonic() + AROUND_S
+                passed(error)
+            at, step = at + step, 2 * step
+            if time.monotonic() > until:
+                return
+        else:
+            return
 
 
 def read_all(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:

@@ -137,6 +137,11 @@ class Check:
         told = sum(len(one.gone()) + len(one.unparsed()) for one in self._ledgers.values())
         return told + sum(len(part.damaged) for part in self.parts)
 
+    @property
+    def lacking(self) -> int:
+        """The same without damaged reports of progress, which nobody needs any more."""
+        return self.missing - sum(len(part.damaged) for part in self.parts if part.topic == self.names.progress)
+
     def unparsed_from(self) -> dict[int, int]:
         """The first page of each partition that came to nothing."""
         found = {number: one.unparsed() for number, one in self._ledgers.items()}

@@ -5,7 +5,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -16,10 +18,12 @@ from damaging import WAYS, Batch, batches, flip_record
 
 from crawlog.agents.bodies import Bodies
 from crawlog.agents.control import ControlTail
-from crawlog.schemas import control, pages
+from crawlog.picture import Picture
+from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams import topics
+from crawlog.streams.damage import cuts
 from crawlog.streams.domain import Places
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import DamagedLog
@@ -28,6 +32,7 @@ from crawlog.streams.restore import Restorer
 from crawlog.streams.sections import Kafka
 from crawlog.streams.settings import Settings
 from crawlog.streams.store import Memory, Partition
+from crawlog.watch import Watch
 
 pytestmark = pytest.mark.broker
 
@@ -143,6 +148,54 @@ async def test_a_damaged_report_is_passed_over() -> None:
     tail = ControlTail(settings, names, lambda _: None, failed=lambda error: pytest.fail(str(error)))
     tail._poll(consumer, asyncio.get_running_loop(), 0)
     assert consumer.began_at == [OFFSET_END]
+
+
+def report(settings: Settings, partition: int) -> None:
+    """A report of progress, in a batch of its own."""
+    one = progress.Progress(f"parse-{partition}", "parse", partition, 0.0, offset=7 + partition)
+    topic = topics.Topics(settings.kafka.prefix).progress
+    produce(settings, topic, b"parse/%d" % partition, msgspec.json.encode(one))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_damaged_reports_keep_no_cut_from_being_found(
+    way: str, cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before them, and behind them if they can be read, tell how far workers were; the damage is said once."""
+    monkeypatch.setattr("crawlog.streams.kafka.TIMEOUT_S", 3.0)  # a broker that cannot read its file is silent
+    monkeypatch.setattr("crawlog.streams.kafka.AROUND_S", 5.0)
+    topics.ensure(cluster)
+    names = topics.Topics(cluster.kafka.prefix)
+    for partition in range(4):
+        report(cluster, partition)
+    WAYS[way](batches(engine, names.progress, 0)[2])
+    said: list[str] = []
+    found = {(cut.topic, cut.partition, cut.known) for cut in cuts(cluster, names, said.append)}
+    assert {(names.pages, 0, 7), (names.pages, 1, 8)} <= found
+    assert (names.pages, 2, 9) not in found
+    assert ((names.pages, 3, 10) in found) or way != "record"
+    assert len(said) == 1
+    assert said[0].startswith(f"{names.progress}[0] is damaged at offset ")
+
+
+def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
+    cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is silent from each place before its next index entry, so the newest ones are asked for."""
+    monkeypatch.setattr("crawlog.watch.SILENT_S", 1.0)
+    topics.ensure(cluster)
+    names = topics.Topics(cluster.kafka.prefix)
+    for partition in range(3):
+        report(cluster, partition)
+    WAYS["length"](batches(engine, names.progress, 0)[2])
+    picture = Picture()
+    until = time.monotonic() + 60
+    with closing(Watch(cluster, picture)) as watch:
+        while not picture.newest and time.monotonic() < until:
+            for partition in range(8):
+                report(cluster, partition)
+            watch.poll(0.1)
+    assert picture.newest
 
 
 def test_a_body_in_a_damaged_batch_counts_as_gone(cluster: Settings, engine: Engine) -> None:

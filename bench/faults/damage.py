@@ -269,7 +269,8 @@ class Damage:
         began, marks = time.monotonic(), crawl.site.stats()["last"]
         evidence, code = self._go_on(stopped, marks)
         came = self._judge(crawl, evidence, code, what)
-        counts, requests = {came: 1}, len(evidence.requests)
+        counts: dict[str, int] = {came: 1}
+        requests = len(evidence.requests)
         if came == "told":
             self._repair(crawl)
             evidence, again = self._go_on(stopped, marks)
