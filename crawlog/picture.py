@@ -163,11 +163,6 @@ class Picture:
         before = sum(counts.get(job, 0) for counts in self._parsed_before.values())
         return sum(counts.get(job, 0) for counts in self._parsed.values()) - before
 
-    @property
-    def has_others(self) -> bool:
-        """Whether workers of other commands fetch too."""
-        return any(report.worker not in self._own for report in self.of("fetch"))
-
     def has_reported(self, pid: int) -> bool:
         """Whether a worker process has ever told anything: it has worked."""
         return pid in self._pids

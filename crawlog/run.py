@@ -50,8 +50,8 @@ TOLD = 3
 LOOK_S = 0.1
 """Between two looks at workers and engine."""
 
-HURRY_S = 1.0
-"""How long an interrupted run reads what crawl.dead has gained: Ctrl-C ends within 5 s."""
+HURRY_S = 1.5
+"""How long an interrupted run asks for the group's members, and reads crawl.dead: Ctrl-C ends within 5 s."""
 
 CATCH_UP_S = 60.0
 """How long a run that ends by itself does."""
@@ -121,7 +121,7 @@ class Summary:
         partial: The file with the rows so far, where `output` is not made of them.
         missing: What the log has lost and cannot be made again, and what to do about it, line by line.
         blocked: The host that a command blocks; HOST where there are several.
-        has_others: Whether other commands on the cluster have fetch workers too.
+        has_others: Whether other commands on the cluster have fetch workers too; known of an interrupted run.
     """
 
     job: str
@@ -749,9 +749,12 @@ class Run:
         picture, summary = self.supervisor.picture, self.summary
         summary.counts = summary.counts or picture.counts(summary.job)
         summary.pages, summary.parsed = self._pages(), picture.parsed(summary.job)
-        summary.has_others = picture.has_others
+        is_interrupted = summary.reason == "interrupted"
+        if is_interrupted and not self.supervisor.engine:
+            with suppress(EngineError):
+                summary.has_others = self.watch.has_others(self.supervisor.names, HURRY_S)
         if self._losses is not None:
-            if summary.reason == "interrupted":
+            if is_interrupted:
                 with suppress(EngineError):
                     self._count_losses(HURRY_S)
             self._losses.close()

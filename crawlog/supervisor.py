@@ -155,13 +155,15 @@ class Supervisor:
 
     Attributes:
         settings: With the address of the log, once `connect` has returned.
+        names: Of the workers.
         picture: What the workers report.
         cuts: Partitions that were found to end too early, until the log has been checked.
     """
 
     def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
         self.settings = settings
-        self.picture = Picture(who.name for who in names)
+        self.names = frozenset(who.name for who in names)
+        self.picture = Picture(self.names)
         self.engine: engine.Engine | None = None
         self.watch: Watch | None = None
         self.cuts: list[Cut] = []

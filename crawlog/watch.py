@@ -12,7 +12,7 @@ from .streams.letters import Tally
 from .streams.topics import Admin, Topics, group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from .picture import Picture
     from .schemas.progress import Progress
@@ -95,6 +95,18 @@ class Watch:
         name, ends = self._inputs[stage], self.ends(stage)
         committed = self._admin.committed(group(self._admin.settings, f"{stage}-{sink}" if sink else stage), name)
         return sum(max(0, end - committed.get((name, partition), 0)) for partition, end in enumerate(ends))
+
+    def has_others(self, own: "Container[str]", within_s: float) -> bool:
+        """Whether others fetch too than the workers of these names.
+
+        The members of the group say it, not the reports: a run may end before it has got a report of each worker.
+
+        Raises: EngineError: no answer in time.
+        """
+        from .streams.groups import names_of
+
+        found = names_of(self._admin, group(self._admin.settings, "fetch"), within_s)
+        return any(name not in own for name in found)
 
     def close(self) -> None:
         """Lets go of the consumer."""

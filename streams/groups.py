@@ -189,17 +189,30 @@ def members(admin: Admin, names: Iterable[str]) -> list[str]:
     return [f"{name}: {_who(one) or one.state.name.lower()}" for name, one in live.items()]
 
 
+def names_of(admin: Admin, name: str, within_s: float) -> set[str]:
+    """The names of a group's members; during a rebalance too.
+
+    Raises: EngineError: no answer in time.
+    """
+    found = _described(admin, name, within_s)
+    return _names(found) if found is not None else set()
+
+
+def _names(found: ConsumerGroupDescription) -> set[str]:
+    return {member.group_instance_id or member.client_id for member in found.members}
+
+
 def _who(found: ConsumerGroupDescription) -> str:
-    return ", ".join(sorted(member.group_instance_id or member.client_id for member in found.members))
+    return ", ".join(sorted(_names(found)))
 
 
-def _described(admin: Admin, name: str) -> ConsumerGroupDescription | None:
+def _described(admin: Admin, name: str, within_s: float = ANSWER_TIMEOUT_S) -> ConsumerGroupDescription | None:
     """What the broker says of a group; None when it knows of none. Asked again while the broker loads its groups."""
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    deadline = time.monotonic() + within_s
     while True:
-        asked = admin.client.describe_consumer_groups([name], request_timeout=ANSWER_TIMEOUT_S)
+        asked = admin.client.describe_consumer_groups([name], request_timeout=within_s)
         try:
-            found: ConsumerGroupDescription = asked[name].result(ANSWER_TIMEOUT_S + 1)
+            found: ConsumerGroupDescription = asked[name].result(within_s + 1)
         except KafkaException as error:
             why = error.args[0]
         else:

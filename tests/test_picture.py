@@ -180,15 +180,6 @@ def test_what_another_runs_worker_parsed_before_is_not_of_this_run() -> None:
     assert seen.parsed("j") == 2 + 5
 
 
-def test_others_work_where_a_partition_is_theirs() -> None:
-    """By the newest report: a partition that this run has taken over is no longer theirs."""
-    seen = Picture(own=["fetch-0"])
-    seen.take(Progress("fetch-1", "fetch", 0, 1.0))
-    assert seen.has_others
-    seen.take(fetch(0, 4))
-    assert not seen.has_others
-
-
 def begun(job: str, *offsets: int) -> Picture:
     """The picture of a run that began when crawl.urls ended here."""
     made = Picture()

@@ -7,14 +7,20 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 from sites import Answer, Threaded
 
+from crawlog.picture import Picture
+from crawlog.streams.kafka import kafka_config
 from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics, ensure, group
+from crawlog.watch import Watch
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -138,6 +144,36 @@ def until(is_so: Callable[[], object], what: str) -> None:
     while not is_so():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.02)
+
+
+@contextmanager
+def member(cluster: Settings, name: str) -> Iterator[Consumer]:
+    """A member of the group that fetches, which reports nothing; it joins while it is polled."""
+    config = {"group.id": group(cluster, "fetch"), "group.instance.id": name, "auto.offset.reset": "earliest"}
+    consumer = Consumer(kafka_config(cluster) | config)
+    consumer.subscribe([Topics(cluster.kafka.prefix).urls])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def test_workers_of_others_are_known_before_they_report(cluster: Settings) -> None:
+    """A run that ends soon has no report of some of them."""
+    ensure(cluster)
+    watch = Watch(cluster, Picture())
+    mine, theirs = "fetch-0-mine", "fetch-0-theirs"
+    assert not watch.has_others({mine}, TIMEOUT_S)
+    with member(cluster, mine) as one, member(cluster, theirs) as other:
+
+        def joined() -> bool:
+            one.poll(0)
+            other.poll(0)
+            return watch.has_others({mine}, TIMEOUT_S)
+
+        until(joined, "the members of the group")
+        assert not watch.has_others({mine, theirs}, TIMEOUT_S)
+    watch.close()
 
 
 @pytest.mark.parametrize("count", [2, 4])
