@@ -6,6 +6,7 @@ name with several addresses counts at each of them, since nothing tells beforeha
 
 import asyncio
 import time
+from bisect import insort
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from crawlog.schemas.urls import RequestRules
     from crawlog.streams.sections import Politeness
 
 A = TypeVar("A")
@@ -43,36 +45,36 @@ class _Place:
     """One address.
 
     Attributes:
-        ended: When requests ended that still count, oldest first.
+        counts_until: Of requests that have ended and still count, until when, the soonest first.
         tickets: Those of requests that wait, in the order of coming.
         promised: The latest time for which a refused request was told to come again.
     """
 
-    __slots__ = ("ended", "in_flight", "promised", "tickets")
+    __slots__ = ("counts_until", "in_flight", "promised", "tickets")
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self.ended: list[float] = []
+        self.counts_until: list[float] = []
         self.tickets: list[int] = []
         self.promised = 0.0
 
     def forget_until(self, time_s: float) -> None:
-        """What ended by then counts no more."""
-        while self.ended and self.ended[0] <= time_s:
-            del self.ended[0]
+        """What counts until then counts no more."""
+        while self.counts_until and self.counts_until[0] <= time_s:
+            del self.counts_until[0]
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing of it counts."""
-        return not (self.in_flight or self.ended or self.tickets)
+        return not (self.in_flight or self.counts_until or self.tickets)
 
 
 class Addresses:
     """Counts this worker's requests by address.
 
-    A request takes one of `politeness.ip_rate` turns, while it is under way and for `politeness.delay_s` after it. So
-    the server sees no more requests in any such time, however long connecting took. A host that is alone at its address
-    always has a turn: it has no more requests under way than `politeness.per_host`, and rests as long.
+    A request takes one of `politeness.ip_rate` turns, while it is under way and for its job's delay after it. So the
+    server sees no more requests in any such time, however long connecting took. A host that is alone at its address
+    always has a turn: it has no more requests under way than its job's `per_host`, and rests as long.
 
     Args:
         addresses_of: Those that a URL may be asked at.
@@ -85,8 +87,7 @@ class Addresses:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._at_a_time = politeness.per_ip
-        self._delay_s = politeness.delay_s
-        self._rate = max(politeness.ip_rate, politeness.per_host) if politeness.ip_rate and politeness.delay_s else 0
+        self._rate = politeness.ip_rate
         self._addresses_of = addresses_of
         self._now = now
         self._places: OrderedDict[str, _Place] = OrderedDict()
@@ -94,23 +95,32 @@ class Addresses:
         self._changed = asyncio.Event()
         self._waiting = 0
 
-    async def at_once(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
-        """What `ask` answers. Raises: Busy: nothing was asked, for others have the turns or wait for them."""
-        if not (self._rate or self._at_a_time):
+    async def at_once(self, url: str, ask: Callable[[], Awaitable[A]], rules: "RequestRules") -> A:
+        """What `ask` answers.
+
+        Args:
+            rules: Of the job that asks, as below.
+
+        Raises: Busy: nothing was asked, for others have the turns or wait for them.
+        """
+        rate = self._rate_of(rules)
+        if not (rate or self._at_a_time):
             return await ask()
         places = await self._at(url)
         now = self._now()
-        waits = [(place, wait_s) for place in places.values() if (wait_s := self._wait_s(place, now)) > 0]
+        waits = [(place, wait_s) for place in places.values() if (wait_s := self._wait_s(place, now, rate)) > 0]
         if waits:
-            raise Busy(max(self._promise(place, now, wait_s) for place, wait_s in waits))
-        return await self._asked(places, ask)
+            turn_s = rules.delay_s / rate if rate else 0.0
+            raise Busy(max(_promise(place, now, wait_s, turn_s) for place, wait_s in waits))
+        return await self._asked(places, ask, rules.delay_s)
 
-    async def in_turn(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
+    async def in_turn(self, url: str, ask: Callable[[], Awaitable[A]], rules: "RequestRules") -> A:
         """What `ask` answers, in the order of coming.
 
         A caller that holds the place of a host must not be passed by: `at_once` always has another one to ask.
         """
-        if not (self._rate or self._at_a_time):
+        rate = self._rate_of(rules)
+        if not (rate or self._at_a_time):
             return await ask()
         places = await self._at(url)
         ticket = next(self._tickets)
@@ -118,7 +128,7 @@ class Addresses:
         for place in places.values():
             place.tickets.append(ticket)
         try:
-            while (wait_s := max(self._wait_s(place, self._now(), ticket) for place in places.values())) > 0:
+            while (wait_s := max(self._wait_s(place, self._now(), rate, ticket) for place in places.values())) > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._changed.wait()
@@ -127,31 +137,29 @@ class Addresses:
                 place.tickets.remove(ticket)
             self._waiting -= 1
             self._change()
-        return await self._asked(places, ask)
+        return await self._asked(places, ask, rules.delay_s)
+
+    def _rate_of(self, rules: "RequestRules") -> int:
+        """Turns of an address for a job's requests; 0 for any number."""
+        return max(self._rate, rules.per_host) if self._rate and rules.delay_s else 0
 
     async def _at(self, url: str) -> dict[str, _Place]:
         addresses = await self._addresses_of(url)
         self._sweep()
         return {address: self._places.setdefault(address, _Place()) for address in addresses}
 
-    def _wait_s(self, place: _Place, now: float, ticket: int | None = None) -> float:
+    def _wait_s(self, place: _Place, now: float, rate: int, ticket: int | None = None) -> float:
         """Seconds until the next look at a place is worth it; 0 where a turn is free."""
-        place.forget_until(now - self._delay_s)
+        place.forget_until(now)
         if place.tickets and place.tickets[0] != ticket:
             return BUSY_S
         if self._at_a_time and place.in_flight >= self._at_a_time:
             return BUSY_S
-        if not self._rate or place.in_flight + len(place.ended) < self._rate:
+        if not rate or place.in_flight + len(place.counts_until) < rate:
             return 0.0
-        return place.ended[0] + self._delay_s - now if place.ended else BUSY_S
+        return place.counts_until[0] - now if place.counts_until else BUSY_S
 
-    def _promise(self, place: _Place, now: float, wait_s: float) -> float:
-        """Seconds until a refused request may come again: each a turn later than the one refused before it."""
-        turn_s = self._delay_s / self._rate if self._rate else 0.0
-        place.promised = min(max(place.promised + turn_s, now + wait_s), now + LONGEST_S)
-        return place.promised - now
-
-    async def _asked(self, places: dict[str, _Place], ask: Callable[[], Awaitable[A]]) -> A:
+    async def _asked(self, places: dict[str, _Place], ask: Callable[[], Awaitable[A]], delay_s: float) -> A:
         for place in places.values():
             place.in_flight += 1
         is_asked = True
@@ -163,8 +171,8 @@ class Addresses:
             now = self._now()
             for place in places.values():
                 place.in_flight -= 1
-                if is_asked and self._rate:
-                    place.ended.append(now)
+                if is_asked and self._rate and delay_s:
+                    insort(place.counts_until, now + delay_s)
             self._change()
             self._let_go(places)
 
@@ -185,10 +193,16 @@ class Addresses:
     def _sweep(self) -> None:
         for _ in range(min(SWEPT, len(self._places))):
             address, place = next(iter(self._places.items()))
-            place.forget_until(self._now() - self._delay_s)
+            place.forget_until(self._now())
             if place.is_idle:
                 del self._places[address]
             elif place.in_flight or place.tickets:
                 self._places.move_to_end(address)
             else:
                 return
+
+
+def _promise(place: _Place, now: float, wait_s: float, turn_s: float) -> float:
+    """Seconds until a refused request may come again: each a turn later than the one refused before it."""
+    place.promised = min(max(place.promised + turn_s, now + wait_s), now + LONGEST_S)
+    return place.promised - now

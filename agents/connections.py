@@ -18,6 +18,7 @@ from aiohttp.resolver import AsyncResolver
 from python_socks import ProxyConnectionError, ProxyError, ProxyType
 from python_socks.async_.asyncio import Proxy as SocksProxy
 
+from crawlog.schemas.urls import RequestRules
 from crawlog.streams.egress import address_refusal
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.outbound import REACHED_NOT, Proxy
@@ -27,8 +28,13 @@ from .outfit import ProxyFailed
 from .protocol import Handler
 
 
-def tls_of(settings: Settings) -> ssl.SSLContext:
-    """As the settings say. Raises: Misconfigured: the file of authorities cannot be read."""
+def tls_kind(rules: RequestRules) -> tuple[bool, str]:
+    """What `tls_of` goes by."""
+    return rules.verify_tls, rules.min_tls
+
+
+def tls_of(settings: Settings, verify: bool, least: str) -> ssl.SSLContext:
+    """As a job wants it. Raises: Misconfigured: the file of authorities cannot be read."""
     network = settings.network
     try:
         context = ssl.create_default_context()
@@ -36,8 +42,8 @@ def tls_of(settings: Settings) -> ssl.SSLContext:
             context.load_verify_locations(network.ca_file)
     except OSError as error:
         raise Misconfigured(f"network.ca_file={network.ca_file} cannot be read: {error}") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_3 if network.min_tls == "1.3" else ssl.TLSVersion.TLSv1_2
-    if not network.verify_tls:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if least == "1.3" else ssl.TLSVersion.TLSv1_2
+    if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -110,7 +116,14 @@ class GuardedResolver(AbstractResolver):
         except (OSError, Refused):
             self._known.pop((host, int(family)), None)  # the next attempt asks again
             raise
-        return [{**one, "port": port} for one in found.results]
+        return [{**one, "port": port} for one in self._for_route(host, found.results)]
+
+    def _for_route(self, host: str, found: list[ResolveResult]) -> list[ResolveResult]:
+        """Those that this task's request may have. Raises: Refused: there are none."""
+        route = ROUTE.get()
+        if route is None or not route.is_public or host in self._own:
+            return found
+        return _allowed(host, found, allow_private=False)
 
     async def addresses(self, host: str) -> tuple[str, ...]:
         """The addresses of a name, of any family. Raises: as `resolve`."""
@@ -139,21 +152,23 @@ class GuardedResolver(AbstractResolver):
     async def _ask(self, host: str, family: socket.AddressFamily) -> _Found:
         try:
             results = await self._resolver.resolve(host, 0, family)
-            allowed = results if host in self._own else self._allowed(host, results)
+            allowed = results if host in self._own else _allowed(host, results, self._allow_private)
         except (OSError, Refused) as error:
             return _Found(time.monotonic() + FAILED_S, [], error=error)
         allowed = allowed[:MOST_ADDRESSES]
         return _Found(time.monotonic() + self._ttl_s, allowed, tuple(one["host"] for one in allowed))
 
-    def _allowed(self, host: str, found: list[ResolveResult]) -> list[ResolveResult]:
-        allowed = [one for one in found if address_refusal(one["host"], self._allow_private) is None]
-        if found and not allowed:
-            raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], self._allow_private)}")
-        return allowed
-
     async def close(self) -> None:
         """Release the resolver."""
         await self._resolver.close()
+
+
+def _allowed(host: str, found: list[ResolveResult], allow_private: bool) -> list[ResolveResult]:
+    """The addresses of a name that may be connected to. Raises: Refused: there are none."""
+    allowed = [one for one in found if address_refusal(one["host"], allow_private) is None]
+    if found and not allowed:
+        raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], allow_private)}")
+    return allowed
 
 
 class Route:

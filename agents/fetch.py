@@ -106,7 +106,7 @@ class Fetcher:
         settings, stage = self.settings, self.stage
         client = Client(settings, f"crawlog/{__version__}", stage.may_ask)
         caution = Caution(self.suspects)
-        retrying = Retrying(settings.fetch, settings.politeness, _jitter)
+        retrying = Retrying(_jitter)
         hosts = Hosts(self.frontier, stage.place, retrying.rest_s)
         patience = Patience(settings.fetch.timeout_s, client.known, self._is_short)
         robots = self.robots = Robots(stage, client, hosts, caution, patience)

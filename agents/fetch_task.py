@@ -88,7 +88,6 @@ class Tasks:
     """
 
     def __init__(self, stage: "Stage", means: Means, lows: Mapping[int, int], release: Callable[[Task], None]) -> None:
-        self._is_conditional = stage.settings.fetch.conditional
         self._frontier = stage.frontier
         self._sitemaps, self._logins, self._caution, self._client, self.browsing = means[:5]
         self._retrying, self._patience, self._outcomes = means[5:]
@@ -116,7 +115,7 @@ class Tasks:
         asked_at = time.monotonic()
         answer = await self._asked(task)
         try:
-            if self._logins.is_over(session, task.row.url, answer, asked_at):
+            if self._logins.is_over(session, task, answer, asked_at):
                 return _End(held=answer.held)
             crash.point("fetch.answered")
             return self._judged(task, answer)
@@ -194,7 +193,7 @@ class Tasks:
         if spent.answer is None:
             return _BUSY
         spent.answer.held.give()
-        return _End(rest_s=self._retrying.rest_s(task.host, spent.answer, time.time()))
+        return _End(rest_s=self._retrying.rest_s(task.host, spent.answer, time.time(), task.manner))
 
     # ------------------------------------------------------------------ asked
 
@@ -236,12 +235,12 @@ class Tasks:
             asker=MAY_BE_RENDERED if verdict else THE_CRAWL,
             within_s=self._patience.within_s(task.host, row.attempt),
         )
-        answer = await self._client.addresses.at_once(row.url, get)
+        answer = await self._client.addresses.at_once(row.url, get, task.manner.rules)
         return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)
 
     def _validators(self, task: Task) -> "Validators | None":
         """By which a page of an earlier epoch is asked for again."""
-        if not task.epoch or not self._is_conditional:
+        if not task.epoch or not task.manner.rules.conditional:
             return None
         stored = task.partition.cached(validators.key(task.job.name, task.row.url))
         if stored is None:
@@ -256,8 +255,9 @@ class Tasks:
         """What becomes of a task by its answer."""
         now = time.time()
         self._patience.heard(task.host, answer, is_page=True)
-        rest_s = self._retrying.rest_s(task.host, answer, now)
-        again = self._retrying.again(answer, task.row.attempt + 1, rest_s)
+        manner = task.manner
+        rest_s = self._retrying.rest_s(task.host, answer, now, manner)
+        again = self._retrying.again(answer, task.row.attempt + 1, rest_s, manner)
         if again is None:
             write = partial(self._outcomes.final, task, answer, now, rest_s)
         else:

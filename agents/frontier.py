@@ -33,7 +33,7 @@ from crawlog.streams.ending import EX_TEMPFAIL
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
-from crawlog.streams.jobs import own_manner
+from crawlog.streams.jobs import limits_of, own_manner
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
@@ -68,7 +68,9 @@ class Stage:
         self.settings = settings
         self.names = topics.Topics(settings.kafka.prefix)
         self.producer = Producer(settings, app.worker_name, linger_ms=LINGER_MS)
-        self.frontier = Frontier(own_manner(settings), time.monotonic, time.time, only=settings.run.job)
+        self.frontier = Frontier(
+            own_manner(settings), time.monotonic, time.time, only=settings.run.job, limits=limits_of(settings)
+        )
         self.live: dict[int, store.Partition] = {}
         self.dispatching = False
         self.orders = Obedience("fetch", self._obey)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from crawlog.streams.answers import Answer
 from crawlog.streams.domain import Place
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Hosts:
         self,
         frontier: Frontier,
         place: Callable[[str], Place],
-        rest_of: Callable[[Host, Answer, float], float],
+        rest_of: Callable[[Host, Answer, float, Manner], float],
     ) -> None:
         self._frontier = frontier
         self.place = place
@@ -86,11 +87,11 @@ class Hosts:
                 return host
             await asyncio.sleep(wait_s)
 
-    async def ask(self, url: str, get: Callable[[], Awaitable[Answer]], delay_s: float = 0.0) -> Answer | None:
+    async def ask(self, url: str, get: Callable[[], Awaitable[Answer]], manner: Manner) -> Answer | None:
         """What the host answers, and rests after; None, and nothing asked, where it was asked by others meanwhile.
 
         Args:
-            delay_s: Of the job that asks, which need have nothing queued on this host.
+            manner: Of the job that asks, which need have nothing queued on this host.
         """
         host = self.of(url)
         if self._wait_s(host) > 0:
@@ -100,9 +101,9 @@ class Hosts:
         rest_s = 0.0
         try:
             answer = await get()
-            rest_s = self._rest_of(host, answer, time.time())
+            rest_s = self._rest_of(host, answer, time.time(), manner)
         finally:
-            self._frontier.finished(host, max(rest_s, delay_s))
+            self._frontier.finished(host, max(rest_s, manner.rules.delay_s))
         return answer
 
     def _wait_s(self, host: Host) -> float:

@@ -5,6 +5,7 @@ to, and of the address of the connected peer. Redirects are never followed here:
 """
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
@@ -14,10 +15,12 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
+from crawlog.schemas.urls import RequestRules
 from crawlog.streams.answers import OK, Answer
 from crawlog.streams.egress import literal_refusal, port_refusal
 from crawlog.streams.forms import Form
 from crawlog.streams.headers import note
+from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner, headers_of
 from crawlog.streams.sections import Fetch
 from crawlog.streams.settings import Settings
@@ -33,12 +36,13 @@ from .connections import (
     Route,
     SocksConnector,
     peer_refusal,
+    tls_kind,
     tls_of,
 )
 from .failures import failure, private, refused
 from .outfit import BARE, Outfit
 from .protocol import LeaseLost
-from .reading import DRAINED_BYTES, Reader, Reading
+from .reading import DRAINED_BYTES, Reading, read
 from .room import Room
 
 KEEPALIVE_S = 30.0
@@ -81,21 +85,19 @@ class Client:
     def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
         fetch = settings.fetch
         self.may_ask = may_ask
+        self._settings = settings
+        self._own = own_manner(settings)
         self._allow_private = settings.network.allow_private
-        self._max_body_bytes = fetch.max_body_bytes
-        self._conditional = fetch.conditional
         self._timeout_s = fetch.timeout_s
         self.room = Room(fetch.bodies_mb << 20)
         self.addresses = Addresses(settings.politeness, self.addresses_of)
-        self._reader = Reader(fetch.content_types)
         self._outfit = Outfit(fetch)
-        self._user_agent = fetch.user_agent or user_agent
-        self._usual = headers_of(self._user_agent, fetch.headers)
+        self._user_agent = user_agent
         asks, servers = (fetch.dns_cache_hosts, fetch.dns_ttl_s), settings.network.dns_servers
         resolver = partial(GuardedResolver, self._allow_private, *asks, servers)
         self._resolver = resolver(self._outfit.proxy_names)
-        tls = tls_of(settings)
-        shared = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S, "ssl": tls}  # resolvers cache
+        self._tls = {tls_kind(self._own.rules): tls_of(settings, *tls_kind(self._own.rules))}
+        shared = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S}  # resolvers cache
         connector = Connector(may_ask, self._allow_private, resolver=self._resolver, **shared)
         self._session = self._opened(fetch, connector)
         self._by_socks = {
@@ -105,16 +107,10 @@ class Client:
             )
             for proxy in self._outfit.socks
         }
-        self._chunk_timeout_s = fetch.chunk_timeout_s
 
     def _opened(self, fetch: Fetch, connector: Connector) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
             connector=connector,
-            timeout=aiohttp.ClientTimeout(
-                total=None,  # `_get` has a deadline of its own, which can be put off
-                sock_connect=fetch.connect_timeout_s,
-                sock_read=fetch.first_byte_timeout_s,
-            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,  # see `streams/codings.py`
             headers={
@@ -168,27 +164,31 @@ class Client:
 
         Args:
             any_type: Keep the body whatever its type (robots.txt).
-            max_bytes: Keep so many bytes and drop the rest; None for `fetch.max_body_bytes`, above which none is kept.
+            max_bytes: Keep so many bytes and drop the rest; None for what the job says, above which none is kept.
             job: Whose cookies are sent; without one there are none.
             headers: Further ones, of this request; those of its job and logins are stronger.
             manner: Of the job that the request is for; None for what the worker asks for by itself.
             asker: For whom.
-            within_s: Time for the whole answer, where it is less than `fetch.timeout_s`.
+            within_s: Time for the whole answer, where it is less than the job gives it.
 
         Returns: Whoever is done with the body gives `Answer.held` back: until then others may have to wait.
         Raises: LeaseLost: nothing was sent, or it failed when somebody else may ask for it: that is no answer.
         """
         started = time.monotonic()
-        outfit = self._outfit.of(url, job, anonymous=asker.is_anonymous) if self._outfit.is_any else BARE
-        sent = self._sent(manner)
+        rules = (manner or self._own).rules
+        outfit = BARE
+        if self._outfit.is_any or rules.cookies:
+            outfit = self._outfit.of(url, job, anonymous=asker.is_anonymous, cookies=rules.cookies)
+        sent = self._sent(rules)
         if headers or outfit.headers:
             sent = {**(headers or {}), **sent, **outfit.headers}
-        limit = self._max_body_bytes if max_bytes is None else max_bytes
-        deadline = asyncio.timeout(self._timeout_s if within_s is None else within_s)
+        limit = rules.max_body_bytes if max_bytes is None else max_bytes
+        deadline = asyncio.timeout(rules.timeout_s if within_s is None else min(within_s, rules.timeout_s))
         room = asker.room or self.room
-        reading = Reading(any_type, limit, max_bytes is not None, outfit, sent, deadline, room)
-        is_routed = self._allow_private and (asker.is_public or asker.wants_place)
-        answer = await (self._routed(url, reading, asker.is_public) if is_routed else self._get(url, reading))
+        reading = Reading(any_type, limit, max_bytes is not None, outfit, sent, deadline, room, rules)
+        is_public = asker.is_public or not rules.allow_private
+        is_routed = self._allow_private and (is_public or asker.wants_place)
+        answer = await (self._routed(url, reading, is_public) if is_routed else self._get(url, reading))
         answer.took_s = time.monotonic() - started
         return answer
 
@@ -220,23 +220,30 @@ class Client:
             refusal = peer_refusal(address) if address != _host_name(origin) else None
         return f"private_address: {refusal}" if refusal is not None else ""
 
-    def _sent(self, manner: Manner | None) -> Mapping[str, str]:
+    def _sent(self, rules: RequestRules) -> Mapping[str, str]:
         """The headers of every request of a job."""
-        if manner is None:
-            return self._usual
-        return headers_of(manner.rules.user_agent or self._user_agent, manner.rules.headers)
+        return headers_of(rules.user_agent or self._user_agent, rules.headers)
 
     async def log_in(self, form: Form, job: str, manner: Manner | None = None) -> Answer:
         """Post a form; the cookies that come are the job's. Raises: LeaseLost: as `get`."""
-        outfit = self._outfit.of(form.url, job)
+        rules = (manner or self._own).rules
+        outfit = self._outfit.of(form.url, job, cookies=rules.cookies)
         outfit.post(form.body)
         own = str(URL(form.url, encoded=True).origin())
         outfit.send({"Origin": own, "Referer": f"{own}/"})  # Django and others take no token without one of them
-        sent = {**self._sent(manner), **outfit.headers}
-        return await self._get(form.url, Reading(True, DRAINED_BYTES, True, outfit, sent, self._deadline(), self.room))
+        sent = {**self._sent(rules), **outfit.headers}
+        deadline = asyncio.timeout(rules.timeout_s)
+        reading = Reading(True, DRAINED_BYTES, True, outfit, sent, deadline, self.room, rules)
+        is_closed = self._allow_private and not rules.allow_private
+        return await (self._routed(form.url, reading, True) if is_closed else self._get(form.url, reading))
 
-    def _deadline(self) -> asyncio.Timeout:
-        return asyncio.timeout(self._timeout_s)
+    def _context(self, rules: RequestRules) -> ssl.SSLContext:
+        """Connections of one kind are kept apart from those of another one."""
+        kind = tls_kind(rules)
+        context = self._tls.get(kind)
+        if context is None:
+            context = self._tls[kind] = tls_of(self._settings, *kind)
+        return context
 
     async def _get(self, url: str, reading: Reading) -> Answer:
         origin = _origin(url)
@@ -259,7 +266,7 @@ class Client:
                     raise LeaseLost from error
                 blame = reading.outfit.blame(error)
                 if blame in ("proxy", "unknown") and reading.outfit.goes_again():
-                    reading = reading._replace(deadline=self._deadline())
+                    reading = reading._replace(deadline=asyncio.timeout(reading.rules.timeout_s))
                     continue
                 return failure(error, answer, reading.outfit, blame)
             finally:
@@ -267,10 +274,16 @@ class Client:
             return answer
 
     async def _ask(self, url: str, answer: Answer, reading: Reading) -> None:
-        outfit = reading.outfit
+        outfit, rules = reading.outfit, reading.rules
         session = self._by_socks.get(outfit.proxy, self._session) if outfit.proxy is not None else self._session
         async with session.request(
-            outfit.method, sent_as(url), headers=reading.headers, allow_redirects=False, **outfit.options
+            outfit.method,
+            sent_as(url),
+            headers=reading.headers,
+            allow_redirects=False,
+            timeout=_timeout(rules.connect_timeout_s, rules.first_byte_timeout_s),
+            ssl=self._context(rules),
+            **outfit.options,
         ) as response:
             outfit.answered(response)
             if response.status < LEAST_STATUS:
@@ -284,10 +297,16 @@ class Client:
                 answer.is_cookie_check = outfit.has_new_cookies and target == url
                 answer.leads_back = outfit.leads_back(target)
             if response.connection is not None and response.connection.protocol is not None:
-                response.connection.protocol.read_timeout = self._chunk_timeout_s
-            await self._reader.read(response, answer, reading)
-            if self._conditional and answer.http == OK and answer.kept and answer.body:
+                response.connection.protocol.read_timeout = rules.chunk_timeout_s
+            await read(response, answer, reading)
+            if rules.conditional and answer.http == OK and answer.kept and answer.body:
                 answer.validators = of_headers(headers.get("ETag"), headers.get("Last-Modified"))
+
+
+@lru_cache(256)
+def _timeout(connect_s: float, first_byte_s: float) -> aiohttp.ClientTimeout:
+    """Without an end of the whole: `_get` has a deadline of its own, which can be put off."""
+    return aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=first_byte_s)
 
 
 def sent_as(url: str) -> URL:

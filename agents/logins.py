@@ -49,11 +49,10 @@ class Logins:
     """
 
     def __init__(self, settings: "Settings", client: "Client", caution: "Caution", refusal: Refusal) -> None:
-        self._settings = settings.fetch
         self._client = client
         self._caution = caution
         self._refusal = refusal
-        self._forms = {form.origin: form for form in map(read_form, self._settings.forms)}
+        self._forms = {form.origin: form for form in map(read_form, settings.fetch.forms)}
         self._sessions: dict[tuple[str, str], Session] = {}
 
     def session(self, task: "Task") -> Session | None:
@@ -66,15 +65,16 @@ class Logins:
         key = task.job.name, form.origin
         session = self._sessions.get(key)
         if session is None:
-            session = Session(form, self._settings.login_again_s, self._settings.attempts)
+            rules = task.manner.rules
+            session = Session(form, rules.login_again_s, rules.attempts)
             self._sessions[key] = session
         return session
 
-    def is_over(self, session: Session | None, url: str, answer: Answer, asked_at: float) -> bool:
+    def is_over(self, session: Session | None, task: "Task", answer: Answer, asked_at: float) -> bool:
         """Whether an answer shows that there is no session, and one is worth beginning."""
         if session is None:
             return False
-        signs = self._settings.logged_out
+        url, signs = task.row.url, task.manner.rules.logged_out
         is_sign = str(answer.http) in signs or (
             "redirect" in signs and answer.http in REDIRECTS and leads_to(session.form, url, answer.location)
         )
@@ -117,13 +117,15 @@ class Logins:
 
     async def _post(self, task: "Task", session: Session) -> Answer:
         log_in = partial(self._client.log_in, session.posted, task.job.name, task.manner)
-        return await self._client.addresses.at_once(session.posted.url, log_in)
+        return await self._client.addresses.at_once(session.posted.url, log_in, task.manner.rules)
 
     async def _page(self, task: "Task", session: Session) -> tuple[Answer, str]:
         """The page of the form, and why nobody is to look at it."""
         url = session.form.url
         answer = await self._client.addresses.at_once(
-            url, partial(self._client.get, url, any_type=True, job=task.job.name, manner=task.manner)
+            url,
+            partial(self._client.get, url, any_type=True, job=task.job.name, manner=task.manner),
+            task.manner.rules,
         )
         return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
 

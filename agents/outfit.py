@@ -197,7 +197,7 @@ class Outfit:
         proxy_names: Hosts of the proxies, which may be anywhere: the operator named them.
         socks: The proxies that speak SOCKS.
         tells_names: Whether a proxy resolves names, so that they are not resolved here.
-        is_any: Whether a request differs from another by its host or job at all.
+        is_any: Whether a request differs from another one of its job by its host at all, cookies left aside.
     """
 
     def __init__(self, settings: Fetch) -> None:
@@ -207,17 +207,20 @@ class Outfit:
         self.proxy_names = frozenset(urlsplit(proxy.url).hostname or "" for proxy in pool)
         self.socks = tuple(dict.fromkeys(proxy for proxy in pool if proxy.is_socks))
         self.tells_names = any(proxy.resolves for proxy in pool)
-        self._keeps_all = settings.cookies
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
         self._jars: OrderedDict[tuple[str, str], Jar] = OrderedDict()
         self._detours = Detours()
         self._all = Bandwidth(settings.max_bytes_per_s) if settings.max_bytes_per_s else None
         self._each = Bandwidths(settings.max_host_bytes_per_s) if settings.max_host_bytes_per_s else None
         is_paced = settings.max_bytes_per_s or settings.max_host_bytes_per_s
-        self.is_any = bool(self._logins or self._keeps or pool or settings.cookies or is_paced)
+        self.is_any = bool(self._logins or self._keeps or pool or is_paced)
 
-    def of(self, url: str, job: str, *, anonymous: bool = False) -> Worn:
-        """What a request for a URL goes out with; an anonymous one with neither login nor cookies."""
+    def of(self, url: str, job: str, *, anonymous: bool = False, cookies: bool = False) -> Worn:
+        """What a request for a URL goes out with; an anonymous one with neither login nor cookies.
+
+        Args:
+            cookies: Whether the job's are kept and sent everywhere; where a form is posted, they are in any case.
+        """
         origin = origin_of(url)
         paced = [self._all] if self._all is not None else []
         if self._each is not None:
@@ -227,7 +230,7 @@ class Outfit:
             job = ""
         elif origin in self._logins:
             worn.send({"Authorization": self._logins[origin]})
-        if job and (self._keeps_all or origin in self._keeps):
+        if job and (cookies or origin in self._keeps):
             worn.take_jar(job, self._jar(job, registrable_domain(urlsplit(url).hostname or "")), self._detours)
         if self._proxies:
             worn.go_through(self._proxies)

@@ -6,11 +6,13 @@ do not hold up the loop, and waits for room in memory beyond its first 256 KiB.
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import aiohttp
 
+from crawlog.schemas.urls import RequestRules
 from crawlog.streams.answers import Answer
 from crawlog.streams.codings import BadCoding, TooLarge, decoder
 from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
@@ -39,6 +41,7 @@ class Reading(NamedTuple):
         headers: So too.
         deadline: Of the whole request.
         room: What a large body waits for.
+        rules: Of the job that the request is for.
     """
 
     any_type: bool
@@ -48,76 +51,78 @@ class Reading(NamedTuple):
     headers: Mapping[str, str]
     deadline: asyncio.Timeout
     room: Room
+    rules: RequestRules
 
 
-class Reader:
-    """Reads bodies.
+@lru_cache(256)
+def _accepted(content_types: tuple[str, ...]) -> frozenset[str]:
+    """Types that are kept, by header and first bytes together."""
+    return frozenset(kind.lower() for kind in content_types)
 
-    Args:
-        content_types: Those that are kept, by header and first bytes together.
-    """
 
-    def __init__(self, content_types: Iterable[str]) -> None:
-        self._accepted = frozenset(kind.lower() for kind in content_types)
-
-    async def read(self, response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
-        """Read the body into the answer, as far as it is wanted; its connection is kept where that is cheap."""
-        if reading.any_type or self._accepts(answer.content_type):
-            if _is_small(response, reading):
-                self._keep(answer, await response.read(), is_known=reading.any_type)
-            else:
-                await self._read(response, answer, reading)
-        elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
-            await response.read()
+async def read(response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
+    """Read the body into the answer, as far as it is wanted; its connection is kept where that is cheap."""
+    if reading.any_type or _accepts(answer.content_type, reading):
+        if _is_small(response, reading):
+            _keep(answer, await response.read(), reading, is_known=reading.any_type)
         else:
-            response.close()
+            await _read(response, answer, reading)
+    elif (response.content_length or DRAINED_BYTES + 1) <= DRAINED_BYTES:
+        await response.read()
+    else:
+        response.close()
 
-    def _accepts(self, content_type: str) -> bool:
-        """Whether the header lets a body be read; without one, the body says what it is."""
-        kind = essence(content_type)
-        return kind in UNKNOWN or "/" not in kind or kind in self._accepted
 
-    def _is_wanted(self, answer: Answer, head: bytes) -> bool:
-        """Whether a body is of an accepted type, by header and first bytes together."""
-        kind = computed(answer.content_type, head)
-        if kind != essence(answer.content_type):
-            answer.sniffed = kind
-        return kind in self._accepted or not answer.sniffed
+def _accepts(content_type: str, reading: Reading) -> bool:
+    """Whether the header lets a body be read; without one, the body says what it is."""
+    kind = essence(content_type)
+    return kind in UNKNOWN or "/" not in kind or kind in _accepted(reading.rules.content_types)
 
-    async def _read(self, response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
-        try:
-            await self._read_pieces(_Pieces(response, reading), answer, reading)
-        except (TooLarge, BadCoding) as error:
-            response.close()
-            answer.error = "too_large" if isinstance(error, TooLarge) else "bad_encoding"
 
-    async def _read_pieces(self, pieces: "_Pieces", answer: Answer, reading: Reading) -> None:
-        response = pieces.response
-        length = response.content_length if not pieces.is_coded else None
-        chunks: list[bytes] = []
-        size = 0
-        is_known = reading.any_type
-        while (piece := await pieces.next()) is not None:
-            chunks.append(piece)
-            size += len(piece)
-            if not is_known and size >= SNIFFED_BYTES:
-                is_known = True
-                if not self._is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES]):
-                    response.close()
-                    return
-            if size > reading.limit or (is_known and not reading.cuts and (length or 0) > reading.limit):
-                if not reading.cuts:
-                    raise TooLarge
+def _is_wanted(answer: Answer, head: bytes, reading: Reading) -> bool:
+    """Whether a body is of an accepted type, by header and first bytes together."""
+    kind = computed(answer.content_type, head)
+    if kind != essence(answer.content_type):
+        answer.sniffed = kind
+    return kind in _accepted(reading.rules.content_types) or not answer.sniffed
+
+
+async def _read(response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
+    try:
+        await _read_pieces(_Pieces(response, reading), answer, reading)
+    except (TooLarge, BadCoding) as error:
+        response.close()
+        answer.error = "too_large" if isinstance(error, TooLarge) else "bad_encoding"
+
+
+async def _read_pieces(pieces: "_Pieces", answer: Answer, reading: Reading) -> None:
+    response = pieces.response
+    length = response.content_length if not pieces.is_coded else None
+    chunks: list[bytes] = []
+    size = 0
+    is_known = reading.any_type
+    while (piece := await pieces.next()) is not None:
+        chunks.append(piece)
+        size += len(piece)
+        if not is_known and size >= SNIFFED_BYTES:
+            is_known = True
+            if not _is_wanted(answer, b"".join(chunks)[:SNIFFED_BYTES], reading):
                 response.close()
-                break
-            if max(size, length or 0) > FREE_BYTES and not answer.held.size_bytes:
-                await _take_room(response, answer, reading, length)
-        self._keep(answer, b"".join(chunks)[: reading.limit], is_known=is_known)
+                return
+        if size > reading.limit or (is_known and not reading.cuts and (length or 0) > reading.limit):
+            if not reading.cuts:
+                raise TooLarge
+            response.close()
+            break
+        if max(size, length or 0) > FREE_BYTES and not answer.held.size_bytes:
+            await _take_room(response, answer, reading, length)
+    _keep(answer, b"".join(chunks)[: reading.limit], reading, is_known=is_known)
 
-    def _keep(self, answer: Answer, body: bytes, *, is_known: bool) -> None:
-        """Keep a body if it is of a type that is wanted."""
-        answer.kept = is_known or self._is_wanted(answer, body[:SNIFFED_BYTES])
-        answer.body = body if answer.kept else b""
+
+def _keep(answer: Answer, body: bytes, reading: Reading, *, is_known: bool) -> None:
+    """Keep a body if it is of a type that is wanted."""
+    answer.kept = is_known or _is_wanted(answer, body[:SNIFFED_BYTES], reading)
+    answer.body = body if answer.kept else b""
 
 
 async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: Reading, length: int | None) -> None:

@@ -18,6 +18,7 @@ import structlog
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.jobs import own_manner
 
 from .chromium import START_S, Chromium
 from .protocol import LeaseLost
@@ -55,6 +56,7 @@ class Renderer:
 
     def __init__(self, settings: "Settings", resources: Resources) -> None:
         self._settings = settings
+        self._usual = own_manner(settings)
         self._resources = resources
         self._free = asyncio.Semaphore(settings.render.pages)
         self._starting = asyncio.Lock()
@@ -78,20 +80,20 @@ class Renderer:
         Args:
             why: Why it is rendered, in a word.
             reach: Whom it may ask by its job's scope; None for everybody.
-            manner: How its job asks.
+            manner: How its job asks; None for the worker's own manner.
 
         Raises: LeaseLost: the worker may not ask for what the page needs.
         """
         started = time.monotonic()
-        rules = self._settings.render
+        manner = manner or self._usual
         with self._resources.visiting(url):
             async with self._free:
                 for tries in range(1, TRIES + 1):
                     try:
                         budget = Budget(
                             job,
-                            rules.max_requests,
-                            rules.max_bytes,
+                            manner.rules.render_max_requests,
+                            manner.rules.render_max_bytes,
                             is_inside=answer.is_inside,
                             reach=reach,
                             manner=manner,
@@ -114,7 +116,7 @@ class Renderer:
 
     async def _rendered(self, url: str, answer: Answer, budget: Budget, why: str) -> None:
         browser = await self._ready()
-        visit = Visit(self._settings, browser, self._resources, url, answer, budget)
+        visit = Visit((budget.manner or self._usual).rules, browser, self._resources, url, answer, budget)
         browser.take()
         try:
             html = await visit.run()

@@ -141,7 +141,7 @@ class Resources:
 
         Raises: LeaseLost: the worker may not ask.
         """
-        refused = refusal(wish, self._settings.render.block)
+        refused = refusal(wish, (budget.manner or self._usual).rules.render_block)
         if refused:
             return Answer(None, refused)
         url, cors = plain(wish.url.partition("#")[0]), Cors(wish)
@@ -204,10 +204,10 @@ class Resources:
     async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
         """What the host answers, once its turn is also one of its address, which is not held while the host rests."""
         get, answer = partial(self._get, asked, headers, manner), None
-        ask = partial(self._hosts.ask, asked.url, get, manner.rules.delay_s)
+        ask = partial(self._hosts.ask, asked.url, get, manner)
         while answer is None:
             await self._hosts.turn(asked.url)
-            answer = await self._client.addresses.in_turn(asked.url, ask)
+            answer = await self._client.addresses.in_turn(asked.url, ask, manner.rules)
         return answer
 
     async def _get(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:

@@ -63,7 +63,7 @@ class Robots:
         self._hosts = hosts
         self._caution = caution
         self._patience = patience
-        self._access = Access(settings.robots, settings.fetch, settings.politeness)
+        self._access = Access(settings.robots)
         self._room = Room(RULES_BYTES)
         self.rules = Shared()
 
@@ -110,14 +110,14 @@ class Robots:
         within_s = self._patience.within_s(host, host.robots_attempts)
         return self._answered(host, manner, await self._answer(url, manner, in_turn, within_s))
 
-    async def _answer(self, url: str, manner: Manner, in_turn: bool, within_s: float | None) -> Answer:
+    async def _answer(self, url: str, manner: Manner, waits: bool, within_s: float | None) -> Answer:
         """The answer at the end of redirects. Another host is asked in its turn.
 
         Raises: Busy: nobody was asked.
         """
         addresses, home, get = self._client.addresses, url, partial(self._get, manner)
-        ask = addresses.in_turn if in_turn else addresses.at_once
-        answer = await self._caution.asked(url, partial(ask, url, partial(get, url, within_s)))
+        ask = addresses.in_turn if waits else addresses.at_once
+        answer = await self._caution.asked(url, partial(ask, url, partial(get, url, within_s), manner.rules))
         is_home = True
         for _ in range(MOST_REDIRECTS):
             target = answer.target(url)
@@ -126,7 +126,8 @@ class Robots:
             url = target
             is_home = is_home and self._place(url).host == self._place(home).host
             if is_home:
-                answer = await self._caution.asked(home, partial(addresses.in_turn, url, partial(get, url)))
+                in_turn = partial(addresses.in_turn, url, partial(get, url), manner.rules)
+                answer = await self._caution.asked(home, in_turn)
             else:
                 with self._hosts.visiting(home):  # hosts that redirect to each other wait for requests, not for waits
                     answer = await self._elsewhere(home, url, manner)
@@ -137,8 +138,8 @@ class Robots:
         answer = None
         while answer is None:
             await self._hosts.turn(url)
-            ask = partial(self._hosts.ask, url, partial(self._get, manner, url))
-            answer = await self._caution.asked(home, partial(self._client.addresses.in_turn, url, ask))
+            ask = partial(self._hosts.ask, url, partial(self._get, manner, url), manner)
+            answer = await self._caution.asked(home, partial(self._client.addresses.in_turn, url, ask, manner.rules))
         return answer
 
     async def _get(self, manner: Manner, url: str, within_s: float | None = None) -> Answer:
@@ -156,7 +157,7 @@ class Robots:
         if not host.robots_attempts:
             host.robots_since = now
         attempt, since_s = host.robots_attempts + 1, now - host.robots_since
-        meant = self._access.judged(answer, time.time(), attempt, since_s, _jitter())
+        meant = self._access.judged(answer, time.time(), attempt, since_s, _jitter(), manner)
         if isinstance(meant, Later):
             host.robots_attempts = attempt
             return meant.wait_s

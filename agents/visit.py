@@ -25,7 +25,7 @@ from .resources import Budget, Resources
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page, Request, Route
 
-    from crawlog.streams.settings import Settings
+    from crawlog.schemas.urls import RequestRules
 
 log = structlog.get_logger()
 
@@ -72,7 +72,7 @@ class Visit:
 
     def __init__(
         self,
-        settings: "Settings",
+        rules: "RequestRules",
         browser: Chromium,
         resources: Resources,
         url: str,
@@ -81,7 +81,7 @@ class Visit:
     ) -> None:
         self.location = ""
         self.error = ""
-        self._settings = settings
+        self._rules = rules
         self._browser = browser
         self._resources = resources
         self._url = url
@@ -158,7 +158,7 @@ class Visit:
             session = await context.new_cdp_session(page)
         page.on("load", lambda _: self._loaded())
         page.on("crash", lambda _: self._crashed())
-        limit_s = self._settings.render.timeout_s
+        limit_s = self._rules.render_timeout_s
         self._shown_at = time.monotonic() + START_S  # at the latest
         going = asyncio.create_task(page.goto(self._url, wait_until="commit", timeout=(limit_s + START_S) * 1000))
         try:
@@ -183,7 +183,7 @@ class Visit:
 
     async def _is_ready(self, going: "asyncio.Task[Any]", limit_s: float) -> bool:
         """Whether the page became ready, or ended otherwise, in time."""
-        settle_s = self._settings.render.settle_s
+        settle_s = self._rules.render_settle_s
         while (now := time.monotonic()) < self._shown_at + limit_s:
             if self.location or self._is_crashed or self._lost is not None or not self._browser.is_alive:
                 return True
@@ -204,13 +204,13 @@ class Visit:
                 tree = await session.send("Page.getFrameTree")
                 frame = tree["frameTree"]["frame"]["id"]
                 world = await session.send("Page.createIsolatedWorld", {"frameId": frame})
-                script = _DOM % self._settings.fetch.max_body_bytes
+                script = _DOM % self._rules.max_body_bytes
                 where = {"contextId": world["executionContextId"], "returnByValue": True}
                 found = await session.send("Runtime.evaluate", {"expression": script, **where})
         except TimeoutError:
             raise Failed("render_timeout") from None
         html = found["result"].get("value")
-        if not isinstance(html, str) or len(html.encode("utf-8", "replace")) > self._settings.fetch.max_body_bytes:
+        if not isinstance(html, str) or len(html.encode("utf-8", "replace")) > self._rules.max_body_bytes:
             raise Failed("render_too_large" if html is None or html else "render_failed")
         return html
 

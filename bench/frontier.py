@@ -25,13 +25,14 @@ from bench.meter import measure
 from bench.peer import CRAWLOG
 from bench.results import section, table, versions
 from bench.site import REPO, WORK, Site
-from crawlog.schemas.urls import FoundUrl, JobSpec, RequestRules, Result, ScopeSpec, UrlsRecord, encode
+from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.domain import Places
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.jobs import own_manner
 from crawlog.streams.kafka import LogIdentity
-from crawlog.streams.manners import Manner
 from crawlog.streams.queues import RobotsTask, Task
 from crawlog.streams.sections import State
+from crawlog.streams.settings import NO_FILE, load
 from crawlog.streams.store import Memory, Partition
 from crawlog.streams.worker import spare_the_collector
 
@@ -105,7 +106,7 @@ class Worker:
         state = State()
         self.clock = Clock()
         self.places = Places(PARTITIONS)
-        self.frontier = Frontier(Manner(RequestRules(robots=False)), self.clock, self.clock)
+        self.frontier = Frontier(own_manner(load({"robots.obey": False}, NO_FILE, {})), self.clock, self.clock)
         self._limit = state.checkpoint_changes
         memory = Memory(state.memory_mb)
         log = LogIdentity("bench", "bench")

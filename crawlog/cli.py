@@ -380,6 +380,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         with closing(Watch(reached, Picture())) as watch:
             producer = Producer(reached, "crawlog-seed")
             seeded = plant(reached, producer, job, source, report=tell, look=watch.folds)
+            _tell_refused(reached, job, [source for source in sources if source.startswith(("http:", "https:"))])
         took_s = time.monotonic() - began
     if as_json:
         answer(json.dumps({"job": job, "urls": seeded.count, "bad": seeded.bad, "took_s": round(took_s, 3)}))
@@ -387,6 +388,18 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         bad = f", {outcome.counted(seeded.bad, 'line')} without a URL" if seeded.bad else ""
         answer(f"{outcome.counted(seeded.count, 'URL')} in job {job}, acknowledged in {took_s:.1f} s{bad}")
     return outcome.FINISHED
+
+
+def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
+    """Say which seeds the job's record keeps from being asked, by their spelling alone."""
+    from .run import refused
+    from .streams.jobs import known_job
+    from .streams.topics import Topics
+
+    if lines := refused(seeds, allow_private=False):
+        copy = known_job(settings, Topics(settings.kafka.prefix), job)
+        if copy is not None and copy.spec.requests is not None and copy.spec.requests.allow_private is False:
+            tell(*lines)
 
 
 @cli.command()

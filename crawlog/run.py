@@ -266,7 +266,7 @@ def run(  # noqa: PLR0913  # the command's own options
     started = time.monotonic()
     shown = view()
     shown.say(f"job {summary.job}")
-    for line in refused(order.seeds, settings):
+    for line in refused(order.seeds, allow_private=settings.network.allow_private):
         shown.say(line)
     code = outcome.FINISHED
     try:
@@ -310,7 +310,7 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
     return code
 
 
-def refused(seeds: Sequence[str], settings: "Settings") -> list[str]:
+def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
     """What to tell of seeds that their spelling alone keeps from being asked: how to have them, or that none does."""
     from .streams.canonical import serialise
     from .streams.egress import literal_refusal
@@ -318,7 +318,7 @@ def refused(seeds: Sequence[str], settings: "Settings") -> list[str]:
     told: dict[str, str] = {}
     for seed in seeds:
         host = urlsplit(serialise(seed)).hostname or ""
-        reason = literal_refusal(host, settings.network.allow_private)
+        reason = literal_refusal(host, allow_private)
         if reason is not None:
             is_open = literal_refusal(host, allow_private=True) is None
             told[host] = f"{seed} is not asked: {reason}" + ("; -s network.allow_private=true has it asked" * is_open)

@@ -5,7 +5,7 @@ A record is one of four, told apart by the field it has: `urls` (found), `result
 Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
 """
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -180,24 +180,69 @@ class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
     scope: Literal["any", "static", "none"] = "any"
 
 
+_UNSAID: Any = None
+"""Of a field that records of older versions do not have; who reads a record's rules by `manner_of` never meets it."""
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
-    """How the URLs of a job are asked for.
+    """How the URLs of a job are asked for; each field is a setting, by `REQUESTS`.
+
+    A worker holds its own limits beside these. What is missing in an older record, the settings of the worker say.
 
     Attributes:
         delay_s: Least rest between two requests to one host, seconds.
         per_host: Requests to one host at a time.
         max_delay_s: Longest rest that a server may ask for, seconds.
         robots: Whether robots.txt is fetched and obeyed.
-        user_agent: The User-Agent header; empty for the worker's own.
+        user_agent: The User-Agent header; empty for `crawlog/VERSION`.
         headers: Further request headers, `Name: value`.
+        attempts: Attempts of a URL, the first one included.
+        retry_delay_s: Wait before the second attempt, seconds.
+        timeout_s: Total time of one request, seconds.
+        connect_timeout_s, first_byte_timeout_s, chunk_timeout_s: Longest silences within it, seconds.
+        max_body_bytes: Largest body, after decompression.
+        content_types: Types of bodies that are stored and parsed.
+        conditional: Whether a later epoch asks by ETag and Last-Modified.
+        cookies: Whether cookies are kept and sent.
+        logged_out, login_again_s: When a form is posted again; the forms, which are secret, are the worker's.
+        allow_private: Whether private addresses may be asked, where the worker lets them be asked too.
+        verify_tls: Whether a server must show a certificate.
+        min_tls: Oldest version of TLS that is spoken.
+        render_timeout_s, render_settle_s: Time for a page in the browser, seconds.
+        render_block: What such a page asks for and does not get.
+        render_max_requests, render_max_bytes: What it may ask for, and what that may bring.
     """
 
-    delay_s: float = 1.0
-    per_host: int = 1
-    max_delay_s: float = 300.0
+    delay_s: _Seconds = 1.0
+    per_host: _Count = 1
+    max_delay_s: _Seconds = 300.0
     robots: bool = True
     user_agent: str = ""
     headers: tuple[str, ...] = ()
+    attempts: _Count = _UNSAID
+    retry_delay_s: _Seconds = _UNSAID
+    timeout_s: _Positive = _UNSAID
+    connect_timeout_s: _Positive = _UNSAID
+    first_byte_timeout_s: _Positive = _UNSAID
+    chunk_timeout_s: _Positive = _UNSAID
+    max_body_bytes: _Count = _UNSAID
+    content_types: tuple[str, ...] = _UNSAID
+    conditional: bool = _UNSAID
+    cookies: bool = _UNSAID
+    logged_out: tuple[Literal["redirect", "401", "403"], ...] = _UNSAID
+    login_again_s: Annotated[float, msgspec.Meta(ge=60)] = _UNSAID
+    allow_private: bool = _UNSAID
+    verify_tls: bool = _UNSAID
+    min_tls: Literal["1.2", "1.3"] = _UNSAID
+    render_timeout_s: _Positive = _UNSAID
+    render_settle_s: _Seconds = _UNSAID
+    render_block: tuple[str, ...] = _UNSAID
+    render_max_requests: Annotated[int, msgspec.Meta(ge=0)] = _UNSAID
+    render_max_bytes: _Count = _UNSAID
 
 
 class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -223,7 +268,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_sitemap_urls, max_sitemap_bytes: What is taken of one sitemap, decompressed.
         traps: What is done about sites without end.
         render: Which pages a browser renders.
-        requests: How its URLs are asked for; None in older records, and for the job of bare records: then the
+        requests: How its URLs are asked for; None in the oldest records, and for the job of bare records: then the
             settings of the worker that asks decide.
     """
 

@@ -16,7 +16,8 @@ from .robots import MAX_BYTES, MAX_TTL_S
 
 if TYPE_CHECKING:
     from .answers import Answer
-    from .sections import Fetch, Politeness, Robots
+    from .manners import Manner
+    from .sections import Robots
 
 UNREACHABLE_TTL_S = 300.0
 """How long a host whose robots.txt could not be read is not asked again."""
@@ -51,20 +52,20 @@ Meaning = Counts | Later | Unreachable
 
 
 class Access:
-    """What the settings make of answers.
+    """What the settings, and the rules of the job that asks, make of answers.
 
     Attributes:
         ttl_s: How long one that counts does so.
     """
 
-    def __init__(self, robots: "Robots", fetch: "Fetch", politeness: "Politeness") -> None:
+    def __init__(self, robots: "Robots") -> None:
         self.ttl_s = min(robots.ttl_s, MAX_TTL_S)
         self._attempts = robots.attempts
         self._window_s = robots.retry_window_s
-        self._delay_s = fetch.retry_delay_s
-        self._most_rest_s = politeness.max_delay_s
 
-    def judged(self, answer: "Answer", now: float, attempt: int, since_s: float, jitter: float) -> Meaning:
+    def judged(  # an answer, and all that decides about it
+        self, answer: "Answer", now: float, attempt: int, since_s: float, jitter: float, manner: "Manner"
+    ) -> Meaning:
         """What an answer at the end of redirects means.
 
         Args:
@@ -72,6 +73,7 @@ class Access:
             attempt: In a row that failed if this one did, >= 1.
             since_s: Seconds since the first of them.
             jitter: In [0, 1).
+            manner: Of the job that needs it.
         """
         status = answer.http
         if answer.private:
@@ -82,8 +84,8 @@ class Access:
             return Unreachable(answer.error or f"http_{status}")
         most = self._window_s / self._attempts
         asked = retry_after_s(answer.retry_after, now) or 0.0
-        backoff = backoff_s(attempt, self._delay_s, most, jitter)
-        return Later(max(min(asked, self._most_rest_s), min(backoff, most)))
+        backoff = backoff_s(attempt, manner.rules.retry_delay_s, most, jitter)
+        return Later(max(min(asked, manner.rules.max_delay_s), min(backoff, most)))
 
 
 def whole_lines(robots: bytes) -> bytes:

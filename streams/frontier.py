@@ -20,7 +20,7 @@ from . import rows as r
 from .commands import Commands, Orders
 from .fold import Fold, Job
 from .lines import Lines, Resting
-from .manners import Manner, manner_of
+from .manners import UNLIMITED, Limits, Manner, manner_of
 from .politeness import crawl_delay_s
 from .queues import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue, NameTask, RobotsTask, Task
 from .strangers import EVERYBODY, standing_of
@@ -146,7 +146,8 @@ class Owned:
         """How the URLs of a job are asked for."""
         manner = self._manners.get(job)
         if manner is None:
-            manner = self._manners[job] = manner_of(self.fold.numbers[job].spec, self.frontier.usual)
+            spec = self.fold.numbers[job].spec
+            manner = self._manners[job] = manner_of(spec, self.frontier.usual, self.frontier.limits)
         return manner
 
     def ended(self, key: bytes) -> bool:
@@ -455,13 +456,17 @@ class Frontier:
         now: A monotonic clock.
         wall: UTC epoch seconds, only to see how much of a wait in the log has passed.
         only: Name of the one job whose URLs are fetched; empty for all.
+        limits: What is kept to whatever the jobs' records say.
 
     Attributes:
         is_named: Whether the addresses of a host are known, by its key; where not, its name is resolved first.
     """
 
-    def __init__(self, usual: Manner, now: "Clock", wall: "Clock", *, only: str = "") -> None:
+    def __init__(
+        self, usual: Manner, now: "Clock", wall: "Clock", *, only: str = "", limits: Limits = UNLIMITED
+    ) -> None:
         self.usual = usual
+        self.limits = limits
         self.now = now
         self.wall = wall
         self.only = only

@@ -16,7 +16,7 @@ from . import crash
 from .commands import Commands
 from .errors import EngineError
 from .kafka import bounds, read
-from .manners import Manner
+from .manners import Limits, Manner, within
 from .producer import Producer
 from .topics import Topics, partitions
 
@@ -59,6 +59,26 @@ REQUESTS = {
     "robots": "robots.obey",
     "user_agent": "fetch.user_agent",
     "headers": "fetch.headers",
+    "attempts": "fetch.attempts",
+    "retry_delay_s": "fetch.retry_delay_s",
+    "timeout_s": "fetch.timeout_s",
+    "connect_timeout_s": "fetch.connect_timeout_s",
+    "first_byte_timeout_s": "fetch.first_byte_timeout_s",
+    "chunk_timeout_s": "fetch.chunk_timeout_s",
+    "max_body_bytes": "fetch.max_body_bytes",
+    "content_types": "fetch.content_types",
+    "conditional": "fetch.conditional",
+    "cookies": "fetch.cookies",
+    "logged_out": "fetch.logged_out",
+    "login_again_s": "fetch.login_again_s",
+    "allow_private": "network.allow_private",
+    "verify_tls": "network.verify_tls",
+    "min_tls": "network.min_tls",
+    "render_timeout_s": "render.timeout_s",
+    "render_settle_s": "render.settle_s",
+    "render_block": "render.block",
+    "render_max_requests": "render.max_requests",
+    "render_max_bytes": "render.max_bytes",
 }
 """The same for the fields of `RequestRules`."""
 
@@ -98,7 +118,23 @@ def request_rules(settings: "Settings") -> RequestRules:
 
 def own_manner(settings: "Settings") -> Manner:
     """How a worker asks for the URLs of jobs whose records do not say it."""
-    return Manner(request_rules(settings), settings.robots.token)
+    return within(request_rules(settings), settings.robots.token, limits_of(settings))
+
+
+def limits_of(settings: "Settings") -> Limits:
+    """What a worker keeps to whatever the records say: `limits.*`, and what its network may be used for."""
+    limits, network = settings.limits, settings.network
+    return Limits(
+        delay_s=limits.delay_s,
+        per_host=limits.per_host,
+        robots=limits.robots,
+        attempts=limits.attempts,
+        timeout_s=limits.timeout_s,
+        max_body_bytes=min(settings.body_room, limits.max_body_bytes or settings.body_room),
+        allow_private=network.allow_private,
+        verify_tls=network.verify_tls,
+        min_tls=network.min_tls,
+    )
 
 
 def _values(settings: "Settings", keys: Mapping[str, str]) -> dict[str, Any]:
@@ -136,7 +172,8 @@ def _settings_of(spec: JobSpec) -> dict[str, object]:
     for name in spec.__struct_fields__:
         value = getattr(spec, name)
         if isinstance(value, RequestRules):
-            fields |= {key: getattr(value, inner) for inner, key in REQUESTS.items()}
+            said = {key: getattr(value, inner) for inner, key in REQUESTS.items()}
+            fields |= {key: value for key, value in said.items() if value is not None}
         elif isinstance(value, msgspec.Struct):
             fields |= {f"{name}.{inner}": getattr(value, inner) for inner in value.__struct_fields__}
         elif name in SETTINGS:

@@ -1,27 +1,87 @@
-"""How a job's URLs are asked for: its record's rules, checked, and by whose word where it has none. Pure."""
+"""How a job's URLs are asked for: its record's rules, checked, within the limits of the worker that asks. Pure.
+
+The one place where the two meet: whoever asks is given a `Manner`, and reads no setting that a job's record has too.
+"""
 
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeVar
+
+from msgspec import structs
 
 from ..schemas.urls import JobSpec, RequestRules
 from .outbound import read_header, read_user_agent
 
+N = TypeVar("N", int, float)
+
+
+NEEDS_PRIVATE = "network.allow_private=true"
+NEEDS_LAX_TLS = "network.verify_tls=false"
+"""What a worker would have to be set to, to ask for what a job wants asked for."""
+
+
+class Limits(NamedTuple):
+    """What a worker keeps to whatever a job's record says; None is no limit."""
+
+    delay_s: float = 0.0
+    per_host: int | None = None
+    robots: bool = False
+    attempts: int | None = None
+    timeout_s: float | None = None
+    max_body_bytes: int | None = None
+    allow_private: bool = True
+    verify_tls: bool = False
+    min_tls: Literal["1.2", "1.3"] = "1.2"
+
+
+UNLIMITED = Limits()
+
 
 class Manner(NamedTuple):
-    """How the URLs of one revision of a job are asked for.
+    """How one worker asks for the URLs of one revision of a job.
 
     Attributes:
+        rules: None of its fields is missing.
         token: Product token that robots.txt groups are matched with.
+        lacks: What the job wants and this worker does not do, as the settings that the worker would need.
     """
 
-    rules: RequestRules = RequestRules()
+    rules: RequestRules
     token: str = "crawlog"  # noqa: S105  # a robots.txt product token
+    lacks: frozenset[str] = frozenset()
 
 
-def manner_of(spec: JobSpec, usual: Manner) -> Manner:
-    """By a job's record; the worker's usual one where that does not say it."""
-    return usual if spec.requests is None else Manner(spec.requests, spec.token)
+def manner_of(spec: JobSpec, usual: Manner, limits: Limits) -> Manner:
+    """By a job's record, within the limits of the worker; the worker's usual one as far as that does not say it."""
+    if spec.requests is None:
+        return usual
+    said = {name: value for name, value in structs.asdict(spec.requests).items() if value is not None}
+    return within(structs.replace(usual.rules, **said), spec.token, limits)
+
+
+def within(rules: RequestRules, token: str, limits: Limits) -> Manner:
+    """The stricter of what rules and limits say, field by field."""
+    lacks = (
+        NEEDS_PRIVATE if rules.allow_private and not limits.allow_private else "",
+        NEEDS_LAX_TLS if limits.verify_tls and not rules.verify_tls else "",
+    )
+    kept = structs.replace(
+        rules,
+        delay_s=max(rules.delay_s, limits.delay_s),
+        per_host=_least(rules.per_host, limits.per_host),
+        robots=rules.robots or limits.robots,
+        attempts=_least(rules.attempts, limits.attempts),
+        timeout_s=_least(rules.timeout_s, limits.timeout_s),
+        max_body_bytes=_least(rules.max_body_bytes, limits.max_body_bytes),
+        allow_private=rules.allow_private and limits.allow_private,
+        verify_tls=rules.verify_tls or limits.verify_tls,
+        min_tls=max(rules.min_tls, limits.min_tls),
+    )
+    return Manner(kept, token, frozenset(filter(None, lacks)))
+
+
+def _least(wanted: N, most: N | None) -> N:
+    return wanted if most is None else min(wanted, most)
 
 
 def check_rules(rules: RequestRules) -> None:
@@ -29,11 +89,9 @@ def check_rules(rules: RequestRules) -> None:
 
     Raises: ValueError: They cannot.
     """
-    for name in ("delay_s", "max_delay_s"):
-        if not 0 <= getattr(rules, name) < inf:
-            raise ValueError(f"requests.{name} is {getattr(rules, name)}, not a number of seconds")
-    if rules.per_host < 1:
-        raise ValueError(f"requests.per_host is {rules.per_host}, not 1 or more")
+    for name, value in structs.asdict(rules).items():
+        if isinstance(value, float) and not value < inf:
+            raise ValueError(f"requests.{name} is {value}, not a number of seconds")
     read_user_agent(rules.user_agent)
     for header in rules.headers:
         read_header(header)

@@ -12,8 +12,8 @@ from .politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
 
 if TYPE_CHECKING:
     from .answers import Answer
+    from .manners import Manner
     from .queues import Host
-    from .sections import Fetch, Politeness
 
 MOST_S = 3600.0
 """Longest back-off between two attempts at a URL; what its host asks for may be longer."""
@@ -53,23 +53,21 @@ class Again(NamedTuple):
 
 
 class Retrying:
-    """What the settings make of answers.
+    """What the rules of jobs make of answers.
 
     Args:
         jitter: Draws from [0, 1), to spread waits.
     """
 
-    def __init__(self, fetch: "Fetch", politeness: "Politeness", jitter: Callable[[], float]) -> None:
-        self._attempts = fetch.attempts
-        self._delay_s = fetch.retry_delay_s
-        self._most_rest_s = politeness.max_delay_s
+    def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter = jitter
 
-    def rest_s(self, host: "Host", answer: "Answer", now: float) -> float:
+    def rest_s(self, host: "Host", answer: "Answer", now: float, manner: "Manner") -> float:
         """How long the whole host must rest beside its crawl delay; counts what it turned away in a row.
 
         Args:
             now: UTC epoch seconds.
+            manner: Of the job that asked, as below.
         """
         if answer.by_proxy:
             return 0.0
@@ -78,19 +76,20 @@ class Retrying:
             return 0.0
         host.failures += 1
         asked = retry_after_s(answer.retry_after, now) or 0.0
-        backoff = backoff_s(host.failures, self._delay_s, self._most_rest_s, self._jitter())
-        return min(max(asked, backoff), self._most_rest_s)
+        most_s = manner.rules.max_delay_s
+        backoff = backoff_s(host.failures, manner.rules.retry_delay_s, most_s, self._jitter())
+        return min(max(asked, backoff), most_s)
 
-    def again(self, answer: "Answer", attempt: int, rest_s: float) -> Again | None:
+    def again(self, answer: "Answer", attempt: int, rest_s: float, manner: "Manner") -> Again | None:
         """The next attempt; None when this answer is final.
 
         Args:
             attempt: That this answer ended, >= 1.
             rest_s: How long the host rests after it.
         """
-        if attempt >= self._attempts or not may_pass(answer):
+        if attempt >= manner.rules.attempts or not may_pass(answer):
             return None
         if answer.is_cookie_check:
             return Again("cookie_check", max(rest_s, answer.again_s))
-        backoff = backoff_s(attempt, self._delay_s, MOST_S, self._jitter())
+        backoff = backoff_s(attempt, manner.rules.retry_delay_s, MOST_S, self._jitter())
         return Again(answer.error or f"http_{answer.http}", max(backoff, rest_s, answer.again_s))

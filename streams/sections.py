@@ -123,10 +123,28 @@ class Politeness(Section):
     per_ip: Annotated[int, Field(ge=0)] = 0
     """Requests to one address at a time, per worker, whatever they ask for; 0 for no limit."""
     ip_rate: Annotated[int, Field(ge=0)] = 10
-    """Requests to one address per `politeness.delay_s`, per worker, however many host names lead there and whatever the
-    requests ask for; no less than `politeness.per_host`. 0, or a delay of 0, for no limit."""
+    """Requests to one address per `politeness.delay_s` of the job that asks, per worker, however many host names lead
+    there and whatever the requests ask for; no less than its `politeness.per_host`. 0, or a delay of 0, for no
+    limit."""
     max_delay_s: Positive = 300.0
     """Longest rest that a server may ask for, seconds; a longer wish is cut to this."""
+
+
+class Limits(Section):
+    """What a worker keeps to whatever a job's record says. `network.*` are limits of this kind too."""
+
+    delay_s: NotNegative = 0.0
+    """Least rest between two requests to one host, seconds, for jobs that want less."""
+    per_host: Annotated[int, Field(ge=1)] | None = None
+    """Requests to one host at a time, at most."""
+    robots: bool = False
+    """Whether robots.txt is obeyed for jobs too that would not."""
+    attempts: Annotated[int, Field(ge=1)] | None = None
+    """Attempts of a URL, at most."""
+    timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """Total time of one request, at most, seconds."""
+    max_body_bytes: Annotated[int, Field(ge=1024)] | None = None
+    """Largest body, at most; none for what a record of `kafka.max_record_bytes` holds."""
 
 
 class Fetch(Section):

@@ -29,6 +29,7 @@ from .sections import (
     Fetch,
     Frontier,
     Kafka,
+    Limits,
     Links,
     Log,
     Network,
@@ -54,6 +55,7 @@ __all__ = [
     "Fetch",
     "Frontier",
     "Kafka",
+    "Limits",
     "Links",
     "Log",
     "Network",
@@ -112,6 +114,7 @@ class Settings(BaseSettings):
     engine: Engine = Engine()
     kafka: Kafka = Kafka()
     politeness: Politeness = Politeness()
+    limits: Limits = Limits()
     fetch: Fetch = Fetch()
     render: Render = Render()
     network: Network = Network()
@@ -148,6 +151,11 @@ class Settings(BaseSettings):
         """These settings with further `fetch.logins`."""
         fetch = self.fetch.model_copy(update={"logins": (*self.fetch.logins, *logins)})
         return self.model_copy(update={"fetch": fetch})
+
+    @property
+    def body_room(self) -> int:
+        """Largest body that fits in a record, bytes."""
+        return self.kafka.max_record_bytes - RECORD_HEADROOM
 
     @model_validator(mode="after")
     def body_fits_a_record(self) -> Self:
@@ -357,7 +365,7 @@ def reference() -> str:
 def suggestion(key: str) -> str:
     """What a user who wrote an unknown key should hear: the key most likely meant, or where the known ones are."""
     section, _, leaf = key.rpartition(".")
-    by_leaf = {known.partition(".")[2]: known for known in known_keys()}
+    by_leaf = {known.partition(".")[2]: known for known in reversed(known_keys())}  # of several the first one
     if close := get_close_matches(key, [*known_keys(), *SHORT], n=1, cutoff=0.85):
         return f"did you mean {close[0]}?"
     if close := get_close_matches(leaf, by_leaf, n=1, cutoff=0.75):

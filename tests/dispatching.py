@@ -4,14 +4,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import structs
+
 from crawlog.schemas import urls as u
 from crawlog.streams import rows as r
 from crawlog.streams.domain import Places
 from crawlog.streams.fold import Fold
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner
 from crawlog.streams.queues import NameTask, RobotsTask, Task
 from crawlog.streams.robots import RobotsRules
+from crawlog.streams.settings import Settings
 
 PLACES = Places(1)
 WALL = 1_700_000_000.0
@@ -65,7 +69,8 @@ class World:
         self.done: Counter[str] = Counter()
         self.due: dict[str, float] = {}
         self.hosts: dict[str, Kept] = {}
-        usual = Manner(u.RequestRules(self.rests.delay_s, self.rests.per_host, robots=self.robots))
+        asked = {"delay_s": self.rests.delay_s, "per_host": self.rests.per_host, "robots": self.robots}
+        usual = Manner(structs.replace(own_manner(Settings()).rules, **asked))
         self.frontier = Frontier(usual, lambda: self.clock, lambda: self.wall)
         self.own()
 

@@ -2,11 +2,13 @@
 
 import pytest
 
+from crawlog.schemas.urls import RequestRules
 from crawlog.streams import access
 from crawlog.streams.access import Access, Counts, Later, Meaning, Unreachable
 from crawlog.streams.answers import Answer
+from crawlog.streams.manners import Manner
 from crawlog.streams.robots import MAX_BYTES, MAX_TTL_S
-from crawlog.streams.sections import Fetch, Politeness, Robots
+from crawlog.streams.sections import Robots
 
 NOW = 1_700_000_000.0
 FORBIDS = b"User-agent: *\nDisallow: /"
@@ -15,7 +17,10 @@ FORBIDS = b"User-agent: *\nDisallow: /"
 def judge(attempts: int = 3, window_s: float = 60.0) -> Access:
     """Two seconds before the second try, then four; a host may ask for a minute."""
     robots = Robots(attempts=attempts, retry_window_s=window_s)
-    return Access(robots, Fetch(retry_delay_s=2.0), Politeness(max_delay_s=60.0))
+    return Access(robots)
+
+
+ASKED = Manner(RequestRules(retry_delay_s=2.0, max_delay_s=60.0))
 
 
 def answered(http: int | None, error: str = "", **more: object) -> Answer:
@@ -41,7 +46,7 @@ def answered(http: int | None, error: str = "", **more: object) -> Answer:
 )
 def test_a_status_has_its_meaning(answer: Answer, meant: Meaning) -> None:
     """By the last try. Half a file is none; what is left of redirects allows all, as what is missing does."""
-    assert judge().judged(answer, NOW, 3, 10.0, 0.5) == meant
+    assert judge().judged(answer, NOW, 3, 10.0, 0.5, ASKED) == meant
 
 
 @pytest.mark.parametrize(
@@ -61,12 +66,12 @@ def test_what_is_away_is_asked_again_within_its_window(
     answer: Answer, attempt: int, since_s: float, meant: Meaning
 ) -> None:
     """Not before the time that it names; a closed address is as closed the next time."""
-    assert judge().judged(answer, NOW, attempt, since_s, 0.5) == meant
+    assert judge().judged(answer, NOW, attempt, since_s, 0.5, ASKED) == meant
 
 
 def test_the_tries_share_the_window() -> None:
     """However long the back-off has become."""
-    assert judge(attempts=10, window_s=20.0).judged(answered(503), NOW, 9, 1.0, 0.99) == Later(2.0)
+    assert judge(attempts=10, window_s=20.0).judged(answered(503), NOW, 9, 1.0, 0.99, ASKED) == Later(2.0)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +84,7 @@ def test_the_tries_share_the_window() -> None:
 )
 def test_the_line_that_the_limit_of_robots_txt_cuts_does_not_count(robots: bytes, kept: bytes) -> None:
     """`Disallow: /` would close the host."""
-    meant = judge().judged(answered(200, body=robots[:MAX_BYTES]), NOW, 1, 0.0, 0.5)
+    meant = judge().judged(answered(200, body=robots[:MAX_BYTES]), NOW, 1, 0.0, 0.5, ASKED)
     assert meant == Counts(NOW, 200, kept)
 
 
@@ -93,4 +98,4 @@ def test_rules_count_for_their_time(age_s: float, left_s: float) -> None:
 
 def test_no_rules_count_longer_than_a_day() -> None:
     """RFC 9309 2.4, whatever the setting says."""
-    assert Access(Robots(ttl_s=1e9), Fetch(), Politeness()).ttl_s == MAX_TTL_S
+    assert Access(Robots(ttl_s=1e9)).ttl_s == MAX_TTL_S

@@ -2,15 +2,41 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import pytest
 
 from crawlog.agents.addresses import LONGEST_S, Addresses, Busy
+from crawlog.schemas.urls import RequestRules
 from crawlog.streams.sections import Politeness
 
+A = TypeVar("A")
+
 ONE_AT_A_TIME = Politeness(per_ip=1, delay_s=0.0)
+
+
+class Turns(Addresses):
+    """One job asks all requests, by the worker's own settings."""
+
+    def __init__(
+        self,
+        politeness: Politeness,
+        addresses_of: Callable[[str], Awaitable[Sequence[str]]],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(politeness, addresses_of, now)
+        self._rules = RequestRules(politeness.delay_s, politeness.per_host)
+
+    async def once(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
+        """What `ask` answers, at once."""
+        return await self.at_once(url, ask, self._rules)
+
+    async def turn(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
+        """What `ask` answers, in its turn."""
+        return await self.in_turn(url, ask, self._rules)
 
 
 async def the_same(_url: str) -> tuple[str, ...]:
@@ -34,12 +60,12 @@ class Clock:
         return self.now
 
 
-async def taken(addresses: Addresses, most: int, url: str = "http://a.com/") -> int:
+async def taken(addresses: Turns, most: int, url: str = "http://a.com/") -> int:
     """How many of so many requests, one after the other, get a turn."""
     turns = 0
     for _ in range(most):
         try:
-            await addresses.at_once(url, answer)
+            await addresses.once(url, answer)
         except Busy:
             continue
         turns += 1
@@ -48,33 +74,33 @@ async def taken(addresses: Addresses, most: int, url: str = "http://a.com/") -> 
 
 async def test_nobody_who_comes_later_passes_by_those_that_wait() -> None:
     """The dispatcher has always somebody to ask; a page in the browser would wait for ever."""
-    addresses = Addresses(ONE_AT_A_TIME, the_same)
+    addresses = Turns(ONE_AT_A_TIME, the_same)
     first_ends, second_ends = asyncio.Event(), asyncio.Event()
-    first = asyncio.create_task(addresses.in_turn("http://a.com/", first_ends.wait))
+    first = asyncio.create_task(addresses.turn("http://a.com/", first_ends.wait))
     await asyncio.sleep(0)
-    second = asyncio.create_task(addresses.in_turn("http://b.com/", second_ends.wait))
+    second = asyncio.create_task(addresses.turn("http://b.com/", second_ends.wait))
     await asyncio.sleep(0)
     first_ends.set()
     await first
     with pytest.raises(Busy):
-        await addresses.at_once("http://c.com/", answer)
+        await addresses.once("http://c.com/", answer)
     second_ends.set()
     await second
-    assert await addresses.at_once("http://c.com/", answer) == "answered"
+    assert await addresses.once("http://c.com/", answer) == "answered"
 
 
 @pytest.mark.parametrize("politeness", [ONE_AT_A_TIME, Politeness(delay_s=0.001, ip_rate=1, per_ip=1)])
 async def test_one_that_is_aborted_gives_its_turn_back(politeness: Politeness) -> None:
     """Under way or waiting; and an address that nobody asks is forgotten."""
     clock = Clock()
-    addresses = Addresses(politeness, the_same, clock)
-    aborted = [asyncio.create_task(addresses.in_turn("http://a.com/", asyncio.Event().wait)) for _ in range(2)]
+    addresses = Turns(politeness, the_same, clock)
+    aborted = [asyncio.create_task(addresses.turn("http://a.com/", asyncio.Event().wait)) for _ in range(2)]
     await asyncio.sleep(0)
     for task in aborted:
         task.cancel()
     await asyncio.wait(aborted)
     clock.now += 1.0
-    assert await addresses.at_once("http://a.com/", answer) == "answered"
+    assert await addresses.once("http://a.com/", answer) == "answered"
     clock.now += 1.0
     addresses._sweep()
     assert not addresses._places
@@ -83,8 +109,8 @@ async def test_one_that_is_aborted_gives_its_turn_back(politeness: Politeness) -
 async def test_an_address_gives_no_more_turns_than_its_rate_in_any_delay() -> None:
     """However many names lead there. A request counts while it is under way and for one delay after its end."""
     clock, ends = Clock(), asyncio.Event()
-    addresses = Addresses(Politeness(delay_s=2.0), the_same, clock)
-    under_way = [asyncio.create_task(addresses.at_once(f"http://n{n}.com/", ends.wait)) for n in range(4)]
+    addresses = Turns(Politeness(delay_s=2.0), the_same, clock)
+    under_way = [asyncio.create_task(addresses.once(f"http://n{n}.com/", ends.wait)) for n in range(4)]
     await asyncio.sleep(0)
     assert await taken(addresses, 20) == 6
     clock.now += 2.0
@@ -104,7 +130,7 @@ async def test_without_a_delay_or_a_rate_nothing_is_limited(politeness: Politene
     async def unknown(_url: str) -> tuple[str, ...]:
         raise AssertionError
 
-    assert await taken(Addresses(politeness, unknown), 50) == 50
+    assert await taken(Turns(politeness, unknown), 50) == 50
 
 
 async def test_a_name_counts_at_each_of_its_addresses() -> None:
@@ -116,7 +142,7 @@ async def test_a_name_counts_at_each_of_its_addresses() -> None:
     async def addresses_of(url: str) -> tuple[str, ...]:
         return known[url]
 
-    addresses = Addresses(Politeness(), addresses_of, Clock())
+    addresses = Turns(Politeness(), addresses_of, Clock())
     assert sum([await taken(addresses, 1, url) for url in known if "n" in url]) == 10
     assert await taken(addresses, 1, "http://a.com/") == 1, "another address is not concerned"
 
@@ -125,7 +151,7 @@ async def test_a_name_counts_at_each_of_its_addresses() -> None:
 async def test_hosts_up_to_the_rate_are_never_refused(hosts: int, per_host: int) -> None:
     """Each asks as soon as the dispatcher lets it: a delay after its last request began, and after each answer."""
     clock, dice = Clock(), random.Random(7)
-    addresses = Addresses(Politeness(delay_s=1.0, per_host=per_host), the_same, clock)
+    addresses = Turns(Politeness(delay_s=1.0, per_host=per_host), the_same, clock)
     due = dict.fromkeys(range(hosts), clock.now)
     under_way: list[tuple[float, int, asyncio.Event, asyncio.Task[bool]]] = []
     asked = 0
@@ -139,7 +165,7 @@ async def test_hosts_up_to_the_rate_are_never_refused(hosts: int, per_host: int)
             continue
         clock.now, host = min(free)
         ends = asyncio.Event()
-        task = asyncio.create_task(addresses.at_once(f"http://h{host}.com/", ends.wait))
+        task = asyncio.create_task(addresses.once(f"http://h{host}.com/", ends.wait))
         await asyncio.sleep(0)
         under_way.append((clock.now + dice.choice((0.01, 0.3, 5.0, 30.0)) + dice.random(), host, ends, task))
         due[host] = clock.now + 1.0
@@ -152,12 +178,12 @@ async def test_hosts_up_to_the_rate_are_never_refused(hosts: int, per_host: int)
 async def test_refused_requests_are_told_to_come_one_after_the_other() -> None:
     """All at the first free turn would be refused again, each time at the cost of a dispatch."""
     clock = Clock()
-    addresses = Addresses(Politeness(delay_s=1.0), the_same, clock)
+    addresses = Turns(Politeness(delay_s=1.0), the_same, clock)
     assert await taken(addresses, 10) == 10
     told: list[float] = []
     for _ in range(500):
         with pytest.raises(Busy) as refused:
-            await addresses.at_once("http://a.com/", answer)
+            await addresses.once("http://a.com/", answer)
         told.append(refused.value.wait_s)
     assert told[0] == 1.0
     assert [round(later - earlier, 6) for earlier, later in pairwise(told)][:200] == [0.1] * 200
@@ -168,14 +194,14 @@ async def test_a_request_that_waits_in_turn_keeps_the_rate_too() -> None:
     """It wakes by itself when a turn is free; before it was asked it counted nowhere."""
     loop = asyncio.get_running_loop()
     times: list[float] = []
-    addresses = Addresses(Politeness(delay_s=0.1, ip_rate=2), the_same)
+    addresses = Turns(Politeness(delay_s=0.1, ip_rate=2), the_same)
 
     async def ask() -> bool:
         times.append(loop.time())
         return True
 
     async with asyncio.timeout(60):
-        await asyncio.gather(*(addresses.in_turn(f"http://n{n}.com/", ask) for n in range(7)))
+        await asyncio.gather(*(addresses.turn(f"http://n{n}.com/", ask) for n in range(7)))
     assert min(later - earlier for earlier, later in zip(times, times[2:], strict=False)) >= 0.099
     assert len(times) == 7
 
@@ -187,13 +213,13 @@ async def test_addresses_that_have_rested_are_forgotten() -> None:
     async def its_own(url: str) -> tuple[str, ...]:
         return (url,)
 
-    addresses = Addresses(Politeness(delay_s=1.0), its_own, clock)
+    addresses = Turns(Politeness(delay_s=1.0), its_own, clock)
     ends: list[Callable[[], None]] = []
-    slow = asyncio.create_task(addresses.at_once("http://slow/", _until(ends)))
+    slow = asyncio.create_task(addresses.once("http://slow/", _until(ends)))
     await asyncio.sleep(0)
     for number in range(3000):
         clock.now += 0.01
-        await addresses.at_once(f"http://{number}/", answer)
+        await addresses.once(f"http://{number}/", answer)
         assert len(addresses._places) <= 120
     assert "http://slow/" in addresses._places
     ends[0]()
@@ -202,13 +228,13 @@ async def test_addresses_that_have_rested_are_forgotten() -> None:
 
 async def test_a_request_that_was_not_sent_takes_no_turn() -> None:
     """A host that was asked by others meanwhile is not asked; its address has nothing to rest from."""
-    addresses = Addresses(Politeness(), the_same, Clock())
+    addresses = Turns(Politeness(), the_same, Clock())
 
     async def nothing() -> None:
         return None
 
     for _ in range(20):
-        await addresses.in_turn("http://a.com/", nothing)
+        await addresses.turn("http://a.com/", nothing)
     assert await taken(addresses, 20) == 10
 
 
@@ -221,3 +247,20 @@ def _until(ends: list[Callable[[], None]]) -> Callable[[], asyncio.Future[bool]]
         return asyncio.ensure_future(event.wait())
 
     return ask
+
+
+async def test_each_request_counts_for_the_delay_of_its_own_job() -> None:
+    """A slow job's requests keep a fast one's from the address for longer; a job without a delay is not limited."""
+    clock = Clock()
+    addresses = Addresses(Politeness(ip_rate=2), the_same, clock)
+    slow, fast, free = RequestRules(10.0), RequestRules(1.0), RequestRules(0.0)
+    for rules in (slow, fast):
+        await addresses.at_once("http://a.com/", answer, rules)
+    for after_s, is_busy in ((0.0, 1), (1.0, 0), (0.0, 1), (1.0, 0), (7.5, 0), (0.0, 1), (0.5, 0)):
+        clock.now += after_s
+        if is_busy:
+            with pytest.raises(Busy):
+                await addresses.at_once("http://b.com/", answer, fast)
+            assert await addresses.at_once("http://c.com/", answer, free) == "answered"
+        else:
+            assert await addresses.at_once("http://b.com/", answer, fast) == "answered"

@@ -21,7 +21,6 @@ from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.letters import Commonest
 from crawlog.streams.outbound import basic, read_login
-from crawlog.streams.sections import Network
 from crawlog.streams.settings import Settings
 from crawlog.streams.topics import ensure
 
@@ -446,10 +445,10 @@ def test_rows_of_an_unfinished_run_are_said_to_lie_in_the_partial_file(reason: s
 def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> None:
     """By their spelling alone; what a name resolves to only the crawl learns."""
     seeds = ["http:127.1:81/x", "https://a.example/", "http://169.254.169.254/", "http://x.localhost./"]
-    closed = run.refused(seeds, Settings())
+    closed = run.refused(seeds, allow_private=False)
     assert [line.partition(" is not asked")[0] for line in closed] == [seeds[0], seeds[2], seeds[3]]
     assert ["network.allow_private=true" in line for line in closed] == [True, False, True]
-    opened = run.refused(seeds, Settings(network=Network(allow_private=True)))
+    opened = run.refused(seeds, allow_private=True)
     assert [line.partition(" ")[0] for line in opened] == [seeds[2]]
 
 

@@ -692,5 +692,5 @@ async def test_who_may_not_ask_for_robots_txt_is_told_so(tmp_path: Path, monkeyp
         assert host is not None
         host.in_flight += 1
         with pytest.raises(LeaseLost):
-            await world.robots.give(host, Manner())
+            await world.robots.give(host, world.stage.frontier.usual)
         assert (host.in_flight, host.rules) == (0, None)

@@ -388,7 +388,9 @@ async def test_a_token_that_changes_with_each_visit_opens_the_form(
 
     async with sites(site, forms=forms) as client:
         real: Web = client  # type: ignore[assignment]  # a real one in its place
-        async with running(tmp_path, monkeypatch, real, fetch__forms=forms((site,))) as world:
+        async with running(
+            tmp_path, monkeypatch, real, fetch__forms=forms((site,)), network__allow_private=True
+        ) as world:
             urls = [f"{site.origin}/{name}" for name in "xy"]
             world.find(*urls)
             await world.all_done(*urls)

@@ -54,6 +54,7 @@ def site() -> Iterator[Site]:
 
 def seeded(url: str, job: str, data: Path, there: list[str], **settings: object) -> None:
     """Gives a job to workers that run; settings with `__` for the dot."""
+    settings["network__allow_private"] = "true"
     pairs = [f"-s{key.replace('__', '.')}={value}" for key, value in settings.items()]
     code, _, err = ended(crawlog("seed", url, "--job", job, "--data", data, *there, *pairs))
     assert code == 0, err

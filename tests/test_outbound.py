@@ -23,6 +23,7 @@ from crawlog.agents.addresses import Busy
 from crawlog.agents.connections import Connector
 from crawlog.agents.http import Asker
 from crawlog.agents.protocol import LeaseLost
+from crawlog.schemas.urls import RequestRules
 from crawlog.streams.cookies import MOST_COOKIES
 from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (
@@ -627,9 +628,9 @@ async def test_names_that_lead_to_one_address_share_its_turns(monkeypatch: pytes
     async with sites(site) as client:
         urls = [site.origin.replace("127.0.0.1", f"n{n}.test") + "/" for n in range(1, 10)] + [site.origin + "/"]
         for url in urls:
-            assert (await client.addresses.at_once(url, partial(client.get, url))).http == 200
+            assert (await client.addresses.at_once(url, partial(client.get, url), RequestRules())).http == 200
         with pytest.raises(Busy):
-            await client.addresses.at_once(urls[0].replace("n1", "n77"), partial(client.get, urls[0]))
+            await client.addresses.at_once(urls[0].replace("n1", "n77"), partial(client.get, urls[0]), RequestRules())
     assert len(site.requests) == 10
 
 
@@ -645,7 +646,7 @@ async def test_a_name_without_addresses_is_asked_for_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(connections, "FAILED_S", 60.0)
     async with sites() as client:
         url = "http://nowhere.test/"
-        assert (await client.addresses.at_once(url, partial(client.get, url))).error == "dns"
+        assert (await client.addresses.at_once(url, partial(client.get, url), RequestRules())).error == "dns"
         assert asked == ["nowhere.test"]
         monkeypatch.setattr(connections, "FAILED_S", 0.0)
         client._resolver._known.clear()

@@ -17,7 +17,7 @@ from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.agents.visit import Failed, Visit
-from crawlog.schemas.urls import JobSpec, RenderRules, ScopeSpec
+from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
@@ -30,7 +30,7 @@ from crawlog.streams.queues import Host
 from crawlog.streams.rendering import Reach, Wish
 from crawlog.streams.robots import RobotsRules
 from crawlog.streams.sections import Politeness
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings import NO_FILE, Settings, load
 
 DELAY_S = 0.15
 
@@ -220,7 +220,7 @@ async def test_a_host_asked_by_others_while_its_address_was_busy_rests_first() -
     host = owner.lend(Places(1).of("http://a.com/"))
     assert host is not None
     free = asyncio.Event()
-    elsewhere = asyncio.create_task(web.addresses.in_turn("http://b.com/", free.wait))
+    elsewhere = asyncio.create_task(web.addresses.in_turn("http://b.com/", free.wait, RequestRules()))
     asking = asyncio.create_task(one.get(script("http://a.com/x"), {}, budget()))
     await asyncio.sleep(0.01)
     host.in_flight += 1  # the dispatcher's, to another address of the host
@@ -228,7 +228,7 @@ async def test_a_host_asked_by_others_while_its_address_was_busy_rests_first() -
     rests_until = host.next_at
     free.set()
     await elsewhere
-    await web.addresses.in_turn("http://c.com/", partial(asyncio.sleep, 0))
+    await web.addresses.in_turn("http://c.com/", partial(asyncio.sleep, 0), RequestRules())
     assert web.asked == []
     await asking
     assert web.asked[0][0] >= rests_until
@@ -465,9 +465,8 @@ class Slow:
 
 def visit(browser: Slow, of: Resources, timeout_s: float = 0.05) -> Visit:
     """A visit of a page."""
-    base = Settings()
-    settings = base.model_copy(update={"render": base.render.model_copy(update={"timeout_s": timeout_s})})
-    return Visit(settings, browser, of, "http://a.com/", Answer(200), budget())  # type: ignore[arg-type]  # no browser
+    rules = own_manner(load({"render.timeout_s": timeout_s}, NO_FILE, {})).rules
+    return Visit(rules, browser, of, "http://a.com/", Answer(200), budget())  # type: ignore[arg-type]  # no browser
 
 
 async def test_the_browsers_blank_page_is_not_taken_for_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +508,8 @@ async def test_what_pages_load_waits_for_no_room_that_pages_hold() -> None:
     async with sites(site) as client:
         pages = await client.room.take(1 << 40)
         owner = Owner()
-        one = Resources(Settings(), client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), _no_rules(owner))
+        settings = load({"network.allow_private": True}, NO_FILE, {})
+        one = Resources(settings, client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), _no_rules(owner))
         answer = await one.get(script(f"{site.origin}/app.js"), {}, budget())
         assert (answer.http, len(answer.body), client.room.free_bytes) == (200, 2 * FREE_BYTES, 0)
         pages.give()

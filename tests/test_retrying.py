@@ -2,13 +2,15 @@
 
 import pytest
 
+from crawlog.schemas.urls import RequestRules
 from crawlog.streams.answers import Answer
+from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.retrying import MOST_S, Again, Retrying, may_pass
-from crawlog.streams.sections import Fetch, Politeness
 
 NOW = 1_700_000_000.0
-RETRYING = Retrying(Fetch(attempts=3, retry_delay_s=2.0), Politeness(max_delay_s=60.0), lambda: 0.5)
+RETRYING = Retrying(lambda: 0.5)
+THRICE = Manner(RequestRules(attempts=3, retry_delay_s=2.0, max_delay_s=60.0))
 
 
 def answered(http: int | None, error: str = "", **more: object) -> Answer:
@@ -53,7 +55,7 @@ def host(failures: int = 0) -> Host:
 def test_what_may_end_otherwise_is_tried_again(answer: Answer, again: bool) -> None:
     """A page that broke off is not the page."""
     assert may_pass(answer) is again
-    assert (RETRYING.again(answer, 1, 0.0) is not None) is again
+    assert (RETRYING.again(answer, 1, 0.0, THRICE) is not None) is again
 
 
 @pytest.mark.parametrize(
@@ -75,13 +77,13 @@ def test_the_next_attempt_waits_for_the_longest_of_its_reasons(
     answer: Answer, attempt: int, rest_s: float, again: Again | None
 ) -> None:
     """Back-off, the host's rest, the proxy's; a cookie check waits for the rest only. The last attempt is final."""
-    assert RETRYING.again(answer, attempt, rest_s) == again
+    assert RETRYING.again(answer, attempt, rest_s, THRICE) == again
 
 
 def test_a_back_off_ends_at_an_hour() -> None:
     """However many attempts there are."""
-    many = Retrying(Fetch(attempts=20, retry_delay_s=2.0), Politeness(), lambda: 0.5)
-    assert many.again(answered(503), 19, 0.0) == Again("http_503", MOST_S)
+    many = Manner(RequestRules(attempts=20, retry_delay_s=2.0))
+    assert RETRYING.again(answered(503), 19, 0.0, many) == Again("http_503", MOST_S)
 
 
 @pytest.mark.parametrize(
@@ -105,5 +107,5 @@ def test_a_back_off_ends_at_an_hour() -> None:
 def test_a_host_rests_when_it_turns_requests_away(answer: Answer, failures: int, rest_s: float, left: int) -> None:
     """As long as it asks for, within the limit; a failed proxy tells nothing of it."""
     one = host(failures)
-    assert RETRYING.rest_s(one, answer, NOW) == rest_s
+    assert RETRYING.rest_s(one, answer, NOW, THRICE) == rest_s
     assert one.failures == left

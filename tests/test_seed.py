@@ -361,7 +361,7 @@ def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told:
 
 def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     """What is told of a job by its settings leaves none out."""
-    known = jobs._settings_of(JobSpec(requests=RequestRules())).keys()
+    known = jobs._settings_of(JobSpec(requests=jobs.request_rules(Settings()))).keys()
     assert known - known_keys() == {"scope.names"}
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
     assert set(JobSpec.__struct_fields__) - jobs.SETTINGS.keys() - groups == {"rev", "spider", "state", "requests"}

@@ -19,7 +19,7 @@ from crawlog.agents.hosts import Hosts
 from crawlog.agents.http import Client
 from crawlog.agents.resources import Resources
 from crawlog.streams.domain import Places
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings import NO_FILE, Settings, load
 
 UNASKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\nnobody"
 HTML = "Content-Type: text/html\r\n"
@@ -254,7 +254,7 @@ async def test_requests_of_a_page_in_the_browser_get_their_own_answers() -> None
     site, owner = Pages(), Owner()
     async with served(site) as port, client_by() as client:
         hosts = Hosts(owner.frontier, Places(1).of, lambda *_: 0.0)
-        resources = Resources(Settings(), client, hosts, _no_rules(owner))
+        resources = Resources(load({"network.allow_private": True}, NO_FILE, {}), client, hosts, _no_rules(owner))
         await client.get(f"http://127.0.0.1:{port}/page")
         site.says(UNASKED)
         await turns()
