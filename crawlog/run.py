@@ -354,6 +354,7 @@ class Run:
         self._pace_s = self.settings.politeness.delay_s / self.settings.politeness.per_host
         self._notes: set[str] = set()
         self._whole = Whole(supervisor, summary.job, shown.say)
+        self._lost_founds = supervisor.lost_founds
 
     @property
     def watch(self) -> "Watch":
@@ -393,6 +394,8 @@ class Run:
         finish = Finish(self.summary.job, seeded, with_sink=self._sink is not None)
         while not self._is_finished(finish):
             self.supervisor.look(LOOK_S)
+            if self._seed_again():
+                finish = Finish(self.summary.job, self.watch.ends("fetch"), with_sink=self._sink is not None)
             copy = self._within_limit(copy)
             self._look_at_numbers()
             self._tell_trouble()
@@ -471,7 +474,7 @@ class Run:
 
     def _plant(self) -> JobCopy:
         """The job's record, new or changed, then its seeds; all acknowledged."""
-        from .agents.seed import Source, kept_seeds, plant
+        from .agents.seed import Source, kept_seeds
         from .streams.jobs import known_job, write_job
         from .streams.rewind import rewind_job
 
@@ -486,20 +489,36 @@ class Run:
             if source is None and self._is_anew:
                 source = Source([str(kept.enter_context(kept_seeds(self.settings, self.topics, job)))])
             if source is not None and not self._is_cancelled and (self._end is None or self.order.job):
-                plant(
-                    self.settings,
-                    self._producer,
-                    job,
-                    source,
-                    spider=self.order.spider,
-                    report=self._shown.say,
-                    look=self._folds,
-                )
+                self._seed(source)
         copy = known or known_job(self.settings, self.topics, job)
         assert copy is not None
         if (rules := copy.spec.requests) is not None:
             self._pace_s = rules.delay_s / rules.per_host
         return copy
+
+    def _seed(self, source: "Source") -> None:
+        """Sends the seeds; those that the log has are known."""
+        from .agents.seed import plant
+
+        self._lost_founds = self.supervisor.lost_founds
+        plant(
+            self.settings,
+            self._producer,
+            self.summary.job,
+            source,
+            spider=self.order.spider,
+            report=self._shown.say,
+            look=self._folds,
+        )
+
+    def _seed_again(self) -> bool:
+        """Whether seeds may have been lost while the crawl went on; this command's own are sent again."""
+        if self._lost_founds == self.supervisor.lost_founds:
+            return False
+        self._lost_founds = self.supervisor.lost_founds
+        if self.order.source is not None and not self._is_cancelled:
+            self._seed(self.order.source)
+        return True
 
     def _folds(self, wait_s: float) -> Iterable[Progress]:
         """How far the workers are, which are seen after while seeds are sent."""

@@ -16,7 +16,7 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -33,6 +33,7 @@ from .workers import Name, Workers
 if TYPE_CHECKING:
     from .streams.damage import Cut
     from .streams.logcheck import Check
+    from .streams.marks import Marks
     from .streams.settings import Settings
     from .watch import Watch
 
@@ -157,7 +158,8 @@ class Supervisor:
         settings: With the address of the log, once `connect` has returned.
         names: Of the workers.
         picture: What the workers report.
-        cuts: Partitions that were found to end too early, until the log has been checked.
+        cuts: Partitions that were found to have lost records, until the log has been checked.
+        lost_founds: How many of crawl.urls were found so, ever: with each, seeds may be gone.
     """
 
     def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
@@ -167,6 +169,7 @@ class Supervisor:
         self.engine: engine.Engine | None = None
         self.watch: Watch | None = None
         self.cuts: list[Cut] = []
+        self.lost_founds = 0
         self.report = report
         if settings.snapshots.to:
             from .streams.snapshot import store_of
@@ -183,6 +186,7 @@ class Supervisor:
         self._full: Path | None = None
         self._looked_at = 0.0
         self._said: set[str] = set()
+        self._marks: Marks | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -199,28 +203,48 @@ class Supervisor:
         if not self.settings.kafka.bootstrap:
             self._start_engine()
         from .streams import logs
+        from .streams.marks import Marks
         from .streams.topics import ensure
         from .watch import Watch
 
         logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
         ensure(self.settings)
+        self._marks = Marks(self.settings, self.settings.kafka.partitions)
         self._look_for_damage()
         self.watch = Watch(self.settings, self.picture)
 
-    def _look_for_damage(self) -> bool:
-        """Makes again what the log has lost, if it shows by its ends; whether it did. No worker may write meanwhile."""
-        from .streams import recovery
+    def _lost(self) -> "list[Cut]":
+        """The partitions that have lost records since anybody looked, by their ends or by their leaders' epochs."""
         from .streams.damage import cuts
         from .streams.topics import Topics
+
+        assert self._marks is not None
+        return [*cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once), *self._marks.look()]
+
+    def _look_for_damage(self, found: "Sequence[Cut]" = ()) -> None:
+        """Makes again what the log has lost. No worker may write meanwhile.
+
+        Args:
+            found: What is known already.
+        """
+        from .streams import recovery
 
         if self.engine and self.engine.lost_power:
             recovery.after_power_cut(self.settings, self.report)
             self.engine.mended()
-        found = cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once)
+        found = list(dict.fromkeys([*found, *self._lost()]))
         if found:
             self.cuts += found
+            self.lost_founds += self._founds(found)
             recovery.after_cuts(self.settings, self.report, found)
-        return bool(found)
+            assert self._marks is not None
+            self._marks.mended()
+
+    def _founds(self, cuts: "Iterable[Cut]") -> int:
+        """How many of these partitions are of crawl.urls."""
+        from .streams.topics import Topics
+
+        return sum(one.topic == Topics(self.settings.kafka.prefix).urls for one in cuts)
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
@@ -259,9 +283,7 @@ class Supervisor:
     @property
     def has_lost_founds(self) -> bool:
         """Whether crawl.urls was cut, and with it maybe seeds."""
-        from .streams.topics import Topics
-
-        return any(one.topic == Topics(self.settings.kafka.prefix).urls for one in self.cuts)
+        return bool(self._founds(self.cuts))
 
     def checked(self) -> None:
         """The log has been checked in full, and nothing is missing."""
@@ -298,6 +320,8 @@ class Supervisor:
         self.watch.poll(wait_s)
         if self.engine and not self.engine.alive():
             self._revive()
+        elif self._marks is not None and self._was_cut(self._marks.due()):
+            self._begin_again()
         self._look_at_disk()
         self._workers.look()
         pids = self._workers.pids()
@@ -339,7 +363,7 @@ class Supervisor:
 
     def _revive(self) -> None:
         """Starts a broker that died; its clients find it again, as it has the same port if that is still free."""
-        from .watch import Watch
+        from .streams.marks import Marks
 
         before = self.settings.kafka
         died = self.engine
@@ -357,23 +381,29 @@ class Supervisor:
                 left -= 1
                 if not left:
                     raise
-        if self.settings.kafka != before or self._was_cut():
-            assert self.watch is not None
-            self.watch.close()
-            self.watch = Watch(self.settings, self.picture)
-            self._workers.restart({stage: self._told(stage) | more for stage, more in self._more.items()})
+        if self.settings.kafka != before:
+            self._marks = Marks(self.settings, self.settings.kafka.partitions)
+        if self._was_cut(self._lost()) or self.settings.kafka != before:
+            self._begin_again()
 
-    def _was_cut(self) -> bool:
-        """Whether a broker that died has lost records, and its workers were ended so that these can be made again."""
-        from .streams.damage import cuts
-        from .streams.topics import Topics
+    def _begin_again(self) -> None:
+        """New workers, with what they were told before."""
+        from .watch import Watch
 
-        if not cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once):
+        assert self.watch is not None
+        self.watch.close()
+        self.watch = Watch(self.settings, self.picture)
+        self._workers.restart({stage: self._told(stage) | more for stage, more in self._more.items()})
+
+    def _was_cut(self, found: "Sequence[Cut]") -> bool:
+        """Whether the log has lost records while workers ran; they were ended so that these can be made again."""
+        if not found:
             return False
         self._workers.end()
         for stage in self._more:
             self.picture.forget(stage)
-        return self._look_for_damage()
+        self._look_for_damage(found)
+        return True
 
     def _look_at_disk(self) -> bool:
         """Whether a disk is full; says so once, and once that it is not. Workers and broker wait by themselves."""

@@ -3,7 +3,8 @@
 Known are the commits of all groups, the founds that crawlog-parse had sent at its commits, and the pages that dones
 name (`JobCounts.page_end`). A log that ends before one of them was cut: by a broker that lost its last writes or found
 them damaged, by an unclean election, by a lost disk or a deleted folder. The comparison is made before workers write:
-offsets that are gone are given out again.
+offsets that are gone are given out again. That others came in their place is noticed by the leaders' epochs
+(`marks.py`).
 
 crawl.progress holds reports alone, and each is replaced within a second: where it is damaged, the others are read.
 """
@@ -37,16 +38,27 @@ class Known(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A partition that ends before an offset that is known."""
+    """A partition that ends before an offset that is known, or was cut there and has had other records since.
+
+    Attributes:
+        end: The first offset whose record is gone.
+        known: The one behind the last that is known to have been there.
+        by: Who knows it.
+        is_replaced: The log goes on, with other records at these offsets.
+    """
 
     topic: str
     partition: int
     end: int
     known: int
     by: str
+    is_replaced: bool = False
 
     def __str__(self) -> str:
         """For people."""
+        if self.is_replaced:
+            lost = f"has lost its records {self.end} to {self.known - 1}, and others came in their place"
+            return f"{self.topic}[{self.partition}] {lost}: {self.by} had them"
         return f"{self.topic}[{self.partition}] ends at offset {self.end}, and {self.by} was at {self.known}"
 
 

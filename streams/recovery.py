@@ -10,6 +10,7 @@ break, and what is done, while no worker of ours writes:
     a page stands, its items are gone              crawlog-parse goes back to it; where it cannot, a found with `again`
     crawl.urls was cut                             crawlog-parse goes back to the log's start: it finds the founds again
     crawl.items was cut                            the sinks read its cut partitions again, and keep the rows they have
+    others' workers hold crawlog-parse             their supervisors recover too, and one of them moves it; else it ends
     the machine died                               crawlog-parse goes back by the last minute of pages: their founds
 
 Which pages and items are gone is found out by a check of the whole log (`logcheck.py`), not by a time. That is done
@@ -19,7 +20,7 @@ function of the log. What is left to the user: seeds that `crawlog seed` had wri
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -84,12 +85,17 @@ def after_cuts(
     numbers = list(range(groups.count(Admin(settings), names.pages)))
     back = {number: low for number, (low, _) in bounds(settings, names.pages, numbers).items()} if urls_cut else {}
     _recover(settings, report, check or Check(settings), back)
-    _sinks_again(settings, names)
+    _sinks_again(settings, names, {one.partition for one in cuts if one.topic == names.items})
 
 
 def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[int, int]) -> None:
-    """Makes again what a check finds to be missing; parse goes back to `back`, by partition, in any case."""
+    """Makes again what a check finds to be missing; parse goes back to `back`, by partition, in any case.
+
+    Raises: EngineError: others' workers hold parse's group, and nobody moved it; or no answer.
+    """
     names, admin = Topics(settings.kafka.prefix), Admin(settings)
+    of = groups.Group(group(settings, "parse"), "parse", names.pages)
+    before = admin.committed(of.name, of.topic)
     producer = Producer(settings, "crawlog-recovery")
     mend(settings, producer, names)
     _write_jobs(settings, producer, names)
@@ -100,8 +106,8 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
     starts = {**back}
     for number, first in check.unparsed_from().items():
         starts[number] = min(first, starts.get(number, first))
-    of = groups.Group(group(settings, "parse"), "parse", names.pages)
-    if starts and not _is_empty(admin, of):
+    is_held = bool(starts) and not _is_empty(admin, of)
+    if is_held:
         for page in check.unparsed():
             record = u.encode(u.UrlsRecord(job=page.job, epoch=page.meta.epoch, urls=[_of_page(page)]))
             producer.send(names.urls, record, partition=page.partition)
@@ -109,6 +115,11 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
         starts = {}
     if not producer.flush(ACKNOWLEDGED_S):
         raise EngineError(f"Kafka did not acknowledge what is fetched again within {ACKNOWLEDGED_S:.0f} s")
+    if is_held and back and not _was_moved(before, admin.committed(of.name, of.topic)):
+        raise EngineError(
+            f"{names.urls} has lost founds, and only parsing all pages again finds them; but the group {of.name} has "
+            f"members ({'; '.join(groups.members(admin, [of.name]))}).\nStop them, and run this again."
+        )
     moved = _parse_again(admin, of, starts)
     report(f"pages gone, fetched again: {lost}; pages parsed again: {moved}")
 
@@ -188,6 +199,11 @@ def _parse_again(admin: Admin, of: groups.Group, back: Mapping[int, int]) -> int
     return sum(one.records for one in moves)
 
 
+def _was_moved(before: Mapping[tuple[str, int], int], now: Mapping[tuple[str, int], int]) -> bool:
+    """Whether somebody has moved a group back meanwhile: another command that noticed the same."""
+    return any(now.get(at, 0) < offset for at, offset in before.items())
+
+
 def _is_empty(admin: Admin, of: groups.Group) -> bool:
     """Whether a group has no members, once those that died are forgotten."""
     until = time.monotonic() + EMPTY_S
@@ -196,12 +212,15 @@ def _is_empty(admin: Admin, of: groups.Group) -> bool:
     return not live
 
 
-def _sinks_again(settings: "Settings", names: Topics) -> None:
-    """Have the sinks read those partitions again that end before their commits; see `SinkStage.starts`."""
+def _sinks_again(settings: "Settings", names: Topics, cut: Container[int]) -> None:
+    """Have the sinks read those partitions again that were cut, or that end before their commits.
+
+    See `SinkStage.starts`.
+    """
     admin = Admin(settings)
     for of in groups.sinks_of(admin).values():
         held = groups.held(admin, of)
-        starts = {n: one.first for n, one in held.items() if (one.committed or 0) > one.end}
+        starts = {n: one.first for n, one in held.items() if n in cut or (one.committed or 0) > one.end}
         moves, _ = plan(names.items, Target("from-file", offsets=starts), held)
         if moves and _is_empty(admin, of):
             groups.move(admin, of, moves)

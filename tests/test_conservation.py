@@ -1,6 +1,7 @@
 """Conservation: pages that dones name are in the log, and every page came to something; what is missing is named."""
 
 import json
+import time
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -13,9 +14,10 @@ from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams import topics
-from crawlog.streams.damage import Known, cuts_of
+from crawlog.streams import groups, recovery, topics
+from crawlog.streams.damage import Cut, Known, cuts_of
 from crawlog.streams.engine import Engine
+from crawlog.streams.errors import EngineError
 from crawlog.streams.kafka import consumer_config, kafka_config
 from crawlog.streams.ledger import Gone, Ledger
 from crawlog.streams.logcheck import Check
@@ -129,6 +131,7 @@ def test_a_partition_that_ends_before_a_known_offset_was_cut() -> None:
 
 SITE = "http://site.com"
 PAGES = 6
+WAIT_S = 60.0
 
 
 class Log:
@@ -300,3 +303,32 @@ def test_a_damaged_batch_is_named_and_the_rest_is_read(log: Log, engine: Engine,
     assert code == outcome.DIFFERENT
     assert [(one["start"], one["end"]) for one in found] == [(number, number + 1)] * 2
     assert [str(one["what"]).split()[0] for one in found] == ["cannot", "gone,"]
+
+
+@pytest.mark.broker
+def test_lost_founds_are_not_passed_over_while_others_hold_the_pages(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages have to be parsed again for them. The error names the topic, the group and who holds it."""
+    monkeypatch.setattr(recovery, "EMPTY_S", 0.5)
+    settings, names = log.settings, log.names
+    name = topics.group(settings, "parse")
+    other = Consumer(consumer_config(settings, name) | {"client.id": "parse-elsewhere"})
+    other.subscribe([names.pages])
+    deadline = time.monotonic() + WAIT_S
+    while not other.assignment():
+        other.poll(0.1)
+        assert time.monotonic() < deadline
+    other.commit(offsets=[TopicPartition(names.pages, 0, PAGES)], asynchronous=False)
+    cut = Cut(names.urls, 0, 2, 9, "its leader of epoch 3", is_replaced=True)
+    with pytest.raises(EngineError, match=rf"{names.urls} has lost founds.*{name}.*parse-elsewhere"):
+        recovery.after_cuts(settings, lambda _: None, [cut])
+    other.close()
+    recovery.after_cuts(settings, lambda _: None, [cut])
+    assert groups.held(topics.Admin(settings), groups.Group(name, "parse", names.pages))[0].committed == 0
+
+
+def test_a_group_that_another_command_has_moved_back_is_told_by_its_commits() -> None:
+    """One of its partitions is further back than before; one that goes on is not."""
+    before = {("pages", 0): 5, ("pages", 1): 7}
+    assert recovery._was_moved(before, before | {("pages", 1): 0})
+    assert not recovery._was_moved(before, before | {("pages", 1): 9})
+    assert not recovery._was_moved(before, before)

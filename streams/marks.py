@@ -1,0 +1,196 @@
+"""Where each partition ended, and under which leader: records that were lost show by it although others came since.
+
+A leader that lacks records which its partition had (an unclean election, a disk that was lost, a folder put back from a
+copy) gives their offsets out again. Soon the log is as long as before, and its end tells nothing. But each record bears
+the epoch of the leader that wrote it, and a leader's successor has a higher one. So a mark, an end and the epoch of the
+leader that told it, is enough: no record before that end may be of a later leader (KIP-101, KIP-320).
+
+    epoch 4, end 20    noted
+    epoch 6, end 25    another leader: the record at 19 is read; it is of epoch 4, so nothing is lost
+                       or it is of epoch 6, and the first such one is at 10: the records 10 to 19 are lost
+
+The marks are kept in `<data>/run/ends.json`, since damage while no command runs is to be noticed too. That file is no
+memory of the crawl: without it less damage is noticed, and nothing else. What was lost stays on record there until it
+has been made again.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+
+from . import files
+from .damage import Cut
+from .errors import EngineError
+from .kafka import bounds, read
+from .topics import LAST, Admin, Topics
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+FILE = "ends.json"
+
+ANSWER_S = 2.0
+"""Longest wait for the ends: who looks has other things to see after, and looks again."""
+
+LOOK_S = 2.0
+"""Between two looks, seconds."""
+
+Place = tuple[str, int]
+
+
+class Mark(NamedTuple):
+    """A partition as its leader told it.
+
+    Attributes:
+        end: Its next offset then.
+        leader_epoch: Of that leader; -1 where the broker tells none.
+    """
+
+    end: int
+    leader_epoch: int
+
+
+class _Kept(msgspec.Struct):
+    """The file.
+
+    Attributes:
+        topics: Ids by name: a topic that was made anew is another log.
+        marks: By name; partitions in order.
+    """
+
+    topics: dict[str, str]
+    marks: dict[str, list[Mark]]
+
+
+def is_suspect(before: Mark, now: Mark) -> bool:
+    """Whether records may have been lost between two marks: there was another leader, or the end is lower."""
+    return now.leader_epoch != before.leader_epoch or now.end < before.end
+
+
+class Marks:
+    """The marks of crawl.urls, crawl.pages and crawl.items, kept in a folder.
+
+    Args:
+        count: Partitions of each.
+    """
+
+    def __init__(self, settings: "Settings", count: int) -> None:
+        names = Topics(settings.kafka.prefix)
+        self._settings = settings
+        self._path = settings.run.data / "run" / FILE
+        self._topics = (names.urls, names.pages, names.items)
+        self._places = [TopicPartition(name, number) for name in self._topics for number in range(count)]
+        self._admin = Admin(settings)
+        self._ids: dict[str, str] = {}
+        self._marks: dict[Place, Mark] = {}
+        self._is_owed = False
+        self._looked_at = 0.0
+
+    def at(self, topic: str, partition: int) -> Mark:
+        """What is noted of a partition. Raises: KeyError: nothing yet."""
+        return self._marks[topic, partition]
+
+    def due(self) -> list[Cut]:
+        """A look, unless the last one was just now."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_S:
+            return []
+        self._looked_at = now
+        return self.look()
+
+    def look(self) -> list[Cut]:
+        """What was lost since the last look; it is told once. Nothing where the cluster gives no answer.
+
+        Until `mended`, whoever looks next with the same folder is told too.
+        """
+        try:
+            if not self._ids:
+                self._load()
+            now = self._ask()
+            lost = self._compare(now)
+        except (KafkaException, EngineError):
+            return []
+        self._is_owed |= bool(lost)
+        if now != self._marks:
+            self._marks = now
+            self._keep()
+        return lost
+
+    def mended(self) -> None:
+        """What was told has been made again."""
+        self._is_owed = False
+        self._keep()
+
+    def _ask(self) -> dict[Place, Mark]:
+        asked = self._admin.client.list_offsets(dict.fromkeys(self._places, LAST), request_timeout=ANSWER_S)
+        try:
+            told = {(at.topic, at.partition): future.result(ANSWER_S + 1) for at, future in asked.items()}
+        except KafkaException:
+            self._admin.client.list_topics(timeout=ANSWER_S)  # else it asks with the leader epochs it knows for ever
+            raise
+        return {at: Mark(one.offset, -1 if one.leader_epoch is None else one.leader_epoch) for at, one in told.items()}
+
+    def _compare(self, now: Mapping[Place, Mark]) -> list[Cut]:
+        """Raises: EngineError: a partition that may have lost something cannot be read."""
+        suspects = {at: mark for at, mark in self._marks.items() if at in now and is_suspect(mark, now[at])}
+        lost = []
+        for topic in self._topics:
+            numbers = [number for name, number in suspects if name == topic]
+            for number, (low, end) in bounds(self._settings, topic, numbers).items() if numbers else ():
+                before = suspects[topic, number]
+                first = self._first_of_later(topic, number, before, low, end)
+                if first < before.end:
+                    by = f"its leader of epoch {before.leader_epoch}"
+                    lost.append(Cut(topic, number, first, before.end, by, is_replaced=first < end))
+        return lost
+
+    def _first_of_later(self, topic: str, number: int, before: Mark, low: int, end: int) -> int:
+        """The first offset before a mark's end that a later leader has written, or has not; that end where none is.
+
+        Epochs only grow along the log. Most often the last record tells that nothing is lost.
+        """
+        past = min(before.end, end)
+        if before.leader_epoch < 0 or past <= low or not self._is_of_later(topic, number, before, past - 1):
+            return max(past, low)  # what was trimmed is not lost
+        known = low - 1
+        past -= 1
+        while past - known > 1:
+            middle = (known + past) // 2
+            if self._is_of_later(topic, number, before, middle):
+                past = middle
+            else:
+                known = middle
+        return past
+
+    def _is_of_later(self, topic: str, number: int, before: Mark, offset: int) -> bool:
+        record = next(read(self._settings, topic, number, offset, offset + 1), None)
+        epoch = None if record is None else record.leader_epoch()
+        return epoch is not None and epoch > before.leader_epoch
+
+    def _load(self) -> None:
+        """What is kept of the same topics."""
+        answers = self._admin.client.describe_topics(TopicCollection(list(self._topics)), request_timeout=ANSWER_S)
+        ids = {name: str(future.result(ANSWER_S + 1).topic_id) for name, future in answers.items()}
+        try:
+            kept = msgspec.json.decode(files.read(self._path), type=_Kept)
+        except (OSError, ValueError):
+            kept = _Kept({}, {})
+        self._marks = {
+            (name, number): mark
+            for name, marks in kept.marks.items()
+            if kept.topics.get(name) == ids.get(name)
+            for number, mark in enumerate(marks)
+        }
+        self._ids = ids
+
+    def _keep(self) -> None:
+        if self._is_owed:
+            return
+        marks = {name: [mark for (of, _), mark in sorted(self._marks.items()) if of == name] for name in self._topics}
+        try:
+            files.write(self._path, msgspec.json.encode(_Kept(self._ids, marks)).decode())
+        except OSError:
+            return  # the supervisor tells of a full disk
