@@ -121,10 +121,11 @@ class Result(NamedTuple):
 class Crawl:
     """The workers under `crawlog up`, watched from outside."""
 
-    def __init__(self, data: Path, pages: Any) -> None:
+    def __init__(self, data: Path, pages: Any, limit_s: float) -> None:
         self._options = ["--data", str(data)]
         self._data = data
         self._pages = pages
+        self._limit_s = limit_s
         self.peak_mb = 0.0
 
     def up(self) -> None:
@@ -182,10 +183,11 @@ class Crawl:
         before = self._pages.value
         starting = threading.Thread(target=self.up)
         starting.start()
-        while self._pages.value == before and time.monotonic() - began < LIMIT_S:
+        while (took_s := time.monotonic() - began) < self._limit_s and self._pages.value == before:
             time.sleep(0.01)
-        took_s = time.monotonic() - began
         starting.join()
+        if self._pages.value == before:
+            raise TimeoutError(f"no request in {took_s:.0f} s after everything was killed and started again")
         return took_s
 
     def down(self) -> None:
@@ -195,23 +197,28 @@ class Crawl:
         )
 
 
-def measure(folder: Path, urls: int, hosts: int) -> Result:
-    """One file of seeds; raises if not all of them are folded in the end."""
+def measure(folder: Path, urls: int, hosts: int, limit_s: float = LIMIT_S) -> Result:
+    """One file of seeds; raises if not all of them are folded in the end.
+
+    Args:
+        limit_s: Longest wait for the next request, for the folds and for the seeder, each.
+    """
     port = free_port()
     file = folder / "seeds.txt"
     with file.open("w") as out:
         out.writelines(lines(urls, hosts, port))
-    pages = multiprocessing.Value(c_int64, 0, lock=False)
-    server = multiprocessing.get_context("fork").Process(target=serve, args=(port, pages), daemon=True)
+    apart = multiprocessing.get_context("spawn")  # a fork would destroy our Kafka clients, and die of their threads
+    pages = apart.Value(c_int64, 0, lock=False)
+    server = apart.Process(target=serve, args=(port, pages), daemon=True)
     server.start()
-    crawl = Crawl(folder / "data", pages)
+    crawl = Crawl(folder / "data", pages, limit_s)
     crawl.up()
     try:
         seeding = crawl.seed(file)
-        before = _follow(crawl, urls // 2, pages)
+        before = _follow(crawl, urls // 2, pages, limit_s)
         halfway_s = crawl.kill()
-        folded, requests, least = _paces(before, _follow(crawl, urls, pages))
-        if seeding.wait(LIMIT_S):
+        folded, requests, least = _paces(before, _follow(crawl, urls, pages, limit_s))
+        if seeding.wait(limit_s):
             raise RuntimeError(f"`crawlog seed` ended with exit code {seeding.returncode}")
         status_s = crawl.status_s()
         first_s = (halfway_s, crawl.kill())
@@ -231,15 +238,15 @@ def _empty(folder: Path) -> Path:
     return folder
 
 
-def _follow(crawl: Crawl, upto: int, pages: Any) -> list[Mark]:
+def _follow(crawl: Crawl, upto: int, pages: Any, limit_s: float) -> list[Mark]:
     """Marks every 5 seconds, from the first reports until so many are folded."""
     marks: list[Mark] = []
-    until = time.monotonic() + LIMIT_S
+    until = time.monotonic() + limit_s
     taken = 0
     while taken < upto:
         taken, now = crawl.taken(), time.monotonic()
         if now > until:
-            raise TimeoutError(f"{taken:,} of {upto:,} URLs are folded after {LIMIT_S:.0f} s")
+            raise TimeoutError(f"{taken:,} of {upto:,} URLs are folded after {limit_s:.0f} s")
         if taken and (not marks or now - marks[-1][0] >= 5 or taken >= upto):
             marks.append((now, taken, pages.value))
             crawl.look()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -23,6 +24,7 @@ from .terminal import answer, hinted, repeat, tell
 
 if TYPE_CHECKING:
     from .streams.app import Stage
+    from .streams.kafka import Login
     from .streams.settings import Settings, Sources
     from .streams.topics import TopicRow
 
@@ -141,9 +143,12 @@ def _settings(
 
 @contextmanager
 def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
-    """The settings with a cluster that answers; the local engine is started when none runs, and stopped after."""
+    """The settings with a cluster that answers; the local engine is started when none runs.
+
+    It is stopped after, unless `run` or `up` has come meanwhile and works with it.
+    """
     from .streams import logs
-    from .supervisor import same_log
+    from .supervisor import holder, same_log
 
     logs.configure("error")  # standard output is for answers
     settings = same_log(settings)
@@ -159,8 +164,18 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
         try:
             yield local.point(settings)
         finally:
-            if not local.adopted:
+            if not local.adopted and holder(settings.run.data) is None:
                 local.stop()
+
+
+def _login(settings: "Settings", reached: "Settings") -> "Login | None":
+    """For clients of the local engine that may outlive its broker; None for those of another cluster."""
+    from .streams import engine
+    from .supervisor import same_log
+
+    if same_log(settings).kafka.bootstrap:
+        return None
+    return partial(engine.login, settings.run.data, reached.kafka.bootstrap)
 
 
 @contextmanager
@@ -377,8 +392,9 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
             source = Source([str(stack.enter_context(old_seeds(reached, from_log, job)))])
         ensure(reached)
         began = time.monotonic()
-        with closing(Watch(reached, Picture())) as watch:
-            producer = Producer(reached, "crawlog-seed")
+        login = _login(settings, reached)
+        with closing(Watch(reached, Picture(), login)) as watch:
+            producer = Producer(reached, "crawlog-seed", login=login)
             seeded = plant(reached, producer, job, source, report=tell, look=watch.folds)
             _tell_refused(reached, job, [source for source in sources if source.startswith(("http:", "https:"))])
         took_s = time.monotonic() - began

@@ -7,7 +7,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from .schemas import progress
 from .streams.errors import EngineError
-from .streams.kafka import DAMAGE, consumer_config, refused
+from .streams.kafka import AWAY, DAMAGE, Login, consumer_config, refused
 from .streams.letters import Tally
 from .streams.topics import Admin, Topics, group
 
@@ -33,16 +33,19 @@ class Watch:
 
     Args:
         picture: Gets every report.
+        login: Asked for user and password when the cluster is away or refuses those of the settings.
     """
 
-    def __init__(self, settings: "Settings", picture: "Picture") -> None:
+    def __init__(self, settings: "Settings", picture: "Picture", login: Login | None = None) -> None:
         names = Topics(settings.kafka.prefix)
         self._inputs = {"fetch": names.urls, "parse": names.pages, "sink": names.items}
         self._dead = names.dead
         self._picture = picture
         self._admin = Admin(settings)
         self._count = settings.kafka.partitions
-        self._consumer = Consumer(consumer_config(settings))
+        self._login = login
+        self._is_away = False
+        self._consumer = Consumer(consumer_config(settings) | {"error_cb": self._error})
         self._progress = names.progress
         self._begin(None)
 
@@ -57,6 +60,9 @@ class Watch:
                 self._picture.take(report)
         if time.monotonic() - self._heard_at > SILENT_S:
             self._go_to(OFFSET_END)  # asks nobody: it may be away
+        if self._is_away and self._login is not None:
+            self._is_away = False
+            self._consumer.set_sasl_credentials(*self._login())
 
     def folds(self, wait_s: float) -> "Iterable[Progress]":
         """The newest report of each partition of crawl.urls, after a wait for the next one of so long at most."""
@@ -73,6 +79,9 @@ class Watch:
     def _go_to(self, offset: int) -> None:
         self._consumer.assign([TopicPartition(self._progress, 0, offset)])
         self._heard_at = time.monotonic()
+
+    def _error(self, error: KafkaError) -> None:
+        self._is_away |= error.code() in AWAY
 
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input.

@@ -40,7 +40,7 @@ from .java import FLAGS, Archive, archive, class_path, find_java
 if TYPE_CHECKING:
     from .settings import Settings
 
-__all__ = ["Engine", "check_private", "exists", "fetch_jars", "reserve", "running", "start", "stop"]
+__all__ = ["Engine", "check_private", "exists", "fetch_jars", "login", "reserve", "running", "start", "stop"]
 
 STOP_TIMEOUT_S = 10.0
 """A clean stop takes 0.3 s; a broker that takes this long is killed, which Kafka recovers from."""
@@ -194,6 +194,23 @@ def check_private(data: Path) -> None:
         )
 
 
+def login(data: Path, bootstrap: str) -> tuple[str, str]:
+    """User and password of the broker that was started last on the folder: after a death the next one has another.
+
+    Args:
+        bootstrap: Where the clients look for it.
+    Raises: EngineError: it has another address.
+    """
+    folder = _folder(data)
+    now = _noted_identity(folder).bootstrap
+    if now != bootstrap:
+        raise EngineError(
+            f"Apache Kafka was started anew at {now}: another program has taken {bootstrap} meanwhile.\n"
+            "Run the command again: it adds what is missing."
+        )
+    return broker.USER, broker.noted_password(folder)
+
+
 def stop(data: Path) -> int | None:
     """Stops the folder's broker, of whichever crawlog; its process id, None if none runs."""
     if broker.noted(_folder(data)) is None:
@@ -337,14 +354,9 @@ def _identity(data: Path, folder: Path) -> Identity:
     """Cluster id and ports of the folder; while no broker runs, ports that another program took are replaced."""
     path = folder / "engine.json"
     try:
-        kept = Identity(**json.loads(files.read(path)))
+        kept = _noted_identity(folder)
     except FileNotFoundError:
         kept = Identity(broker.new_id(), 0, 0)
-    except (ValueError, TypeError):
-        raise EngineError(
-            f"{path} is damaged, so the cluster of this folder is unknown.\n"
-            "Take the file from a backup, or use another folder with `--data DIR`."
-        ) from None
     if broker.noted(folder) is None and not (broker.is_free(kept.port) and broker.is_free(kept.controller_port)):
         kept = Identity(kept.cluster_id, *broker.free_ports())
         try:
@@ -352,6 +364,17 @@ def _identity(data: Path, folder: Path) -> Identity:
         except OSError as error:
             raise EngineError(_unwritable(data, error)) from None
     return kept
+
+
+def _noted_identity(folder: Path) -> Identity:
+    path = folder / "engine.json"
+    try:
+        return Identity(**json.loads(files.read(path)))
+    except (ValueError, TypeError):
+        raise EngineError(
+            f"{path} is damaged, so the cluster of this folder is unknown.\n"
+            "Take the file from a backup, or use another folder with `--data DIR`."
+        ) from None
 
 
 def _unwritable(data: Path, error: OSError) -> str:

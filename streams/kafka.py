@@ -196,6 +196,12 @@ DAMAGE = frozenset(
 )
 """Errors of a record that is not what was written."""
 
+AWAY = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION})
+"""Errors after which a client of the local engine looks whether its broker was started anew, with another password."""
+
+Login = Callable[[], tuple[str, str]]
+"""The user and password that the broker wants now. It may raise: that ends the command."""
+
 _EPOCHS = frozenset({KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH})
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Librdkafka
 
 from .errors import GiveUp
-from .kafka import kafka_config
+from .kafka import AWAY, Login, kafka_config
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -61,6 +61,7 @@ class Producer:
         client_id: Name in the broker's logs, such as `fetch-0`.
         linger_ms: How long a record waits for others of its partition.
         on_fatal: Called with the reason when no record can be delivered any more; by default the process ends.
+        login: Asked for user and password when the cluster is away or refuses those of the settings.
         extra: Further librdkafka settings.
     """
 
@@ -71,11 +72,14 @@ class Producer:
         *,
         linger_ms: int = 5,
         on_fatal: Callable[[str], None] | None = None,
+        login: Login | None = None,
         extra: dict[str, object] | None = None,
     ) -> None:
         largest = settings.kafka.max_record_bytes
         self._limit = largest - ENVELOPE_BYTES
         self._on_fatal = on_fatal or die
+        self._login = login
+        self._is_away = False
         self._outstanding = 0
         self._wake: asyncio.Event | None = None
         self._told_at = -TELL_EVERY_S
@@ -132,6 +136,7 @@ class Producer:
                 break
             except BufferError:
                 self._poll(FULL_POLL_S)
+                self._log_in_again()
             except KafkaException as error:
                 self._refused(error.args[0])
         if self._outstanding == 0 and self._wake is not None:
@@ -140,7 +145,9 @@ class Producer:
 
     def poll(self) -> int:
         """Serve what has come back; returns how many events that were."""
-        return int(self._poll(0))
+        served = int(self._poll(0))
+        self._log_in_again()
+        return served
 
     @property
     def outstanding(self) -> int:
@@ -155,7 +162,14 @@ class Producer:
             if left_s <= 0:
                 return False
             self._librdkafka.flush(min(left_s, 1.0))
+            self._log_in_again()
         return True
+
+    def _log_in_again(self) -> None:
+        """Take the password that the broker wants now; a callback must not: librdkafka's client aborts then."""
+        if self._is_away and self._login is not None:
+            self._is_away = False
+            self._librdkafka.set_sasl_credentials(*self._login())
 
     async def run(self, stop: asyncio.Event, rest_s: float = POLL_S) -> None:
         """Serve acknowledgements until `stop` is set, idle at no cost; what is then outstanding needs `flush`.
@@ -199,7 +213,9 @@ class Producer:
     def _error(self, error: KafkaError) -> None:
         if error.fatal():
             self._on_fatal(str(error))
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return
+        self._is_away |= error.code() in AWAY
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable(error)
         else:
             log.debug("kafka_error", error=error.str())

@@ -7,6 +7,8 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,13 +18,20 @@ from cluster import Cluster, needs_site
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from crawlog import cli
+from crawlog.picture import Picture
+from crawlog.schemas import progress
+from crawlog.schemas.progress import Progress
 from crawlog.streams import broker
 from crawlog.streams import engine as local
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.kafka import kafka_config
+from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings, Sources, origins
 from crawlog.streams.topics import Admin, ensure
+from crawlog.supervisor import Hold
+from crawlog.watch import Watch
 
 pytestmark = pytest.mark.broker
 
@@ -72,6 +81,23 @@ class Stranger:
                 return answers.read(struct.unpack(">i", head)[0])[4:] if head else None
         except ConnectionResetError:
             return None
+
+
+def killed(engine: Engine) -> None:
+    """Kills an engine that this process has started."""
+    engine._process.kill()
+    engine._process.wait(ANSWER_S)
+
+
+class Around:
+    """What a seeder has while its engine is killed and another one started: a producer and a picture of the workers."""
+
+    def __init__(self, data: Path, engine: Engine) -> None:
+        settings = engine.point(Settings())
+        login = partial(local.login, data, engine.bootstrap)
+        self.producer = Producer(settings, "seeder", login=login)
+        self.picture = Picture()
+        self.watch = Watch(settings, self.picture, login)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +174,74 @@ def test_a_cold_start_takes_a_new_password_and_a_broker_without_one_is_started_a
     assert len(set(passwords)) == 2
     assert all(len(password) >= 32 for password in passwords)
     assert any("without a password" in line for line in said)
+
+
+def test_who_writes_while_the_engine_is_killed_logs_in_at_the_next_one(tmp_path: Path) -> None:
+    """The next engine has another password: a seeder asks for it, and its records and the workers' reports arrive."""
+    first = local.start(Settings(), tmp_path, quiet)
+    ensure(first.point(Settings()))
+    seeder = Around(tmp_path, first)
+    seeder.producer.send("crawl.urls", b"http://a.com/", partition=0)
+    assert seeder.producer.flush(ANSWER_S)
+    killed(first)
+    seeder.producer.send("crawl.urls", b"http://a.com/b", partition=0)
+    next_one = local.start(Settings(), tmp_path, quiet)
+    try:
+        assert next_one.password != first.password
+        assert seeder.producer.flush(ANSWER_S)
+        report = Progress("fetch-0", "fetch", 0, 1.0)
+        writer = Producer(next_one.point(Settings()), "worker")
+        until = time.monotonic() + ANSWER_S
+        while not list(seeder.picture.of("fetch")):
+            assert time.monotonic() < until
+            writer.send("crawl.progress", progress.encode(report), key=progress.key(report), partition=0)
+            writer.flush(ANSWER_S)
+            seeder.watch.poll(0.1)
+    finally:
+        seeder.watch.close()
+        next_one.stop()
+
+
+def test_who_writes_while_the_engine_is_killed_is_told_that_the_next_one_has_another_address(tmp_path: Path) -> None:
+    """Another program has taken the port meanwhile: the seeder ends, and says that the command can be run again."""
+    first = local.start(Settings(), tmp_path, quiet)
+    ensure(first.point(Settings()))
+    seeder = Around(tmp_path, first)
+    killed(first)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((broker.HOST, first.identity.port))
+        other.listen()
+        next_one = local.start(Settings(), tmp_path, quiet)
+    try:
+        assert next_one.bootstrap != first.bootstrap
+        seeder.producer.send("crawl.urls", b"http://a.com/b", partition=0)
+        with pytest.raises(EngineError, match="Run the command again"):
+            seeder.producer.flush(ANSWER_S)
+    finally:
+        seeder.watch.close()
+        next_one.stop()
+
+
+def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`seed` has started an engine, and `up` works with it when `seed` ends; without `up` a command stops its own."""
+    started: list[Engine] = []
+    adopt_or_start = local.start
+
+    def start(settings: Settings, data: Path, report: Callable[[str], None]) -> Engine:
+        started.append(adopt_or_start(settings, data, report))
+        return started[-1]
+
+    monkeypatch.setattr(local, "start", start)
+    settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
+    with cli._reachable_log(settings):
+        up = Hold(tmp_path, "up")
+    assert started[0].alive()
+    up.release()
+    started[0].stop()
+    with cli._reachable_log(settings):
+        assert started[1].alive()
+    assert not started[1].alive()
 
 
 def _as_before(properties: str) -> str:
