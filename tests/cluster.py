@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import psutil
 import pytest
+from processes import Process, crawlog
 
 from crawlog.streams.settings import Settings
 
@@ -70,7 +71,7 @@ class Cluster:
         self.site = bench.Site(hosts, pages, log=self.log, flags={"bytes": 3000, "links": 20} | dict(flags or {}))
         self.settings = {"network.allow_private": True, "fetch.user_agent": "crawlog-test"} | dict(settings or {})
         self.environment: dict[str, str] = {}
-        self._run: subprocess.Popen[bytes] | None = None
+        self._run: Process | None = None
 
     def __enter__(self) -> Self:
         self.site.start()
@@ -93,13 +94,8 @@ class Cluster:
         where = ["--data", str(self.data), "-o", str(self.output)]
         command = ["run", *self.site.seeds, *where, "--json", *pairs, *options]
         with self.said.open("ab") as said:
-            self._run = subprocess.Popen(
-                [sys.executable, "-m", "crawlog", *command],
-                cwd=self.folder,
-                stdout=said,
-                stderr=said,
-                env=os.environ | self.environment,
-            )
+            environ = os.environ | self.environment
+            self._run = crawlog(*command, cwd=self.folder, stdout=said, stderr=said, env=environ)
 
     def finish(self, limit_s: float = 300.0) -> dict[str, Any]:
         """Wait for the end; the summary."""

@@ -1,12 +1,21 @@
-"""What tests share: one broker a session, and a prefix of topics to themselves."""
+"""What tests share: one broker a session, and a prefix of topics to themselves. No test goes on without end.
+
+after TEST_S                  the test fails where it stands, with its traceback; what it started is ended
+`faulthandler_timeout` later  where even that does not help, its process ends with the stack of each thread
+"""
 
 import logging
 import os
+import signal
 import sys
+import threading
+import time
+import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import processes
 import pytest
 import structlog
 from forked import Server
@@ -24,6 +33,78 @@ sys.dont_write_bytecode = False  # and each worker of pytest-xdist rewrites all 
 
 examples.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 examples.load_profile("beside others")  # a test may wait for the processor as long as it takes
+
+
+TEST_S = 240.0
+"""For one test with its fixtures; the slowest takes 50 s on two cores that nothing else uses."""
+
+LOOK_S = 1.0
+
+
+class Limit:
+    """Fails the test that takes too long, in the main thread, whatever that waits for in Python."""
+
+    def __init__(self) -> None:
+        self._deadline = float("inf")
+        self._over = threading.Event()
+        self._main = threading.get_ident()
+        signal.signal(signal.SIGUSR2, self._fail)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def begin(self) -> None:
+        """A test begins."""
+        self._deadline = time.monotonic() + TEST_S
+
+    def end(self) -> None:
+        """It is over."""
+        self._deadline = float("inf")
+
+    def close(self) -> None:
+        """So is the last one."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(LOOK_S):
+            if time.monotonic() > self._deadline:
+                self.end()
+                signal.pthread_kill(self._main, signal.SIGUSR2)
+
+    def _fail(self, _number: int, _frame: object) -> None:
+        pytest.fail(f"the test stands still: not over after {TEST_S:.0f} s")
+
+
+LIMIT = pytest.StashKey[Limit]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Marks all processes of this suite, those of pytest-xdist too, whose workers inherit it."""
+    config.stash[LIMIT] = Limit()
+    os.environ.setdefault(processes.MARK, uuid.uuid4().hex)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nothing that tests started outlives the suite, also where a test that stood still was ended with its process."""
+    config.stash[LIMIT].close()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        processes.end_marked(os.environ.pop(processes.MARK))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test has a limit, and so have its fixtures."""
+    limit = item.config.stash[LIMIT]
+    limit.begin()
+    try:
+        return (yield)
+    finally:
+        limit.end()
+
+
+@pytest.fixture(autouse=True)
+def own_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test starts ends with it: a failed one neither breaks the next nor leaves a broker."""
+    yield
+    processes.end_all(request.node.funcargs.get("tmp_path"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,6 +21,9 @@ from typing import IO, Any, Self
 
 from crawlog.forkserver import die_with, load_modules, refuse_threads
 
+LIMIT_S = 180.0
+"""For a process to end that no limit is named for."""
+
 
 class Forked:
     """A process with a code of its own; as much of `subprocess.Popen` as tests need.
@@ -34,11 +37,11 @@ class Forked:
         self.pid = int(self._told.readline())
         self.returncode: int | None = None
 
-    def wait(self, timeout: float | None = None) -> int:
+    def wait(self, timeout: float = LIMIT_S) -> int:
         """Its exit code. Raises: TimeoutExpired: while it runs."""
         if self.returncode is None:
             if not select.select([self._told], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
             with self._told:
                 self.returncode = int(self._told.readline())
         return self.returncode

@@ -18,6 +18,7 @@ from damaging import WAYS, batches
 from forked import Forked, Server
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import Process
 
 from crawlog.streams import engine as local
 from crawlog.streams.ending import EX_DATAERR, EX_SOFTWARE, heard
@@ -106,10 +107,10 @@ class Probe:
         }
         environ |= {f"PROBE_{key.upper()}": str(value) for key, value in options.items()}
         environ = os.environ | to_environ(settings) | environ
-        self.process: Forked | subprocess.Popen[bytes]
+        self.process: Forked | Process
         with self.errors.open("wb") as errors:
             if command:
-                self.process = subprocess.Popen(command, cwd=PROBE.parent, env=environ, stderr=errors, stdout=errors)
+                self.process = Process(command, cwd=PROBE.parent, env=environ, stderr=errors, stdout=errors)
             else:
                 code = f"import runpy; runpy.run_path({str(PROBE)!r}, run_name='__main__')"
                 self.process = forks.fork(code, PROBE.parent, environ, errors)

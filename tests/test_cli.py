@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from processes import Process
 
 from crawlog import __version__, arguments, folder, outcome, run
 from crawlog.cli import main
@@ -331,7 +332,7 @@ def test_a_signal_while_a_command_is_loaded_is_no_crash(number: int, code: int, 
     (tmp_path / "rich_click.py").write_text("print('loading', flush=True)\nimport time\ntime.sleep(60)\n")
     heard = f"import signal; signal.signal({number:d}, signal.SIG_DFL)"  # who runs the tests may have it ignored
     command = f"{heard}; from crawlog.__main__ import main; main()"
-    with subprocess.Popen(
+    with Process(
         [sys.executable, "-c", command],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         stdout=subprocess.PIPE,
@@ -339,9 +340,9 @@ def test_a_signal_while_a_command_is_loaded_is_no_crash(number: int, code: int, 
     ) as started:
         assert started.stdout is not None
         assert started.stderr is not None
-        assert started.stdout.readline() == b"loading\n"
+        assert started.stdout.readline() == "loading\n"
         started.send_signal(number)
-        assert (started.stderr.read(), started.wait(60)) == (b"", code)
+        assert (started.stderr.read(), started.wait(60)) == ("", code)
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:

@@ -1,11 +1,8 @@
 """Pages asked for again by what their server said of them: what is sent, what is written, what becomes of the rows."""
 
 import json
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from fetching import Web, World, running
+from processes import Process, crawlog, ended, until
 from sites import Answer as Reply
 from sites import Site, Threaded, sites
 
@@ -295,18 +293,16 @@ def book() -> Iterator[Book]:
     made.close()
 
 
-def _run(book: Book, data: Path, log: Settings, *more: str) -> "subprocess.Popen[str]":
-    command = ["run", book.url, "--data", str(data), "-o", str(data.parent / "rows.jsonl"), "--json"]
+def _run(book: Book, data: Path, log: Settings, *more: str) -> Process:
+    command = ["run", book.url, "--data", data, "-o", data.parent / "rows.jsonl", "--json"]
     where = ["--bootstrap", log.kafka.bootstrap, "-s", f"kafka.prefix={log.kafka.prefix}"]
     settings = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.05", *more]
-    words = [sys.executable, "-m", "crawlog", *command, *where, *settings]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return crawlog(*command, *where, *settings)
 
 
-def _ended(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    out, err = process.communicate(timeout=180)
-    assert process.returncode == 0, err
-    summary: dict[str, Any] = json.loads(out)
+def _ended(process: Process) -> dict[str, Any]:
+    code, summary, err = ended(process)
+    assert code == 0, err
     return summary
 
 
@@ -314,13 +310,6 @@ def _rows(data: Path) -> dict[str, dict[str, Any]]:
     rows = [json.loads(line) for line in (data.parent / "rows.jsonl").read_text().splitlines()]
     assert len({row["url"] for row in rows}) == len(rows)
     return {row["url"].rpartition("/")[2]: row for row in rows}
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.broker
@@ -337,7 +326,7 @@ def test_a_crawl_again_asks_for_what_changed_and_has_all_rows_whatever_is_killed
     book.changed = 1
     book.asked.clear()
     killed = _run(book, data, cluster, "--fresh")
-    _until(lambda: book.asked.total() > PAGES // 3)
+    until(lambda: book.asked.total() > PAGES // 3, "a third of the pages")
     killed.kill()
     killed.communicate()
     summary = _ended(_run(book, data, cluster))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from processes import Process, crawlog, ended
 
 from crawlog.cli import cli
 from crawlog.streams.jars import kafka_version
@@ -206,24 +207,24 @@ def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings
     here = to_environ(cluster) | {"CRAWLOG_NETWORK__ALLOW_PRIVATE": "true", "CRAWLOG_POLITENESS__DELAY_S": "0.05"}
     here |= {"CRAWLOG_RUN__DATA": str(tmp_path / "data"), "CRAWLOG_FETCH__RETRY_DELAY_S": "0.2"}
 
-    def start(name: str) -> "subprocess.Popen[bytes]":
+    def start(name: str) -> Process:
         environ = {
             key: value.replace("${CRAWLOG_JOB:-example}", "example")
             for key, value in services[name]["environment"].items()
         }
         if "CRAWLOG_SINK" in environ:
             environ["CRAWLOG_SINK"] = environ["CRAWLOG_SINK"].replace("/results/pages.jsonl", str(output))
-        command = [sys.executable, "-m", "crawlog", *services[name]["command"]]
-        return subprocess.Popen(command, env=os.environ | environ | here, cwd=tmp_path, stdout=subprocess.DEVNULL)
+        environ = os.environ | environ | here
+        return crawlog(*services[name]["command"], env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=None)
 
-    assert start("topics").wait(180) == 0
+    assert start("topics").wait() == 0
     stages = [
         name for name in ("fetch", "parse", "sink") for _ in range(services[name].get("deploy", {}).get("replicas", 1))
     ]
     workers = [start(name) for name in stages]
     try:
-        seed = [sys.executable, "-m", "crawlog", "seed", *site.seeds, "--job", "example"]
-        subprocess.run(seed, env=os.environ | here, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+        code, _, err = ended(crawlog("seed", *site.seeds, "--job", "example", env=os.environ | here, cwd=tmp_path))
+        assert code == 0, err
         partial = output.with_name("pages.jsonl.partial")
         found: dict[str, int] = {}
         deadline = time.monotonic() + 180

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import LIMIT_S, Process
 
 from crawlog import workers as module
 from crawlog.forkserver import refuse_threads
@@ -81,7 +82,7 @@ def test_a_process_with_another_thread_refuses_to_be_forked() -> None:
     with pytest.raises(SystemExit, match=r"with \d+ threads .*importtime"):
         refuse_threads()
     done.set()
-    another.join()
+    another.join(LIMIT_S)
 
 
 def test_a_worker_whose_gate_is_closed_ends(forked: Forked) -> None:
@@ -144,7 +145,7 @@ SUPERVISOR = """
 def test_forkserver_and_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     """The kernel sees to it."""
     command = [sys.executable, "-c", textwrap.dedent(SUPERVISOR), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
+    with Process(command, stdout=subprocess.PIPE) as supervisor:
         assert supervisor.stdout
         family = [psutil.Process(int(pid)) for pid in supervisor.stdout.readline().split()]
         supervisor.kill()

@@ -11,12 +11,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
+from processes import Process, crawlog, ended, until
 from sites import Answer, Threaded
-from test_run import crawlog, ended, until, workers
+from test_run import workers
 
 from bench.node import Node
 from bench.site import free_port
@@ -28,9 +28,6 @@ from crawlog.streams.marks import Mark, Marks, is_suspect
 from crawlog.streams.settings import Settings, load
 from crawlog.streams.topics import Admin, Topics
 from crawlog.verify import verify_log
-
-if TYPE_CHECKING:
-    import subprocess
 
 PROPERTIES = """\
 node.id=1
@@ -209,7 +206,7 @@ def tree() -> Iterator[Tree]:
     made.close()
 
 
-def crawl(tree: Tree, log: Settings) -> "subprocess.Popen[str]":
+def crawl(tree: Tree, log: Settings) -> Process:
     """`crawlog run` of the tree, on the cluster."""
     kafka = ["--bootstrap", log.kafka.bootstrap, "-s", f"kafka.prefix={log.kafka.prefix}", "-s", "kafka.partitions=2"]
     pairs = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.05"]

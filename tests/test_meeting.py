@@ -6,8 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from processes import crawlog, ended, until
 from sites import Answer, Threaded
-from test_run import crawlog, data, ended, there, until
+from test_run import data, there
 
 __all__ = ["data", "there"]
 

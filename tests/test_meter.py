@@ -5,6 +5,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from processes import Process
+
 from bench import meter
 
 FORKING = """
@@ -22,7 +24,7 @@ def test_a_worker_that_starts_another_program_is_counted_once_at_whatever_moment
     program = tmp_path / "program.py"
     program.write_text(FORKING)
     command = [sys.executable, str(program), "worker", "parse"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+    with Process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None
         worker.stdout.readline()

@@ -1,8 +1,6 @@
 """How many partitions a log has: on record since it was begun, and what becomes of one to which some are added."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not re-exported
+from processes import crawlog, ended, until
 from sites import Answer, Threaded
 
 from crawlog.schemas import control
@@ -101,22 +100,6 @@ def site() -> Iterator[Site]:
     made.close()
 
 
-def crawlog(*words: object) -> "subprocess.Popen[str]":
-    """A command, started."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "crawlog", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    """Exit code, standard output and standard error."""
-    try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
-    finally:
-        process.kill()
-    return process.returncode, out, err
-
-
 @pytest.mark.slow
 def test_partitions_added_while_a_crawl_runs_end_it_and_misplace_nothing(
     site: Site, tmp_path: Path, cluster: Settings
@@ -126,11 +109,7 @@ def test_partitions_added_while_a_crawl_runs_end_it_and_misplace_nothing(
     there += ["-s", "politeness.delay_s=0.05"]
     old, output = cluster.kafka.prefix, tmp_path / "rows.jsonl"
     crawl = crawlog("run", site.seed, "--job", "j", "-o", output, *there, "-s", f"kafka.prefix={old}")
-    deadline = time.monotonic() + TIMEOUT_S
-    while len(site.asked) < 10:
-        assert time.monotonic() < deadline
-        assert crawl.poll() is None
-        time.sleep(0.02)
+    until(lambda: len(site.asked) >= 10 or crawl.poll() is not None, "ten pages")
     grow(cluster, "urls")
     grow(cluster, "items")
     grow(cluster, "pages")
@@ -147,7 +126,7 @@ def test_partitions_added_while_a_crawl_runs_end_it_and_misplace_nothing(
     new = [*there, "-s", f"kafka.prefix=new-{old}", "-s", "kafka.partitions=12"]
     code, _, err = ended(crawlog("seed", "--from-log", old, "--job", "j", *new))
     assert code == 0, err
-    code, out, err = ended(crawlog("run", "--job", "j", "-o", output, "--json", *new))
-    assert (code, json.loads(out)["reason"]) == (0, "finished"), err
+    code, summary, err = ended(crawlog("run", "--job", "j", "-o", output, "--json", *new))
+    assert (code, summary["reason"]) == (0, "finished"), err
     rows = [json.loads(line)["url"].rpartition("/")[2] for line in output.read_text().splitlines()]
     assert sorted(rows, key=int) == [str(number) for number in range(1, 16)]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from test_run import PAGES, Site, crawlog, ended  # the same site and command line
+from processes import LIMIT_S, crawlog, ended, until
+from test_run import PAGES, Site  # the same site
 
 from crawlog.replay import Order, replay
 from crawlog.schemas import items
@@ -52,7 +53,7 @@ class Crawl:
     def replay(self, *options: object) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         process = crawlog("replay", *options, *self.where)
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate()
         return process.returncode, out, err
 
     def write_spider(self, word: str) -> None:
@@ -188,8 +189,7 @@ def test_a_live_group_is_waited_for_and_not_moved(
     parse = group(settings, "parse")
     member = Consumer(kafka_config(settings) | {"group.id": parse, "client.id": "parse-7"})
     member.subscribe([topic])
-    while not member.assignment():
-        member.poll(0.1)
+    until(lambda: member.poll(0.1) or member.assignment(), "an assignment")
     told: list[str] = []
     order = Order("parse", "to-latest", topics=[f"{topic}:1"], execute=True)
     with pytest.raises(Misconfigured, match=rf"the group is live \({parse}: parse-7\)"):
@@ -199,6 +199,6 @@ def test_a_live_group_is_waited_for_and_not_moved(
     leaving = threading.Timer(0.3, member.close)
     leaving.start()
     replay(settings, order, told.append)
-    leaving.join()
+    leaving.join(LIMIT_S)
     assert commits(settings, parse, topic, [0, 1]) == {1: (0, "")}
     assert "total" in capsys.readouterr().out

@@ -3,17 +3,16 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
 from confluent_kafka import TopicPartition
+from processes import Process, crawlog, ended, until
 from sites import Answer, Threaded
 
 from crawlog.agents.seed import Source, plant
@@ -34,7 +33,6 @@ from crawlog.streams.verify import verify
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 PAGES = 40
-TIMEOUT_S = 180.0
 
 
 class Site:
@@ -98,36 +96,10 @@ def on_folder(data: Path) -> list[psutil.Process]:
     return [found for found in psutil.process_iter(["cmdline"]) if mark in (found.info["cmdline"] or ())]
 
 
-def crawlog(*arguments: object, **more: object) -> subprocess.Popen[str]:
-    """The command line, started."""
-    started: subprocess.Popen[str] = subprocess.Popen(
-        [sys.executable, "-m", "crawlog", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **more,  # type: ignore[call-overload]  # Popen's own
-    )
-    return started
-
-
-def run(site: Site, data: Path, *more: object, delay_s: float = 0.01) -> subprocess.Popen[str]:
+def run(site: Site, data: Path, *more: object, delay_s: float = 0.01) -> Process:
     """A crawl of the site, started."""
     options = ["-s", "network.allow_private=true", "-s", f"politeness.delay_s={delay_s}", *more]
     return crawlog("run", site.url, "--data", data, "-o", data.parent / "rows.jsonl", "--json", *options)
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, object], str]:
-    """Exit code, summary and standard error of a command."""
-    out, err = process.communicate(timeout=TIMEOUT_S)
-    return process.returncode, json.loads(out) if out.startswith("{") else {"reason": out}, err
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    """Waits for a condition."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 def rows(data: Path) -> list[str]:
@@ -470,7 +442,7 @@ def test_up_takes_what_any_producer_sends(site: Site, data: Path) -> None:
     producer.produce("crawl.urls", json.dumps({"url": site.url}).encode())
     producer.flush()
     until(site.pages, "the page to be asked for")
-    out, err = crawlog("status", "--data", data).communicate(timeout=TIMEOUT_S)
+    out, err = crawlog("status", "--data", data).communicate()
     assert "job      default: running" in out, err
     code, _, err = ended(crawlog("down", "--data", data))
     assert code == 0, err
@@ -486,7 +458,7 @@ def test_a_crawl_obeys_commands_over_any_death(site: Site, data: Path, there: li
 
     def control(*words: str) -> str:
         process = crawlog("control", *words, "--data", data, *there)
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate()
         assert process.returncode == 0, err
         return out + err
 

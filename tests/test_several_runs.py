@@ -2,18 +2,18 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from processes import LIMIT_S, Process, crawlog, ended, until
 from sites import Answer, Threaded
 
 from crawlog.picture import Picture
@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 HOSTS = 4
 DELAY_S = 0.1
-TIMEOUT_S = 240.0
 
 
 class Hosts:
@@ -91,33 +90,24 @@ class Runs:
     def __init__(self, folder: Path, cluster: Settings, hosts: Hosts) -> None:
         self.folder = folder
         self.hosts = hosts
-        self.live: dict[int, subprocess.Popen[str]] = {}
+        self.live: dict[int, Process] = {}
         self._options = [
             *("--bootstrap", cluster.kafka.bootstrap, "-s", f"kafka.prefix={cluster.kafka.prefix}"),
             *("-s", "network.allow_private=true", "-s", f"politeness.delay_s={DELAY_S}"),
         ]
 
-    def start(self, job: int) -> subprocess.Popen[str]:
+    def start(self, job: int) -> None:
         """`crawlog run` of a job."""
         where = ["--data", str(self.folder / f"data{job}"), "-o", str(self.output(job)), "--job", f"j{job}", "--json"]
-        self.live[job] = started = subprocess.Popen(
-            [sys.executable, "-m", "crawlog", "run", *self.hosts.seeds(job), *where, *self._options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        return started
+        self.live[job] = crawlog("run", *self.hosts.seeds(job), *where, *self._options)
 
     def output(self, job: int) -> Path:
         """FILE of a job."""
         return self.folder / f"rows{job}.jsonl"
 
-    def end(self, job: int) -> tuple[int, dict[str, object], str]:
+    def end(self, job: int) -> tuple[int, dict[str, Any], str]:
         """Exit code, summary and standard error of a job's run."""
-        process = self.live[job]
-        out, err = process.communicate(timeout=TIMEOUT_S)
-        del self.live[job]
-        return process.returncode, json.loads(out), err
+        return ended(self.live.pop(job))
 
     def check(self, job: int) -> None:
         """A run ended with every page of its job in FILE."""
@@ -129,21 +119,9 @@ class Runs:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, cluster: Settings, hosts: Hosts) -> Iterator[Runs]:
-    """Runs of this test; those that still go on afterwards are ended."""
-    made = Runs(tmp_path, cluster, hosts)
-    yield made
-    for process in made.live.values():
-        process.kill()
-        process.communicate()
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    """Waits for a condition."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
+def runs(tmp_path: Path, cluster: Settings, hosts: Hosts) -> Runs:
+    """Runs of this test."""
+    return Runs(tmp_path, cluster, hosts)
 
 
 @contextmanager
@@ -163,16 +141,16 @@ def test_workers_of_others_are_known_before_they_report(cluster: Settings) -> No
     ensure(cluster)
     watch = Watch(cluster, Picture())
     mine, theirs = "fetch-0-mine", "fetch-0-theirs"
-    assert not watch.has_others({mine}, TIMEOUT_S)
+    assert not watch.has_others({mine}, LIMIT_S)
     with member(cluster, mine) as one, member(cluster, theirs) as other:
 
         def joined() -> bool:
             one.poll(0)
             other.poll(0)
-            return watch.has_others({mine}, TIMEOUT_S)
+            return watch.has_others({mine}, LIMIT_S)
 
         until(joined, "the members of the group")
-        assert not watch.has_others({mine, theirs}, TIMEOUT_S)
+        assert not watch.has_others({mine, theirs}, LIMIT_S)
     watch.close()
 
 

@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from forked import Forked, Server
+from processes import LIMIT_S
 
 from crawlog.agents import sink as agent
 from crawlog.agents.sink import Read, SinkStage, Worker
@@ -447,7 +448,7 @@ class Running:
         """Wait."""
         end = time.monotonic() + limit_s
         while not is_so():
-            assert time.monotonic() < end
+            assert time.monotonic() < end, f"FILE has {self.size()} bytes, {[one.poll() for one in self.started]}"
             time.sleep(0.05)
 
     def size(self) -> int:
@@ -462,12 +463,12 @@ class Running:
     def is_through(self) -> bool:
         """Whether the group committed the end of crawl.items."""
         admin = AdminClient(kafka_config(self.settings))
-        groups = [one.group_id for one in admin.list_consumer_groups().result().valid]
+        groups = [one.group_id for one in admin.list_consumer_groups(request_timeout=LIMIT_S).result(LIMIT_S).valid]
         committed: dict[int, int] = {}
         for name in groups:
             if self.sink.id in name or self.sink.output in name:
                 asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
-                committed |= {tp.partition: tp.offset for tp in asked[name].result().topic_partitions}
+                committed |= {tp.partition: tp.offset for tp in asked[name].result(LIMIT_S).topic_partitions}
         return all(committed.get(at, 0) >= end for at, end in self.ends().items() if end)
 
     def rows(self) -> dict[int, int]:
@@ -565,11 +566,15 @@ def test_a_damaged_sink_is_filled_again_and_its_file_is_whole(running: Running) 
     running.send(range(700, 1400))
     process = running.worker()
     codes = set()
-    while not running.is_through():
+
+    def is_through() -> bool:
+        nonlocal process
         if process.poll() is not None:
             codes.add(process.poll())
             process = running.worker()
-        time.sleep(0.05)
+        return running.is_through()
+
+    running.until(is_through)
     process.terminate()
     process.wait(60)
     assert codes <= {EX_TEMPFAIL}

@@ -4,13 +4,12 @@ import asyncio
 import gzip
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import crawlog, ended
 from sites import Answer, Threaded, sites
 from sites import Site as Server
 
@@ -79,30 +78,14 @@ def test_a_crawl_follows_sitemaps_and_writes_no_rows_for_them(site: Site, tmp_pa
     """Pages in scope, by robots.txt; an index of itself, a redirect, a missing one do no harm."""
     rules = ["network.allow_private=true", "politeness.delay_s=0.01", "sitemaps.follow=true"]
     rules.append(f"kafka.prefix={cluster.kafka.prefix}")
-    command = [
-        "run",
-        "--bootstrap",
-        cluster.kafka.bootstrap,
-        f"{site.url}/",
-        "-o",
-        "out.jsonl",
-        "--json",
-        *(f"-s{rule}" for rule in rules),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "crawlog", *command],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    options = ["--bootstrap", cluster.kafka.bootstrap, *(f"-s{rule}" for rule in rules)]
+    code, summary, err = ended(crawlog("run", f"{site.url}/", "-o", "out.jsonl", "--json", *options, cwd=tmp_path))
+    assert code == 0, err
     rows = [json.loads(line)["url"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert sorted(rows) == [f"{site.url}/", *(f"{site.url}/{n}" for n in range(1, 7))]
     assert sorted(site.asked) == sorted(set(site.asked))
     assert "/secret/7" not in site.asked
-    assert json.loads(done.stdout)["dead"] == 0
+    assert summary["dead"] == 0
 
 
 def test_a_sitemap_is_collected_as_seeds(site: Site, settings: Settings) -> None:

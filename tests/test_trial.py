@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import Process
 
 from crawlog.agents import trial as trials
 from crawlog.agents.trial import Outcomes, Trial, TrialError
@@ -172,7 +173,7 @@ def test_the_child_and_its_page_end_with_the_worker() -> None:
         "threading.Thread(target=trial.refused, args=(b'<div>x</p>' * 700_000, 'text/html', 'a.test')).start()\n"
         "while trial._child is None: time.sleep(0.01)\nprint(trial._child.pid, flush=True)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as worker:
+    with Process([sys.executable, "-c", code], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         child = int(worker.stdout.readline())
         wait_for(lambda: children(child), "nothing was tried")

@@ -4,14 +4,14 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from processes import Process, crawlog, ended, until
 from sites import Answer, Threaded
-from test_run import crawlog, ended, on_folder, until, workers
+from test_run import on_folder, workers
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -39,7 +39,7 @@ class Crawl:
         self.urls = sorted(f"{origin}/{number}" for number in range(PAGES))
         (folder / "seeds.txt").write_text("\n".join(self.urls))
 
-    def start(self, output: str = "rows.jsonl") -> subprocess.Popen[str]:
+    def start(self, output: str = "rows.jsonl") -> Process:
         """`crawlog run`."""
         where = ["--seeds", self.folder / "seeds.txt", "--data", self.data, "-o", self.folder / output, "--json"]
         pairs = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.01"]

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster, log_of, needs_site
+from processes import Process, crawlog
 
 from crawlog.streams.settings import Settings, load, to_environ
 from crawlog.streams.verify import Verdict, verify
@@ -53,12 +52,12 @@ def verdicts(crawl: Cluster) -> list[Verdict]:
     return list(verify(load(crawl.settings), crawl.data / "state"))
 
 
-def worker(crawl: Cluster, stage: str, name: str) -> "subprocess.Popen[bytes]":
+def worker(crawl: Cluster, stage: str, name: str) -> Process:
     """One more worker of a stage, as another machine would start it."""
     settings = load({**crawl.settings, "run.data": str(crawl.data)})
     environ = os.environ | to_environ(settings) | {"CRAWLOG_WORKER": name}
     with (crawl.folder / f"{name}.log").open("wb") as said:
-        return subprocess.Popen([sys.executable, "-m", "crawlog", "worker", stage], env=environ, stderr=said)
+        return crawlog("worker", stage, env=environ, stdout=said, stderr=said)
 
 
 def has_joined(log: Path) -> None:
