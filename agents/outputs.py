@@ -18,6 +18,7 @@ from ..streams.errors import GiveUp
 from ..streams.founds import Batch, Founds
 from ..streams.inorder import Page
 from ..streams.parsing import Job
+from ..streams.positions import Written
 from ..streams.softerrors import SoftErrors
 from ..streams.spider import Parsed, is_redirect
 from ..streams.topics import Topics
@@ -57,7 +58,7 @@ class Outputs:
         partitions: Of crawl.items.
 
     Attributes:
-        ends: Offsets behind the last founds that the log has, by partition of crawl.urls.
+        written: Offsets behind the last founds and items that the log has.
     """
 
     def __init__(self, names: Topics, founds: Sender, items: Sender, now: Callable[[], float], partitions: int) -> None:
@@ -67,7 +68,9 @@ class Outputs:
         self._send_item = items.send
         self._now = now
         self._founds = Founds(self._send_founds)
-        self.ends: dict[int, int] = {}
+        self._found_ends: dict[int, int] = {}
+        self._item_ends: dict[int, int] = {}
+        self.written = Written(self._found_ends, self._item_ends)
 
     def give(  # a page, and what came of it
         self, job: Job, message: Message, meta: PageMeta, body: bytes, parsed: Parsed, page: Page
@@ -85,7 +88,13 @@ class Outputs:
             crash.point("parse.item.sending")
             key = items.key(meta.job, meta.url)
             at = hashed_to(key, self._partitions)
-            self._send_item(self._names.items, items.encode(record), key=key, partition=at, on_delivery=page.one_done)
+            self._send_item(
+                self._names.items,
+                items.encode(record),
+                key=key,
+                partition=at,
+                on_delivery=lambda partition, offset: self._has_item(page, partition, offset),
+            )
             page.wait()
         name = job.joining(meta)
         if name is not None:
@@ -190,8 +199,12 @@ class Outputs:
 
     def _acknowledged(self, batch: Batch, partition: int, offset: int) -> None:
         crash.point("parse.founds.acknowledged")
-        self.ends[partition] = max(self.ends.get(partition, 0), offset + 1)
+        self._found_ends[partition] = max(self._found_ends.get(partition, 0), offset + 1)
         batch.acknowledged()
+
+    def _has_item(self, page: Page, partition: int, offset: int) -> None:
+        self._item_ends[partition] = max(self._item_ends.get(partition, 0), offset + 1)
+        page.one_done()
 
 
 def _await(batches: set[Batch], page: Page) -> None:

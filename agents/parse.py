@@ -76,7 +76,7 @@ class Worker:
         stage = ParseStage(names, Places(count), self._founds, self._items, positions.done, time.time, guard)
         stage.passes_over = positions.passes_over
         positions.taken = stage.taken
-        positions.founds = stage.found_ends
+        positions.written = stage.written
         for producer in (self._founds, self._items):
             self._app.add_future(producer.run(asyncio.Event(), HEARD_S))
         for task in self.serve(stage).tasks(guard.trial):

@@ -78,7 +78,7 @@ class ParseStage:
 
     Attributes:
         taken: By partition, the offset behind the last page taken.
-        found_ends: See `Outputs.ends`.
+        written: See `Outputs.written`.
         aside: Large pages that let others go first.
         untried: Pages that wait for their trial; `lacks_trial` is called when one more does.
         bodiless: Pages that were not modified, by their place; `lacks_bodies` is called when there is one more.
@@ -101,7 +101,7 @@ class ParseStage:
         self.passes_over: Callable[[int, int, str], bool] = lambda *_: False
         self._places = places
         self._outputs = Outputs(names, founds, items, now, places.partitions)
-        self.found_ends = self._outputs.ends
+        self.written = self._outputs.written
         self._jobs = Jobs(places, guard.bounds, guard.trust)
         self._held = Held()
         self._taken = Taken(done)

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
 import faust
@@ -30,7 +31,7 @@ from faust.types import TP
 from mode import Service
 
 from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
-from .positions import Position, Range, first_offset
+from .positions import Position, Range, Written, first_offset, merged
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -128,7 +129,10 @@ class Consumer(driver.Consumer):
         starts = {partition: self._start(partition, asked.get(partition), held[partition]) for partition in partitions}
         async with self._turn:
             self._same(rebalance)
-            self.crawl.positions.begin(starts, {partition: held[partition].position for partition in partitions})
+            before = reduce(merged, (held[partition].written for partition in partitions), Written())
+            self.crawl.positions.begin(
+                starts, {partition: held[partition].position for partition in partitions}, before
+            )
             await self.crawl.owned(partitions)
         self._same(rebalance)
         await self._thread.run_here(self._thread.place({self._tp(partition): o for partition, o in starts.items()}))

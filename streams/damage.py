@@ -1,10 +1,10 @@
 """What the log must have and has no more: its ends, compared with every offset that is known to have been in it.
 
-Known are the commits of all groups, the founds that crawlog-parse had sent at its commits, and the pages that dones
-name (`JobCounts.page_end`). A log that ends before one of them was cut: by a broker that lost its last writes or found
-them damaged, by an unclean election, by a lost disk or a deleted folder. The comparison is made before workers write:
-offsets that are gone are given out again. That others came in their place is noticed by the leaders' epochs
-(`marks.py`).
+Known are the commits of all groups, the founds and items that crawlog-parse had written at its commits, and the pages
+that dones name (`JobCounts.page_end`). A log that ends before one of them was cut: by a broker that lost its last
+writes or found them damaged, by an unclean election, by a lost disk or a deleted folder. The comparison is made before
+workers write: offsets that are gone are given out again. That others came in their place is noticed by the leaders'
+epochs (`marks.py`).
 
 crawl.progress holds reports alone, and each is replaced within a second: where it is damaged, the others are read.
 """
@@ -16,7 +16,7 @@ from ..schemas import progress
 from . import groups
 from .errors import DamagedLog
 from .kafka import bounds, commits, read_around
-from .positions import founds
+from .positions import written
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
@@ -104,8 +104,10 @@ def _commits(admin: Admin, names: Topics) -> Iterator[Known]:
     name, numbers = group(admin.settings, "parse"), range(groups.count(admin, names.pages))
     for number, (offset, metadata) in commits(admin.settings, name, names.pages, numbers).items():
         yield Known(names.pages, number, offset, f"the group {name}")
-        for of_urls, end in founds(metadata).items():
-            yield Known(names.urls, of_urls, end, f"what the group {name} found")
+        told = written(metadata)
+        for topic, ends in ((names.urls, told.founds), (names.items, told.items)):
+            for at, end in ends.items():
+                yield Known(topic, at, end, f"what the group {name} wrote")
 
 
 def _named(settings: "Settings", names: Topics, start: int, end: int, say: Say) -> Iterator[Known]:

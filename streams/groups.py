@@ -250,7 +250,14 @@ def move(admin: Admin, of: Group, moves: Iterable["Move"], job: str = "") -> Non
 
     Raises: Misconfigured: it has members again. EngineError: the broker did not take it.
     """
-    places = [TopicPartition(of.topic, one.partition, one.after, _order(one, job)) for one in moves]
+    commit(admin, of, [TopicPartition(of.topic, one.partition, one.after, _order(one, job)) for one in moves])
+
+
+def commit(admin: Admin, of: Group, places: list[TopicPartition]) -> None:
+    """Commit offsets with their metadata for a group that has no members.
+
+    Raises: Misconfigured: it has members again. EngineError: the broker did not take it.
+    """
     asked = admin.client.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(of.name, places)], request_timeout=ANSWER_TIMEOUT_S
     )

@@ -28,7 +28,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from .lease import Lease, boottime
-from .positions import Position, Range, only, reached
+from .positions import Position, Range, Written, only, reached, written
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -250,9 +250,9 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             consumer.end_offsets(list(tps)),
         )
         said = {tp: (at.offset, at.metadata or "") for tp, at in committed.items()}
-        held = {tp: (offset, reached(offset, text), only(text)) for tp, (offset, text) in said.items()}
-        found = {tp: held.get(tp, (None, None, None)) for tp in tps}
-        return {tp: Range(offset, first[tp], end[tp], beyond, of) for tp, (offset, beyond, of) in found.items()}
+        held = {tp: (offset, reached(offset, text), only(text), written(text)) for tp, (offset, text) in said.items()}
+        found = {tp: held.get(tp, (None, None, None, Written())) for tp in tps}
+        return {tp: Range(offset, first[tp], end[tp], *more) for tp, (offset, *more) in found.items()}
 
     def ends(self) -> dict[int, int]:
         """From any thread: where the partitions that we have ended when the broker last answered for them."""

@@ -40,6 +40,38 @@ class Only(NamedTuple):
         return f"replay {self.job} {self.upto};"
 
 
+class Written(NamedTuple):
+    """Offsets behind the last records that parse has in the log: one that ends before them was cut.
+
+    Attributes:
+        founds: By partition of crawl.urls.
+        items: By partition of crawl.items.
+    """
+
+    founds: Mapping[int, int] = {}
+    items: Mapping[int, int] = {}
+
+    @property
+    def metadata(self) -> str:
+        """Of a commit; as many partitions as the broker takes."""
+        told = ""
+        for name, ends in self._asdict().items():
+            listed = ",".join(f"{number}:{end}" for number, end in list(ends.items())[:MOST_ENDS])
+            if len(listed) > MOST_BYTES:
+                listed = listed[:MOST_BYTES].rpartition(",")[0]
+            told += f" {name} {listed};" if listed else ""
+        return told
+
+
+def merged(one: Written, other: Written) -> Written:
+    """What either knows."""
+    founds, items = (
+        {at: max(mine.get(at, 0), theirs.get(at, 0)) for at in sorted({*mine, *theirs})}
+        for mine, theirs in zip(one, other, strict=True)
+    )
+    return Written(founds, items)
+
+
 class Position(NamedTuple):
     """What a worker commits for one partition.
 
@@ -47,41 +79,46 @@ class Position(NamedTuple):
         offset: Everything before it is done.
         reached: Everything before it is done or taken; not less than `offset`.
         only: The job that is replayed there, if it is one alone.
-        founds: Offsets behind the last founds that the worker sent, by partition of crawl.urls.
+        written: What the worker has in the log, and those before it had.
     """
 
     offset: int
     reached: int
     only: Only | None = None
-    founds: tuple[tuple[int, int], ...] = ()
+    written: Written = Written()
 
     @property
     def metadata(self) -> str:
         """Of the commit."""
         if self.only is not None:
-            return f"{OURS} {self.reached}; {self.only.metadata}{self._founds}"
-        return (OURS if self.reached == self.offset else f"{OURS} {self.reached};") + self._founds
-
-    @property
-    def _founds(self) -> str:
-        listed = ",".join(f"{number}:{end}" for number, end in self.founds[:MOST_FOUNDS])
-        return f" founds {listed};" if listed else ""
+            return f"{OURS} {self.reached}; {self.only.metadata}{self.written.metadata}"
+        return (OURS if self.reached == self.offset else f"{OURS} {self.reached};") + self.written.metadata
 
 
-MOST_FOUNDS = 128
-"""Partitions whose founds a commit tells of: a broker takes 4,096 bytes of metadata."""
+MOST_ENDS = 128
+"""Partitions of a topic whose ends a commit tells of."""
 
-_FOUNDS = re.compile(r" founds ((?:[0-9]{1,5}:[0-9]{1,19},?){1,128});")
+MOST_BYTES = 1_900
+"""Of them: a broker takes 4,096 bytes of metadata. Of offsets of nine digits it is 128 partitions."""
+
+_WRITTEN = {name: re.compile(rf" {name} ((?:[0-9]{{1,5}}:[0-9]{{1,19}},?){{1,128}});") for name in Written._fields}
 _REACHED = re.compile(rf"{OURS} ([0-9]{{1,19}});")
 _ONLY = re.compile(rf"(?:{OURS} [0-9]{{1,19}}; )?replay ([A-Za-z0-9._-]{{1,100}}) ([0-9]{{1,19}});")
 """With an end, as readers may be given bytes that come after it (`kafka.metadata_of`); an offset has 64 bits."""
 
 
-def founds(metadata: str) -> dict[int, int]:
-    """Offsets behind the last founds that the writer of a commit had in the log, by partition of crawl.urls."""
-    found = _FOUNDS.search(metadata)
-    pairs = (pair.split(":") for pair in found[1].split(",")) if found else ()
-    return {int(number): int(end) for number, end in pairs}
+def written(metadata: str) -> Written:
+    """What the writer of a commit, and those before it, had in the log."""
+    found = {name: pattern.search(metadata) for name, pattern in _WRITTEN.items()}
+    pairs = {name: [pair.split(":") for pair in one[1].split(",")] for name, one in found.items() if one}
+    return Written(**{name: {int(number): int(end) for number, end in ends} for name, ends in pairs.items()})
+
+
+def without_written(metadata: str) -> str:
+    """The same metadata that says nothing of that."""
+    for pattern in _WRITTEN.values():
+        metadata = pattern.sub("", metadata)
+    return metadata
 
 
 def is_ours(metadata: str) -> bool:
@@ -114,6 +151,7 @@ class Range(NamedTuple):
         end: Offset of the next record to be written.
         reached: How far the worker was that committed, if more is known of the commit than its offset.
         only: The job that alone is replayed, by the commit.
+        written: What its worker had in the log.
     """
 
     committed: int | None
@@ -121,6 +159,7 @@ class Range(NamedTuple):
     end: int
     reached: int | None = None
     only: Only | None = None
+    written: Written = Written()
 
     @property
     def position(self) -> Position | None:
@@ -135,15 +174,14 @@ class Positions:
         start: Hook of the stage that keeps its own offset (fetch); None for committed, else the log's start.
         taken: The next offset to be taken, by partition, of a stage that takes more than what is done (parse), which
             keeps it true; a partition left out has nothing in hand.
-        founds: Offsets behind the last founds that are in the log, by partition of crawl.urls, of the stage that sends
-            them (parse): a log of crawl.urls that ends before them was cut.
+        written: What the stage has in the log (parse), which keeps it true.
         cuts: Offsets that were wanted, and that the log no longer reached, by partition.
     """
 
     def __init__(self, commit: Commit) -> None:
         self.start: Start | None = None
         self.taken: Mapping[int, int] = {}
-        self.founds: Mapping[int, int] = {}
+        self.written = Written()
         self.cuts: dict[int, int] = {}
         self.moves = 0
         """How often `done` moved a partition; the watchdog compares it."""
@@ -152,6 +190,7 @@ class Positions:
         self._said: dict[int, int] = {}
         self._committed: dict[int, Position | None] = {}
         self._only: dict[int, Only] = {}
+        self._written_before = Written()
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -201,16 +240,23 @@ class Positions:
             positions = self.pending()
             if positions:
                 crash.point("commit.sending")
-            ends = tuple(sorted(self.founds.items()))
-            is_held = not positions or await self._commit({p: at._replace(founds=ends) for p, at in positions.items()})
+            ends = merged(self.written, self._written_before)
+            is_held = not positions or await self._commit({p: at._replace(written=ends) for p, at in positions.items()})
             if positions:
                 crash.point("commit.acknowledged")
             if is_held:
                 self._committed.update((p, position) for p, position in positions.items() if p in self._began)
             return is_held
 
-    def begin(self, starts: dict[int, int], committed: Mapping[int, Position | None]) -> None:
-        """An assignment: these partitions are ours, read from here."""
+    def begin(
+        self, starts: dict[int, int], committed: Mapping[int, Position | None], before: Written | None = None
+    ) -> None:
+        """An assignment: these partitions are ours, read from here.
+
+        Args:
+            before: What those that had them before had in the log.
+        """
+        self._written_before = before or Written()
         self._began = dict(starts)
         self._said = {}
         self._committed = {partition: committed.get(partition) for partition in starts}

@@ -26,15 +26,17 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
+from confluent_kafka import TopicPartition
 
 from ..schemas import urls as u
 from ..schemas.control import JobCopy
 from . import groups
 from .errors import EngineError
 from .jobs import known
-from .kafka import bounds, read
+from .kafka import bounds, commits, read
 from .logcheck import Check, Lost, Unparsed
 from .offsets import Target, plan
+from .positions import without_written
 from .producer import Producer
 from .rewind import mend
 from .topics import Admin, Topics, group
@@ -85,6 +87,8 @@ def after_cuts(
     numbers = list(range(groups.count(Admin(settings), names.pages)))
     back = {number: low for number, (low, _) in bounds(settings, names.pages, numbers).items()} if urls_cut else {}
     _recover(settings, report, check or Check(settings), back)
+    if cuts:
+        _forget_ends(settings, numbers)
     _sinks_again(settings, names, {one.partition for one in cuts if one.topic == names.items})
 
 
@@ -202,6 +206,20 @@ def _parse_again(admin: Admin, of: groups.Group, back: Mapping[int, int]) -> int
 def _was_moved(before: Mapping[tuple[str, int], int], now: Mapping[tuple[str, int], int]) -> bool:
     """Whether somebody has moved a group back meanwhile: another command that noticed the same."""
     return any(now.get(at, 0) < offset for at, offset in before.items())
+
+
+def _forget_ends(settings: "Settings", numbers: list[int]) -> None:
+    """Has crawlog-parse's commits say no more how far the log went: it would count as cut until it has grown so far."""
+    admin, name = Admin(settings), group(settings, "parse")
+    topic = Topics(settings.kafka.prefix).pages
+    places = [
+        TopicPartition(topic, number, offset, without_written(metadata))
+        for number, (offset, metadata) in commits(settings, name, topic, numbers).items()
+        if without_written(metadata) != metadata
+    ]
+    of = groups.Group(name, "parse", topic)
+    if places and _is_empty(admin, of):
+        groups.commit(admin, of, places)
 
 
 def _is_empty(admin: Admin, of: groups.Group) -> bool:

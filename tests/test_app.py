@@ -32,11 +32,13 @@ from crawlog.streams.positions import (
     Position,
     Positions,
     Range,
+    Written,
     first_offset,
-    founds,
     is_ours,
     only,
     reached,
+    without_written,
+    written,
 )
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings import Settings, to_environ
@@ -509,16 +511,37 @@ async def test_what_was_taken_and_given_up_counts_no_longer() -> None:
     assert written == [{0: Position(5, 5)}]
 
 
-async def test_a_commit_tells_which_founds_were_in_the_log_before_it() -> None:
-    """Also beside how far its worker is, and a replay; a worker that sends none says nothing of them."""
-    made, written = positions()
-    made.founds = {3: 70, 0: 5}
+async def test_a_commit_tells_what_was_in_the_log_before_it() -> None:
+    """Also beside how far its worker is, and a replay; a worker that writes nothing says nothing of it."""
+    made, commits = positions()
+    made.written = Written({3: 70, 0: 5}, {1: 8})
     made.done(0, 9)
     assert await made.flush()
-    assert founds(written[0][0].metadata) == {0: 5, 3: 70}
-    both = Position(5, 9, Only("j", 20), ((1, 2),)).metadata
-    assert (founds(both), only(both), reached(5, both)) == ({1: 2}, Only("j", 20), 9)
-    assert founds(Position(5, 9).metadata) == {}
+    assert written(commits[0][0].metadata) == Written({0: 5, 3: 70}, {1: 8})
+    both = Position(5, 9, Only("j", 20), Written({1: 2}, {2: 3})).metadata
+    assert (written(both), only(both), reached(5, both)) == (Written({1: 2}, {2: 3}), Only("j", 20), 9)
+    assert without_written(both) == Position(5, 9, Only("j", 20)).metadata
+    assert written(Position(5, 9).metadata) == Written()
+
+
+async def test_a_commit_tells_what_workers_before_this_one_had_written() -> None:
+    """They may have written to partitions that this one has not come to."""
+    made, commits = positions()
+    made.begin({0: 5}, {0: None}, Written({0: 9, 1: 4}, {2: 6}))
+    made.written = Written({1: 7}, {3: 2})
+    made.done(0, 9)
+    assert await made.flush()
+    assert written(commits[0][0].metadata) == Written({0: 9, 1: 7}, {2: 6, 3: 2})
+
+
+def test_the_metadata_of_many_partitions_fits_into_a_commit() -> None:
+    """What does not is left out; what is told is whole."""
+    ends = {number: 10**18 + number for number in range(1000)}
+    text = Position(5, 9, Only("j" * 100, 10**18), Written(ends, ends)).metadata
+    assert len(text) <= 4096
+    told = written(text)
+    assert len(told.founds) == len(told.items) > 50
+    assert told.founds.items() <= ends.items()
 
 
 @pytest.mark.parametrize("metadata", ["", "9;", OURS, *(f"{OURS} {word}" for word in STRANGE), "Crawlog 9;"])

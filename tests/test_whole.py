@@ -54,12 +54,18 @@ class Crawl:
         until(lambda: "parse-0" in workers(self.data), "parse")
         os.kill(workers(self.data)["parse-0"], signal.SIGSTOP)
 
-        def counts() -> dict[str, int]:
-            out, _ = crawlog("status", "--data", self.data, "--json").communicate()
-            found: dict[str, int] = (json.loads(out)["jobs"] or [{}])[0]
-            return found
+        until(lambda: self.fetched() == PAGES, "all pages to be fetched")
 
-        until(lambda: counts().get("fetched") == PAGES, "all pages to be fetched")
+    def fetched(self) -> int:
+        """Pages that the job has."""
+        out, _ = crawlog("status", "--data", self.data, "--json").communicate()
+        return int((json.loads(out)["jobs"] or [{}])[0].get("fetched", 0))
+
+    def parsed(self) -> bool:
+        """Whether everything is fetched, and parse has committed that it is through."""
+        out, _ = crawlog("topics", "--data", self.data, "--json").communicate()
+        lag = next(json.loads(line)["lag"] for line in out.splitlines() if json.loads(line)["name"] == "crawl.pages")
+        return self.fetched() == PAGES and lag.get("crawlog-parse") == 0
 
     def files(self, topic: str) -> list[Path]:
         """The folders of a topic's partitions that have records."""
@@ -139,6 +145,23 @@ def test_a_run_of_a_log_that_lost_pages_while_nobody_looked_ends_complete(crawl:
     cut(crawl)
     code, _, err = ended(crawl.start())
     assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert crawl.verified()[0] == 0, crawl.verified()
+
+
+def test_items_that_no_sink_had_read_are_made_again(crawl: Crawl) -> None:
+    """Only parse knew that they were in the log: its commits say so."""
+    process = crawl.start()
+    until(lambda: "sink-0" in workers(crawl.data), "sink")
+    os.kill(workers(crawl.data)["sink-0"], signal.SIGSTOP)
+    until(crawl.parsed, "all pages to be parsed")
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[0] == 130
+    shutil.rmtree(crawl.files("items")[0])
+    code, _, err = ended(crawl.start())
+    assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert "the log is damaged: crawl.items[" in err
+    code, _, err = ended(crawl.start())
+    assert "the log is damaged" not in err
     assert crawl.verified()[0] == 0, crawl.verified()
 
 
