@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,12 @@ STOP_TIMEOUT_S = 10.0
 
 REPORTS_TIMEOUT_S = 3.0
 """How long `status` waits for the workers' reports; there is one a second."""
+
+REPORTS_LOOK_S = 0.02
+"""Between two looks whether all have come, seconds."""
+
+RECENT_S = 1.5
+"""A report so old is as good for `status` as the next one, seconds."""
 
 
 def up(settings: "Settings") -> int:
@@ -115,7 +121,8 @@ def down(settings: "Settings") -> int:
 
 def status(settings: "Settings", *, as_json: bool = False) -> int:
     """Tells on standard output what runs on the folder, and how far its jobs are."""
-    from .streams.topics import found_partitions
+    from .streams.jobs import known
+    from .streams.topics import Topics, found_partitions
 
     data = settings.run.data
     held, local = holder(data), engine.running(data)
@@ -124,7 +131,8 @@ def status(settings: "Settings", *, as_json: bool = False) -> int:
         settings = local.point(settings)
     jobs, commands = ([], [])
     if settings.kafka.bootstrap and (count := found_partitions(settings)):
-        jobs, commands = _jobs(settings, count, has_workers=held is not None), in_force(settings)
+        said = known(settings, Topics(settings.kafka.prefix))
+        jobs, commands = _jobs(settings, said, count, has_workers=held is not None), in_force(said)
     found = {
         "data": str(data),
         "bootstrap": settings.kafka.bootstrap or None,
@@ -158,12 +166,10 @@ def _status_lines(found: dict[str, Any], held: Holder | None, commands: Iterable
     return [*lines, *(f"command  {command}" for command in commands)]
 
 
-def _jobs(settings: "Settings", count: int, *, has_workers: bool) -> list[dict[str, Any]]:
+def _jobs(
+    settings: "Settings", said: Mapping[bytes, Control], count: int, *, has_workers: bool
+) -> list[dict[str, Any]]:
     """The jobs in the log, with their counts where workers report; also those of bare records, which have no record."""
-    from .streams.jobs import known
-    from .streams.topics import Topics
-
-    said = known(settings, Topics(settings.kafka.prefix))
     copies = {entry.job: entry for entry in said.values() if isinstance(entry, JobCopy)}
     picture = _picture(settings, count) if has_workers else Picture()
     jobs: list[dict[str, Any]] = []
@@ -185,14 +191,14 @@ def _state(copy: JobCopy, end: Control | None) -> str:
 
 
 def _picture(settings: "Settings", partitions: int) -> Picture:
-    """A report of every partition, as far as they come."""
+    """A recent report of every partition, as far as they come."""
     from .watch import Watch
 
     picture = Picture()
-    watch = Watch(settings, picture)
+    watch = Watch(settings, picture, since=time.time() - RECENT_S)
     deadline = time.monotonic() + REPORTS_TIMEOUT_S
     while time.monotonic() < deadline and len(list(picture.of("fetch"))) < partitions:
-        watch.poll(0.2)
+        watch.poll(REPORTS_LOOK_S)
     watch.close()
     return picture
 

@@ -78,17 +78,17 @@ def cancel(settings: "Settings", job: str) -> str:
     return f"job {job} is cancelled; its queue stays in the log, `crawlog run --job {job} --fresh` crawls it anew"
 
 
-def in_force(settings: "Settings") -> list[Command]:
-    """The commands in force."""
-    from .streams.jobs import commands
-    from .streams.topics import Topics
-
-    return commands(settings, Topics(settings.kafka.prefix)).in_force
+def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
+    """The commands in force, of all that crawl.control says."""
+    return Commands(entry for entry in said.values() if isinstance(entry, Command)).in_force
 
 
 def listing(settings: "Settings", *, as_json: bool) -> list[str]:
     """The commands in force, a line each: in words, or as they stand in the log."""
-    found = in_force(settings)
+    from .streams.jobs import known
+    from .streams.topics import Topics
+
+    found = in_force(known(settings, Topics(settings.kafka.prefix)))
     if as_json:
         return [encode(command).decode() for command in found]
     return [described(command) for command in found] or ["no command is in force"]

@@ -1,6 +1,7 @@
 """Reads crawl.progress into a picture, and crawl.dead into a tally, and asks where the logs end; clients stay open."""
 
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 BATCH = 500
 """Records taken at a time; of reports a worker sends one per second and partition."""
 
+RECENT = 200
+"""Reports before now that are looked at: eight partitions and their stages make some 20 a second."""
+
 CATCH_UP_S = 0.02
 """Between two looks at what is still to come."""
 
@@ -34,9 +38,12 @@ class Watch:
     Args:
         picture: Gets every report.
         login: Asked for user and password when the cluster is away or refuses those of the settings.
+        since: Of the last reports before now, those that are no older are taken too; UTC epoch seconds.
     """
 
-    def __init__(self, settings: "Settings", picture: "Picture", login: Login | None = None) -> None:
+    def __init__(
+        self, settings: "Settings", picture: "Picture", login: Login | None = None, since: float = inf
+    ) -> None:
         names = Topics(settings.kafka.prefix)
         self._inputs = {"fetch": names.urls, "parse": names.pages, "sink": names.items}
         self._dead = names.dead
@@ -47,6 +54,7 @@ class Watch:
         self._is_away = False
         self._consumer = Consumer(consumer_config(settings) | {"error_cb": self._error})
         self._progress = names.progress
+        self._since = since
         self._begin(None)
 
     def poll(self, wait_s: float) -> None:
@@ -56,7 +64,8 @@ class Watch:
                 self._begin(record.error())
                 continue
             self._heard_at = time.monotonic()
-            if (report := progress.decode(record.value())) is not None:
+            report = progress.decode(record.value())
+            if report is not None and ((record.offset() or 0) >= self._now or report.at >= self._since):
                 self._picture.take(report)
         if time.monotonic() - self._heard_at > SILENT_S:
             self._go_to(OFFSET_END)  # asks nobody: it may be away
@@ -73,8 +82,9 @@ class Watch:
         """Read from the end on; again where the position was lost, or a report is damaged: the next one replaces it."""
         if error is not None and error.code() not in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE}:
             return
-        end = self._admin.ends((self._progress,), 1)[self._progress][0]
-        self._go_to(end)
+        self._now = end = self._admin.ends((self._progress,), 1)[self._progress][0]
+        has_before = error is None and self._since < inf
+        self._go_to(max(end - RECENT, 0) if has_before else end)
 
     def _go_to(self, offset: int) -> None:
         self._consumer.assign([TopicPartition(self._progress, 0, offset)])
