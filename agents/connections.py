@@ -50,7 +50,15 @@ def tls_of(settings: Settings, verify: bool, least: str) -> ssl.SSLContext:
 
 
 class Refused(Exception):
-    """The egress guard's answer."""
+    """The egress guard's answer.
+
+    Attributes:
+        is_closed: Whether it would be another one where private addresses are allowed.
+    """
+
+    def __init__(self, refusal: str, *addresses: str) -> None:
+        super().__init__(refusal)
+        self.is_closed = any(address_refusal(one, allow_private=True) is None for one in addresses)
 
 
 MOST_ADDRESSES = 16
@@ -167,7 +175,8 @@ def _allowed(host: str, found: list[ResolveResult], allow_private: bool) -> list
     """The addresses of a name that may be connected to. Raises: Refused: there are none."""
     allowed = [one for one in found if address_refusal(one["host"], allow_private) is None]
     if found and not allowed:
-        raise Refused(f"{host} resolves to {address_refusal(found[0]['host'], allow_private)}")
+        refusal = address_refusal(found[0]["host"], allow_private)
+        raise Refused(f"{host} resolves to {refusal}", *(one["host"] for one in found))
     return allowed
 
 
@@ -221,7 +230,7 @@ class Connector(aiohttp.TCPConnector):
                 route.peer = peer[0]
             if refusal is not None and (route is None or route.is_public):
                 connection.close()
-                raise Refused(refusal)
+                raise Refused(refusal, peer[0])
         return connection
 
 

@@ -50,7 +50,7 @@ def failure(error: Exception, answer: Answer, outfit: Worn, blame: Blame) -> Ans
     """
     refusal = error if isinstance(error, Refused) else error.__cause__
     if isinstance(refusal, Refused):
-        return private(str(refusal))
+        return private(str(refusal), refusal.is_closed)
     if blame in ("proxy", "broken_off"):
         answer = Answer(None, str(error) if isinstance(error, ProxyFailed) else "proxy")
         answer.by_proxy, answer.again_s = True, outfit.again_s
@@ -63,9 +63,11 @@ def failure(error: Exception, answer: Answer, outfit: Worn, blame: Blame) -> Ans
     return answer
 
 
-def private(refusal: str) -> Answer:
-    """The answer to a request whose address the guard refused."""
-    return refused(f"private_address: {refusal}")
+def private(refusal: str, is_closed: bool) -> Answer:
+    """The answer to a request whose address the guard refused; closed is one that a setting would open."""
+    answer = refused(f"private_address: {refusal}")
+    answer.is_closed = is_closed
+    return answer
 
 
 def refused(error: str) -> Answer:

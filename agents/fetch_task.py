@@ -17,7 +17,7 @@ import structlog
 
 from crawlog.streams import crash, validators
 from crawlog.streams.answers import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
-from crawlog.streams.outcomes import CRASH_LOOP, Unasked, unasked
+from crawlog.streams.outcomes import CRASH_LOOP, Needs, Unasked, needs, unasked
 from crawlog.streams.queues import Task
 
 from .addresses import BUSY_S, Busy
@@ -64,12 +64,14 @@ class _End(NamedTuple):
         rest_s: How long the host then rests, beside its delay; or waits for its address, where it was not asked.
         held: Room of an answer; it goes back unless `write` passes it on.
         write: Puts what became of the task on its way to the log; None where the task is given back.
+        needs: The setting that this worker lacks for all that the task's job has on its host: it stays queued.
     """
 
     is_sent: bool = True
     rest_s: float = 0.0
     held: Held = Held()
     write: Callable[[], None] | None = None
+    needs: str = ""
 
 
 _UNSENT = _End(is_sent=False)
@@ -140,6 +142,8 @@ class Tasks:
 
     def _ends(self, task: Task, end: _End) -> None:
         """End the host's request in flight; then write what became of the task, or give it back."""
+        if end.needs:
+            task.partition.lack(task.host, task.job.number, end.needs)
         if end.is_sent:
             self._frontier.finished(task.host, end.rest_s, task.job.number)
         else:
@@ -176,12 +180,14 @@ class Tasks:
     def _known(self, task: Task) -> _End | None:
         """The end of a task whose done is known without asking the web."""
         url = task.row.url
-        end = unasked(task.host, url, task.manner)
+        end = unasked(task.host, url, task.manner, time.monotonic())
         if end is None and self._caution.gives_up(url):
             log.error("crash_loop", url=url, then="failed without another try")
             end = Unasked("failed", CRASH_LOOP)
         if end is None:
             return None
+        if isinstance(end, Needs):
+            return _End(is_sent=False, needs=end.setting)
         if end.status == "failed":
             return _End(is_sent=False, write=partial(self._outcomes.failed, task, end.reason))
         return _End(is_sent=False, write=partial(self._outcomes.refused, task, end))
@@ -254,6 +260,8 @@ class Tasks:
     def _judged(self, task: Task, answer: Answer) -> _End:
         """What becomes of a task by its answer."""
         now = time.time()
+        if needed := needs(answer, task.manner):
+            return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
         manner = task.manner
         rest_s = self._retrying.rest_s(task.host, answer, now, manner)

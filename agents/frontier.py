@@ -395,7 +395,12 @@ class Stage:
         if self.orders.paused:
             paused = queued
         return msgspec.structs.replace(
-            job.counts, queued=queued - held, held=held, paused=min(paused, queued - held), in_flight=in_flight
+            job.counts,
+            queued=queued - held,
+            held=held,
+            paused=min(paused, queued - held),
+            in_flight=in_flight,
+            needs=self.frontier.owned[number].needs(job.number),
         )
 
 

@@ -194,9 +194,10 @@ class Client:
 
     async def _routed(self, url: str, reading: Reading, for_public: bool) -> Answer:
         """The answer, with where it came from; where every address is public, nobody needs to know."""
-        inside = _host_refusal(_origin(url), allow_private=False)
-        if for_public and inside is not None:
-            return private(inside)
+        origin = _origin(url)
+        if for_public and (answer := _refused(origin, allow_private=False)) is not None:
+            return answer
+        inside = _host_refusal(origin, allow_private=False)
         route = Route(is_public=for_public)
         token = ROUTE.set(route)
         try:
@@ -247,10 +248,8 @@ class Client:
 
     async def _get(self, url: str, reading: Reading) -> Answer:
         origin = _origin(url)
-        if (refusal := _port_refusal(origin)) is not None:
-            return refused(f"bad_port: {refusal}")
-        if (refusal := _host_refusal(origin, self._allow_private)) is not None:
-            return private(refusal)
+        if (answer := _refused(origin, self._allow_private)) is not None:
+            return answer
         while True:
             answer = Answer(None)
             try:
@@ -333,3 +332,12 @@ _port_refusal = lru_cache(4096)(port_refusal)
 @lru_cache(4096)
 def _host_refusal(origin: str, allow_private: bool) -> str | None:
     return literal_refusal(_host_name(origin), allow_private)
+
+
+def _refused(origin: str, allow_private: bool) -> Answer | None:
+    """The guard's answer to a URL's port and host; None where they may be asked, as far as their spelling tells."""
+    if (refusal := _port_refusal(origin)) is not None:
+        return refused(f"bad_port: {refusal}")
+    if (refusal := _host_refusal(origin, allow_private)) is not None:
+        return private(refusal, is_closed=_host_refusal(origin, allow_private=True) is None)
+    return None

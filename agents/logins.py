@@ -132,7 +132,7 @@ class Logins:
 
 def _allows(task: "Task", url: str) -> bool:
     """Whether robots.txt, as far as it is known, lets a URL of the task's host be asked for."""
-    return unasked(task.host, url, task.manner) is None
+    return unasked(task.host, url, task.manner, time.monotonic()) is None
 
 
 def shown(session: Session, answer: Answer, refusal: str = "") -> None:

@@ -193,11 +193,11 @@ class Resources:
             return "control"
         if not manner.rules.robots:
             return ""
-        if not host.knows_rules(time.monotonic(), manner.token):
+        if not host.knows_rules(time.monotonic(), manner.token) and host.closed_to(manner, time.monotonic()) is None:
             host = await self._hosts.turn(url)
             host.in_flight += 1
             await self._ask_rules(host, manner)
-        if host.rules is None:
+        if host.rules is None or host.closed_to(manner, time.monotonic()) is not None:
             return "robots_unreachable"
         return "" if host.rules.allowed(url, manner.token)[0] else host.unreachable or "robots"
 

@@ -15,7 +15,7 @@ from crawlog.streams import access
 from crawlog.streams.access import UNREACHABLE_TTL_S, Access, Counts, Later
 from crawlog.streams.answers import Answer
 from crawlog.streams.manners import Manner
-from crawlog.streams.outcomes import CRASH_LOOP
+from crawlog.streams.outcomes import CRASH_LOOP, opens
 from crawlog.streams.queues import Host
 from crawlog.streams.robots import MAX_BYTES, RobotsRules, Shared
 from crawlog.streams.strangers import Patience
@@ -105,7 +105,7 @@ class Robots:
         url = f"{host.key}/robots.txt"
         if self._caution.gives_up(url):
             log.error("crash_loop", url=url, then="nothing of its host is asked for")
-            self._close(host, CRASH_LOOP)
+            self._close(host, CRASH_LOOP, Answer(None), manner)
             return None
         within_s = self._patience.within_s(host, host.robots_attempts)
         return self._answered(host, manner, await self._answer(url, manner, in_turn, within_s))
@@ -165,7 +165,7 @@ class Robots:
             host.partition.cache(access.key(host.key), access.pack(meant))
             self._use(host, manner, meant, self._access.ttl_s)
         else:
-            self._close(host, meant.reason)
+            self._close(host, meant.reason, answer, manner)
         return None if answer.private else 0.0
 
     def _cached(self, host: Host, now: float) -> Counts | None:
@@ -182,8 +182,14 @@ class Robots:
         host.robots_attempts = 0
         host.wish_s = host.rules.crawl_delay_s(manner.token)
 
-    def _close(self, host: Host, reason: str) -> None:
-        host.rules = RobotsRules.disallow_all()
-        host.rules_until = time.monotonic() + UNREACHABLE_TTL_S
-        host.unreachable = reason
+    @staticmethod
+    def _close(host: Host, reason: str, answer: Answer, manner: Manner) -> None:
+        """Nothing of the host is asked for; but by jobs that have what would open it, where there is such a setting."""
+        until = time.monotonic() + UNREACHABLE_TTL_S
         host.robots_attempts = 0
+        setting = opens(answer)
+        if setting and not manner.has(setting):
+            host.close(setting, reason, until)
+            return
+        host.rules, host.rules_until = RobotsRules.disallow_all(), until
+        host.unreachable = reason

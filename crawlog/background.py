@@ -18,7 +18,7 @@ from msgspec import to_builtins
 
 from . import outcome
 from .control import described, in_force
-from .picture import Picture, by_rule
+from .picture import Picture, by_rule, needed
 from .schemas.control import Control, Finished, JobCopy
 from .schemas.urls import DEFAULT_SPEC
 from .streams import engine, files
@@ -160,6 +160,8 @@ def _status_lines(found: dict[str, Any], held: Holder | None, commands: Iterable
         counts = ", ".join(f"{job[name]} {name}" for name in SHOWN if name in job and (job[name] or name not in RARE))
         if job.get("dropped"):
             counts += f", {sum(job['dropped'].values())} dropped ({by_rule(job['dropped'])})"
+        if job.get("needs"):
+            counts += f"; {needed(job['needs'])}"
         if job.get("reported", 0) < job.get("partitions", 0):
             counts += f" (only {job['reported']} of {job['partitions']} partitions have reported)"
         lines.append(f"job      {job['name']}: {job['state']}{', ' + counts if counts else ''}")
@@ -178,7 +180,7 @@ def _jobs(
         job = {"name": name, "epoch": copy.epoch, "state": _state(copy, said.get(f"finished/{name}".encode()))}
         if picture.newest:
             counts = picture.counts(name)
-            job |= {field: getattr(counts, field) for field in (*SHOWN, "dropped")}
+            job |= {field: getattr(counts, field) for field in (*SHOWN, "dropped", "needs")}
             job |= {"reported": len(list(picture.of("fetch"))), "partitions": count}
         jobs.append(job)
     return jobs

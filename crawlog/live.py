@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from .outcome import counted
-from .picture import by_rule
+from .picture import by_rule, needed
 from .schemas.progress import JobCounts
 from .streams.printable import escaped
 from .terminal import hinted, tell
@@ -153,13 +153,14 @@ def line(frame: Frame) -> str:
     )
     slowest = f", slowest {frame.hosts[0][0]} ({frame.hosts[0][1]} queued)" if frame.hosts else ""
     paused = f" ({frame.paused}: see `crawlog control list`)" if frame.paused else ""
+    needs = f" ({told})" if (told := needed(counts.needs)) else ""
     left = f" (about {span(frame.left_s)})" if frame.left_s is not None else ""
     lost = sum(counts.dropped.values())
     dropped = f", {lost} dropped ({by_rule(counts.dropped)})" if lost else ""
     strangers = f" ({told})" if (told := _strangers(frame)) else ""
     not_handled = f", {frame.dead} not handled (see `crawlog dead list`{_commonest(frame)})" if frame.dead else ""
     return (
-        f"{frame.took_s:.0f} s: {frame.rate:.1f} pages/s, {counts.queued} queued{paused}{left}, "
+        f"{frame.took_s:.0f} s: {frame.rate:.1f} pages/s, {counts.queued} queued{paused}{needs}{left}, "
         + (f"{counts.held} held, " if counts.held else "")
         + f"{counts.in_flight} in flight{strangers}, {done(counts)} done, {counts.failed} failed"
         + f"{not_handled}{dropped}; waiting: {waiting}{slowest}"
@@ -208,7 +209,9 @@ def table(frame: Frame) -> "Table":
         return shown
     shown.add_row("pages/s", f"{frame.rate:,.1f}")
     paused = f"{frame.paused}: crawlog control list" if frame.paused else ""
-    shown.add_row("queued", f"{counts.queued:,}", Text(escaped(paused)))
+    shown.add_row(
+        "queued", f"{counts.queued:,}", Text(escaped(", ".join(filter(None, (paused, needed(counts.needs))))))
+    )
     if counts.held:
         shown.add_row("held", f"{counts.held:,}", "not waited for: crawlog control list")
     if frame.left_s is not None:

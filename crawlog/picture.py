@@ -33,6 +33,11 @@ def by_rule(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} by {rule}" for rule, count in ordered)
 
 
+def needed(needs: Mapping[str, int]) -> str:
+    """What URLs wait for that their owners may not ask for, in words; empty where there are none."""
+    return ", ".join(f"{count:,} wait for a worker with {setting}" for setting, count in sorted(needs.items()))
+
+
 def ended(counts: JobCounts) -> int:
     """Pages that a job has in the log: what ended without one was refused."""
     return counts.fetched + counts.redirected + counts.failed
@@ -123,7 +128,7 @@ class Picture:
 
     def counts(self, job: str) -> JobCounts:
         """The counts of a job over all partitions."""
-        total = JobCounts(dropped={})
+        total = JobCounts(dropped={}, needs={})
         for report in self.of("fetch"):
             _add(total, report.jobs.get(job) or JobCounts())
         return total
@@ -231,10 +236,11 @@ class Picture:
 
 def _add(total: JobCounts, one: JobCounts) -> None:
     for name in JobCounts.__struct_fields__:
-        if name != "dropped":
+        if name not in ("dropped", "needs"):
             setattr(total, name, getattr(total, name) + getattr(one, name))
-    for rule, count in one.dropped.items():
-        total.dropped[rule] = total.dropped.get(rule, 0) + count
+    for sums, counts in ((total.dropped, one.dropped), (total.needs, one.needs)):
+        for key, count in counts.items():
+            sums[key] = sums.get(key, 0) + count
 
 
 class Snapshot(NamedTuple):

@@ -13,16 +13,19 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
 from .outcome import counted
-from .schemas import items, pages
+from .picture import needed
+from .schemas import items, pages, progress
 from .schemas.control import Command, JobCopy
+from .schemas.progress import JobCounts
 from .schemas.urls import UrlsRecord
 from .streams.canonical import InvalidUrl, serialise
 from .streams.commands import FREE, Commands, Orders
+from .streams.damage import REPORTS
 from .streams.domain import Places, partition_of
-from .streams.errors import Misconfigured
+from .streams.errors import DamagedLog, Misconfigured
 from .streams.history import Event, History, Offer, Spelling, State, in_order
 from .streams.jobs import known
-from .streams.kafka import TIMEOUT_S, bounds, consumer_config, read
+from .streams.kafka import TIMEOUT_S, bounds, consumer_config, read, read_around
 from .streams.letters import Letter, Letters, became
 from .streams.robots import RobotsRules
 from .streams.topics import Admin, Topics, group
@@ -30,6 +33,7 @@ from .streams.topics import Admin, Topics, group
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+    from .schemas.progress import Progress
     from .streams.settings import Settings
 
 TELL_S = 2.0
@@ -119,7 +123,7 @@ class Inquiry:
             back,
             onward,
             history.children,
-            [*history.holds(), *self._orders(history)],
+            [*history.holds(), *self._orders(history), *self._needs(history)],
             self._range(self._names.urls, history.place.partition)[0],
             history.offers(end, now) if unknown else [],
             self._robots(history) if unknown else "",
@@ -296,6 +300,24 @@ class Inquiry:
         wanted |= {"stage fetch": commands.of_stage("fetch"), history.place.host: commands.of_host(history.place.host)}
         return [f"a command for {what}: {_ordered(orders, what)}" for what, orders in wanted.items() if orders != FREE]
 
+    def _needs(self, history: History) -> Iterator[str]:
+        """Settings that the partition's owner lacks for what is queued, as it reported last."""
+        queued = [state.job for state in history.states() if state.status in ("queued", "waiting")]
+        if self._at is not None or not queued:
+            return
+        start, end = bounds(self._settings, self._names.progress, [0])[0]
+        newest: Progress | None = None
+        for record in read_around(self._settings, self._names.progress, 0, max(start, end - REPORTS), end, _pass_over):
+            report = progress.decode(record.value())
+            if report is not None and (report.stage, report.partition) == ("fetch", history.place.partition):
+                newest = report
+        if newest is None:
+            return
+        for job in queued:
+            if needs := needed((newest.jobs.get(job) or JobCounts()).needs):
+                at = f"as its owner {newest.worker} said at {_clock(newest.at)}"
+                yield f"URLs of job {job} in this partition; {needs}, {at}"
+
     def _robots(self, history: History) -> str:
         """What robots.txt says, as a worker on this machine has it."""
         host = history.place.host
@@ -306,6 +328,10 @@ class Inquiry:
         allowed, rule = RobotsRules.parse(body).allowed(history.serialised, self._settings.robots.token)
         said = "allows it" if allowed else "forbids it"
         return f"robots.txt of {host} {said}{f' ({rule})' if rule else ''}; HTTP {status}, read {_clock(fetched_at)}"
+
+
+def _pass_over(_: DamagedLog) -> None:
+    """A report is worth nothing when it is old."""
 
 
 def _buried(letter: Letter) -> Event:

@@ -22,6 +22,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
         queued: URLs with a queue row, waiting ones included; in a report without those that are held.
         held: In a report, URLs with a queue row that no run waits for: of blocked hosts, or of a job that does not run.
         paused: Of those queued, how many a command keeps waiting.
+        needs: In a report, how many of those queued their owner may not ask for, by the setting that a worker needs.
         in_flight: URLs being fetched, or done and not folded yet.
         fetched, redirected, failed, refused: Final results folded (not_modified counts as fetched).
         retried: Failed attempts that will be tried again.
@@ -47,6 +48,7 @@ class JobCounts(msgspec.Struct, omit_defaults=True):
     dropped: dict[str, int] = {}
     page_end: int = 0
     page_back: int = 0
+    needs: dict[str, int] = {}
 
 
 class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):

@@ -48,6 +48,7 @@ class Answer:
         sniffed: The type that the body shows, where it is not the header's.
         link, x_robots, refresh: Values of the headers Link, X-Robots-Tag and Refresh.
         private: The guard refused the address or the port: never tried again.
+        is_closed: That would not be so where `network.allow_private` is set.
         is_inside: It came from a private address; told only to who `wants_place`.
         allow_origin: Value of the header Access-Control-Allow-Origin.
         allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
@@ -72,6 +73,7 @@ class Answer:
         "error",
         "held",
         "http",
+        "is_closed",
         "is_conditional",
         "is_cookie_check",
         "is_inside",
@@ -105,6 +107,7 @@ class Answer:
         self.retry_after: str | None = None
         self.took_s = 0.0
         self.private = False
+        self.is_closed = False
         self.is_inside = False
         self.allow_origin = ""
         self.allows_credentials = False

@@ -41,6 +41,9 @@ _LAST = (1 << 64) - 1
 _KEPT = 1 << 127
 """Of a host that sleeps until a job or a command changes, or a job that may go on has something for it."""
 
+LACKS_S = 60.0
+"""So often that is tried again which a worker may not ask for: a name may have another address by now."""
+
 LONG_REST_S = 60.0
 """A host that rests longer gives its place to one that sleeps, with its window."""
 
@@ -83,6 +86,8 @@ class Owned:
         self._left: set[int] = set()  # jobs whose waits were left in the rows, since they may not go on
         self._manners: dict[int, Manner] = {}  # by the job's number, of its last revision
         self._held: dict[int, bool] = {}  # hosts that a command keeps waiting, by hash: whether they are blocked
+        self.lacks: dict[tuple[int, int], str] = {}  # by job and host: the setting without which they are not asked
+        self._lacks_until = inf
 
     # ------------------------------------------------------------------ the fold's listener
 
@@ -128,6 +133,7 @@ class Owned:
     def job_changed(self, job: int) -> None:
         """A job's record was folded: its hosts may have something to fetch now, or rest otherwise."""
         self._manners.pop(job, None)
+        self._supply(job)
         for host in list(self.hosts.values()):
             if job in host.queues:
                 self.frontier.pace_anew(host)
@@ -135,6 +141,7 @@ class Owned:
 
     def forgotten(self, job: int) -> None:
         """All rows of a job were dropped; waits without a row end when they are woken, requests under way as ever."""
+        self._supply(job)
         for host in self.hosts.values():
             queue = host.queues.pop(job, None)
             if queue is not None:
@@ -150,6 +157,40 @@ class Owned:
             manner = self._manners[job] = manner_of(spec, self.frontier.usual, self.frontier.limits)
         return manner
 
+    # ------------------------------------------------------------------ what this worker may not ask for
+
+    def lack(self, host: Host, job: int, setting: str) -> None:
+        """All that a job has on a host stays queued, as this worker lacks a setting for it; until a look later."""
+        if not self.lacks:
+            self._lacks_until = self.frontier.now() + LACKS_S
+        self.lacks[job, host.hash] = setting
+
+    def may_go_on(self, host: str, hashed: int, job: Job) -> bool:
+        """Whether a job's URLs of a host, by its key, are fetched now by this worker."""
+        return self.frontier.may_go_on(host, job) and (job.number, hashed) not in self.lacks
+
+    def needs(self, job: int) -> dict[str, int]:
+        """URLs of a job that stay queued, by the setting that a worker needs to ask for them."""
+        counts: Counter[str] = Counter()
+        for (number, host), setting in self.lacks.items():
+            if number == job:
+                counts[setting] += self.fold.queued_of(job, host)
+        return dict(+counts)
+
+    def _supply(self, job: int) -> None:
+        """A job's record has changed: its URLs are tried by that."""
+        for one in [one for one in self.lacks if one[0] == job]:
+            del self.lacks[one]
+
+    def _try_again(self) -> None:
+        """Try all that this worker might not ask for."""
+        lacked, self.lacks, self._lacks_until = {host for _, host in self.lacks}, {}, inf
+        for host in [host for host in self.hosts.values() if host.hash in lacked]:
+            self.frontier.arrange(host)
+        self.stir()
+
+    # ------------------------------------------------------------------ waits
+
     def ended(self, key: bytes) -> bool:
         """A URL is not under way any more; whether it was."""
         task = self.pending.pop(key, None)
@@ -157,8 +198,6 @@ class Owned:
             return False
         self.under_way[task.job.number] -= 1
         return True
-
-    # ------------------------------------------------------------------ waits
 
     def _let_go(self) -> None:
         """Keep the waits that are due first.
@@ -208,7 +247,7 @@ class Owned:
         if entry is None and (self.asleep or not self.frontier.has_room):
             hashed = r.hashed(key)
             until = self.asleep.get(hashed)
-            is_free = until == _KEPT and self.frontier.may_go_on(key, self.fold.numbers[job])
+            is_free = until == _KEPT and self.may_go_on(key, hashed, self.fold.numbers[job])
             if until is not None and not is_free:
                 return None
             if is_free or not self.frontier.has_room:
@@ -261,7 +300,7 @@ class Owned:
         queues = self._queues(hashed)
         if not queues:
             del self.asleep[hashed]
-        elif any(self.frontier.may_go_on(row.host, self.fold.numbers[job]) for job, row in queues.items()):
+        elif any(self.may_go_on(row.host, hashed, self.fold.numbers[job]) for job, row in queues.items()):
             row = next(iter(queues.values()))
             self.frontier.arrange(self.host(row.host, row.domain, queues))
         else:
@@ -275,7 +314,7 @@ class Owned:
         """Look at those again that might not go on, hosts and waits: a job or a command has changed."""
         kept, self._kept = self._kept, []
         for host, queue in self._overdue():
-            if not self.frontier.may_go_on(host.key, queue.job):  # they count as woken, and may be many
+            if not self.may_go_on(host.key, host.hash, queue.job):  # they count as woken, and may be many
                 left = [entry for entry in queue.overdue if entry[0][:1] == b"q"]
                 self.woken -= len(queue.overdue) - len(left)
                 queue.overdue = left
@@ -399,10 +438,12 @@ class Owned:
     def wakes_at(self) -> float:
         """When a waiting URL is due, or waiting rows are to be read."""
         more = self.waits_upto if self.woken < WAITING_IN_MEMORY else inf
-        return min(self.waits[0][0], more) if self.waits else more
+        return min(self.waits[0][0] if self.waits else inf, more, self._lacks_until)
 
     def wake(self, now: float) -> None:
         """Put what has waited long enough before its host's queue."""
+        if self._lacks_until <= now:
+            self._try_again()
         while self.waits and self.waits[0][0] <= now:
             _, key, due_ms, host_key, domain = heappop(self.waits)
             stored = self.fold.rows.get(key)
@@ -410,14 +451,14 @@ class Owned:
             if row is None or row.due_ms != due_ms or key in self.pending:
                 continue
             job = r.job_of(key)
-            if not self.frontier.may_go_on(host_key, self.fold.numbers[job]):
+            if not self.may_go_on(host_key, r.hashed(host_key), self.fold.numbers[job]):
                 self._left.add(job)
                 continue
             self.woken += 1
             host = self.host(host_key, domain)
             self.queue(host, job).overdue.append((key, row))
             self.frontier.arrange(host)
-        if self.wakes_at() <= now:
+        if self.waits_upto <= now and self.woken < WAITING_IN_MEMORY:
             self._load_waits()
 
     def pop(self, host: Host, queue: HostQueue) -> Task | None:
@@ -573,7 +614,7 @@ class Frontier:
         for number, queue in host.queues.items():
             manner = host.partition.manner(number)
             own_s = queue.delay_s(manner, host.rules)
-            if not (queue and self.runs(queue.job)) and not _asked_lately(host, queue, own_s, now):
+            if not (queue and self._goes_on(host, queue)) and not _asked_lately(host, queue, own_s, now):
                 continue
             delay_s = max(delay_s, own_s)
             per_host = min(per_host or manner.rules.per_host, manner.rules.per_host)
@@ -618,6 +659,11 @@ class Frontier:
     def runs(self, job: Job) -> bool:
         """Whether a job may go on, so far as its record and commands for it have a say."""
         return job.running and (not self.only or self.only == job.name) and not self.of_job(job.name).paused
+
+    def _goes_on(self, host: Host, queue: HostQueue) -> bool:
+        """Whether a job may go on, on a host that commands leave free, so far as this worker may ask for it."""
+        lacks = host.partition.lacks
+        return self.runs(queue.job) and not (lacks and (queue.job.number, host.hash) in lacks)
 
     # ------------------------------------------------------------------ dispatch
 
@@ -687,7 +733,7 @@ class Frontier:
                     continue
                 host.in_flight += 1
                 return opening
-            task = host.partition.pop(host, queue) if queue is not None and self.runs(queue.job) else None
+            task = host.partition.pop(host, queue) if queue is not None and self._goes_on(host, queue) else None
             if queue is None or task is None:
                 self.arrange(host, now)
                 continue
@@ -704,7 +750,7 @@ class Frontier:
         """What must be asked before the next page of a host: its name, then its robots.txt."""
         if not host.is_named and not self.is_named(host.key):
             return NameTask(host)
-        if not manner.rules.robots or host.knows_rules(now, manner.token):
+        if not manner.rules.robots or host.knows_rules(now, manner.token) or host.closed_to(manner, now) is not None:
             return None
         if not host.in_flight:
             host.ask(now)
@@ -795,7 +841,7 @@ class Frontier:
 
     def _is_dear(self, host: Host, next_at: float, now: float) -> bool:
         """Whether to keep a host awake saves little: it rests for long, or its next URL is to be read anyway."""
-        is_spent = all(queue.is_spent for queue in host.queues.values() if self.runs(queue.job))
+        is_spent = all(queue.is_spent for queue in host.queues.values() if self._goes_on(host, queue))
         return is_spent or next_at > now + LONG_REST_S
 
     def _line_up(self, host: Host, next_at: float, now: float) -> None:
@@ -810,7 +856,7 @@ class Frontier:
     def _is_wanted(self, host: Host) -> bool:
         """Whether a job has something on it and may go on, so far as commands have a say."""
         for queue in host.queues.values():  # a few times for each request, so no generator
-            if (queue.window or queue.more or queue.overdue) and self.runs(queue.job):
+            if (queue.window or queue.more or queue.overdue) and self._goes_on(host, queue):
                 return not host.orders.paused
         return False
 
@@ -820,7 +866,7 @@ class Frontier:
         if host.in_flight or host.robots_attempts or host.unreachable or owned.hosts.get(host.key) is not host:
             return False
         is_wanted = self._is_wanted(host)
-        if is_wanted and any(queue.overdue and self.runs(queue.job) for queue in host.queues.values()):
+        if is_wanted and any(queue.overdue and self._goes_on(host, queue) for queue in host.queues.values()):
             return False
         if host.next_at <= now and not any(host.queues.values()):
             owned.forget(host)
@@ -831,7 +877,7 @@ class Frontier:
     def _join(self, host: Host) -> None:
         """Have a ready host in the line of every job that has something for it, and where it belongs there."""
         for queue in host.queues.values():
-            if queue and self.runs(queue.job):
+            if queue and self._goes_on(host, queue):
                 name = queue.job.name
                 lines = self._lines.get(name)
                 if lines is None:

@@ -50,6 +50,10 @@ class Manner(NamedTuple):
     token: str = "crawlog"  # noqa: S105  # a robots.txt product token
     lacks: frozenset[str] = frozenset()
 
+    def has(self, setting: str) -> bool:
+        """Whether it goes by one of the settings above, which open what is closed without them."""
+        return self.rules.allow_private if setting == NEEDS_PRIVATE else not self.rules.verify_tls
+
 
 def manner_of(spec: JobSpec, usual: Manner, limits: Limits) -> Manner:
     """By a job's record, within the limits of the worker; the worker's usual one as far as that does not say it."""

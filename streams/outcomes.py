@@ -9,6 +9,7 @@ import msgspec
 
 from ..schemas import urls as u
 from ..schemas.pages import PageMeta
+from .manners import NEEDS_LAX_TLS, NEEDS_PRIVATE
 
 if TYPE_CHECKING:
     from .answers import Answer
@@ -34,14 +35,41 @@ class Unasked(NamedTuple):
     rule: str = ""
 
 
-def unasked(host: "Host", url: str, manner: "Manner") -> Unasked | None:
-    """How a URL ends by its host's robots.txt, as far as that is known; None if it is to be asked for."""
-    if not manner.rules.robots or host.rules is None:
+class Needs(NamedTuple):
+    """No end: the URL stays queued, for a worker that has a setting."""
+
+    setting: str
+
+
+def opens(answer: "Answer") -> str:
+    """The setting with which an answer would be another one; empty where there is none."""
+    if answer.is_closed:
+        return NEEDS_PRIVATE
+    return NEEDS_LAX_TLS if answer.error == "tls_certificate" else ""
+
+
+def needs(answer: "Answer", manner: "Manner") -> str:
+    """The setting that its job has and the worker lacks, without which this answer says nothing of the URL."""
+    needed = opens(answer)
+    return needed if needed in manner.lacks else ""
+
+
+def unasked(host: "Host", url: str, manner: "Manner", now: float) -> Unasked | Needs | None:
+    """What becomes of a URL by its host's robots.txt, as far as that is known; None if it is to be asked for."""
+    if not manner.rules.robots:
+        return None
+    if (closed := host.closed_to(manner, now)) is not None:
+        return Needs(closed.to) if closed.to in manner.lacks else _unreachable(closed.reason)
+    if host.rules is None:
         return None
     if host.unreachable:
-        return Unasked("failed", f"robots_unreachable: {host.unreachable}")
+        return _unreachable(host.unreachable)
     allowed, rule = host.rules.allowed(url, manner.token)
     return None if allowed else Unasked("refused", "robots", rule)
+
+
+def _unreachable(reason: str) -> Unasked:
+    return Unasked("failed", f"robots_unreachable: {reason}")
 
 
 def page(task: "Task", answer: "Answer", now: float) -> PageMeta:

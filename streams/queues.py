@@ -5,7 +5,7 @@ A queue may hold a million URLs; memory holds its window, the next ones, as they
 
 from bisect import bisect_left, insort
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import rows as r
 from .commands import FREE
@@ -197,6 +197,19 @@ class HostQueue:
         return not (self.window or self.overdue or (self.more and not self.upto))
 
 
+class Closed(NamedTuple):
+    """Why robots.txt could not be read by jobs that keep to a rule, where others may read it.
+
+    Attributes:
+        to: The setting of jobs that are not concerned.
+        until: When it may be tried again.
+    """
+
+    to: str
+    reason: str
+    until: float
+
+
 class Host:
     """A host with something to fetch.
 
@@ -217,12 +230,13 @@ class Host:
         failures: Requests in a row that were turned away.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
         unreachable: Why its robots.txt could not be read; its URLs then fail.
+        closed: Why not by some jobs alone, at most one entry a setting.
     """
 
     __slots__ = (
-        "asked_at", "delay_s", "domain", "ended_at", "failures", "hash", "in_flight", "is_named", "is_opening", "key",
-        "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "robots_attempts", "robots_since",
-        "rules", "rules_until", "slowed_until", "standing", "turn", "unreachable", "where", "wish_s",
+        "asked_at", "closed", "delay_s", "domain", "ended_at", "failures", "hash", "in_flight", "is_named",
+        "is_opening", "key", "orders", "paced_until", "partition", "per_host", "queues", "ready_at", "robots_attempts",
+        "robots_since", "rules", "rules_until", "slowed_until", "standing", "turn", "unreachable", "where", "wish_s",
     )  # fmt: skip
 
     def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
@@ -250,6 +264,7 @@ class Host:
         self.robots_since = 0.0
         self.turn = 0
         self.unreachable = ""
+        self.closed: tuple[Closed, ...] = ()
         self.where = IDLE
 
     def ask(self, now: float) -> None:
@@ -264,6 +279,17 @@ class Host:
     def knows_rules(self, now: float, token: str) -> bool:
         """Whether it is here what robots.txt says to a token, and young enough; else that is read again."""
         return self.rules is not None and self.rules.is_for(token) and now < self.rules_until
+
+    def close(self, to: str, reason: str, until: float) -> None:
+        """Robots.txt cannot be read but by jobs that have a setting."""
+        self.closed = (*(one for one in self.closed if one.to != to), Closed(to, reason, until))
+
+    def closed_to(self, manner: "Manner", now: float) -> Closed | None:
+        """Why robots.txt cannot be read in this manner; None where it may be, as far as is known."""
+        for one in self.closed:  # nearly always empty
+            if now < one.until and not manner.has(one.to):
+                return one
+        return None
 
     @property
     def next_at(self) -> float:

@@ -235,6 +235,21 @@ class World:
                 self.pass_time(max(at - self.clock, 0.001))
         raise AssertionError("it never ends")
 
+    def drain_until(self, within_s: float) -> list[str]:
+        """Fetch what there is before so much time has passed; returns the URLs in order."""
+        order, end = [], self.clock + within_s
+        while True:
+            task = self.next()
+            if task is not None:
+                self.fetched(task)
+                order += [task.row.url] if isinstance(task, Task) else []
+            self.fold_dones()
+            if task is None:
+                at = self.frontier.next_at()
+                if at is None or at >= end:
+                    return order
+                self.pass_time(max(at - self.clock, 0.001))
+
 
 def pages(host: str, number: int, first: int = 0) -> list[str]:
     """URLs of a host."""

@@ -119,6 +119,7 @@ async def test_a_worker_that_may_ask_private_addresses_does_not_for_jobs_that_ma
     assert opened.http == 200
     assert [(answer.http, answer.private) for answer in closed] == [(None, True)] * 2
     assert all("private address 127.0.0.1" in answer.error for answer in closed)
+    assert all(answer.is_closed for answer in closed), "a setting would open it"
     assert len(site.requests) == 1
 
 
@@ -130,3 +131,12 @@ async def test_a_certificate_is_checked_for_each_job_that_wants_it_checked(tmp_p
         answers = [await client.get(url, manner=manner(verify_tls=strict)) for strict in (True, False, True, False)]
     assert [answer.error or answer.http for answer in answers] == ["tls_certificate", 200, "tls_certificate", 200]
     assert len(site.requests) == 2
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "metadata.google.internal", "127.0.0.1:25"])
+async def test_no_setting_opens_what_is_never_asked(host: str) -> None:
+    """Addresses of the cloud's metadata, and other protocols' ports: nothing stays queued for them."""
+    async with client_by() as client:
+        for private in (True, False):
+            answer = await client.get(f"http://{host}/", manner=manner(allow_private=private))
+            assert (answer.private, answer.is_closed) == (True, False)

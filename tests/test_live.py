@@ -89,7 +89,15 @@ def test_the_table_fits_80_columns_whatever_it_has_to_say() -> None:
     """All rows at once, with a long host, a long error, and numbers of a large crawl."""
     many = 1_234_567_890
     counts = JobCounts(
-        queued=many, held=many, in_flight=many, fetched=many, redirected=many, failed=many, refused=many, retried=many
+        queued=many,
+        held=many,
+        in_flight=many,
+        fetched=many,
+        redirected=many,
+        failed=many,
+        refused=many,
+        retried=many,
+        needs={"network.allow_private=true": many},
     )
     frame = Frame(
         "job-d0ce0f1438",
@@ -118,3 +126,10 @@ def test_no_counts_are_shown_before_all_partitions_are_read(text: Callable[[Fram
     assert "2 of 8 partitions" in told
     assert "queued" not in told
     assert "pages/s" not in told
+
+
+@pytest.mark.parametrize("text", [line, shown])
+def test_what_urls_need_that_their_owners_may_not_ask_for_is_shown(text: Callable[[Frame], str]) -> None:
+    """A run waits for them: until a worker with that setting has their partition."""
+    frame = Frame("j", 1.0, JobCounts(queued=5, needs={"network.allow_private=true": 3}), 1.0, {}, [])
+    assert "3 wait for a worker with network.allow_private=true" in text(frame)

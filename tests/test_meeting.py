@@ -1,5 +1,6 @@
 """Jobs that other commands gave than the one that started the workers: each is asked for as its own record says."""
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -51,6 +52,14 @@ def site() -> Iterator[Site]:
     made = Site()
     yield made
     made.close()
+
+
+def told(*arguments: object) -> str:
+    """What a command says on standard output."""
+    process = crawlog(*arguments)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return out
 
 
 def seeded(url: str, job: str, data: Path, there: list[str], **settings: object) -> None:
@@ -105,3 +114,27 @@ def test_jobs_that_meet_on_a_host_are_each_asked_for_as_their_records_say(
     times = site.times("/")
     slow = [index for index, (_, path) in enumerate(site.asked) if path.startswith("/shy/")]
     assert all(times[index + 1] - times[index] > 0.39 for index in slow if index + 1 < len(times))
+
+
+def test_what_the_workers_may_not_ask_stays_queued_for_those_that_may(site: Site, data: Path, there: list[str]) -> None:
+    """`status` and `why` say which setting they would need; workers that have it crawl on."""
+    here = ["--data", data, *there, "-s", "politeness.delay_s=0", "-s", "robots.obey=false"]
+    code, _, err = ended(crawlog("up", *here))
+    assert code == 0, err
+    seeded(f"{site.origin}/shut/1", "shut", data, there, robots__obey="false", politeness__delay_s=0)
+
+    def needs() -> dict[str, int]:
+        jobs = json.loads(told("status", "--json", *here[:2], *there))["jobs"]
+        found: dict[str, int] = next((job.get("needs") for job in jobs if job["name"] == "shut"), {})
+        return found
+
+    until(lambda: needs() == {"network.allow_private=true": 1}, "the report of what is needed")
+    assert "1 wait for a worker with network.allow_private=true" in told("status", *here[:2], *there)
+    why = told("why", f"{site.origin}/shut/1", *here[:2], *there)
+    assert "now queued in job shut" in why
+    assert "1 wait for a worker with network.allow_private=true, as its owner" in why
+    assert site.asked == []
+    assert ended(crawlog("down", "--data", data))[0] == 0
+    code, _, err = ended(crawlog("up", *here, "-s", "network.allow_private=true"))
+    assert code == 0, err
+    until(lambda: len(site.times("/shut/")) == 10, "all pages")

@@ -55,7 +55,7 @@ def task(row: QueueRow = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)) 
 )
 def test_what_may_not_be_asked_for_ends_without_it(one: Host, obey: bool, end: Unasked | None) -> None:
     """By robots.txt, where it is obeyed."""
-    assert outcomes.unasked(one, URL, Manner(RequestRules(robots=obey))) == end
+    assert outcomes.unasked(one, URL, Manner(RequestRules(robots=obey)), 0.0) == end
 
 
 @pytest.mark.parametrize(

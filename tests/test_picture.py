@@ -143,11 +143,13 @@ def test_a_partition_that_lost_the_job_is_not_idle() -> None:
 
 
 def test_counts_are_added_over_partitions() -> None:
-    """Rules by name, too."""
-    one = Progress("w", "fetch", 0, 1.0, jobs={"j": JobCounts(fetched=1, dropped={"scope": 2})})
-    other = Progress("w", "fetch", 1, 1.0, jobs={"j": JobCounts(fetched=2, dropped={"scope": 1, "depth": 1})})
+    """Rules and needed settings by name, too."""
+    one = Progress("w", "fetch", 0, 1.0, jobs={"j": JobCounts(fetched=1, dropped={"scope": 2}, needs={"a": 1})})
+    other = Progress(
+        "w", "fetch", 1, 1.0, jobs={"j": JobCounts(fetched=2, dropped={"scope": 1, "depth": 1}, needs={"a": 2})}
+    )
     total = picture(one, other).counts("j")
-    assert (total.fetched, total.dropped) == (3, {"scope": 3, "depth": 1})
+    assert (total.fetched, total.dropped, total.needs) == (3, {"scope": 3, "depth": 1}, {"a": 3})
 
 
 def test_pages_that_a_dead_worker_parsed_still_count() -> None:
