@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from ..schemas import control, progress
 from ..streams.commands import Commands
-from ..streams.kafka import DAMAGE, at_end, consumer_config, edges, refused
+from ..streams.kafka import DAMAGE, DENIED, at_end, consumer_config, edges, refused
 from ..streams.settings import Settings
 from ..streams.topics import Topics
 
@@ -137,7 +137,12 @@ class ControlTail:
             self._tell_caught_up(loop)  # compaction may have taken the last record: then the end says so
 
     def _meet(self, consumer: Consumer, record: Message, error: KafkaError) -> None:
-        """An error in place of a record. Raises: DamagedLog: a command or a job cannot be read."""
+        """An error in place of a record.
+
+        Raises: DamagedLog: a command or a job cannot be read. AccessDenied: nor may they be.
+        """
+        if error.code() in DENIED and record.topic():
+            raise refused(record, self._settings)
         if error.code() not in DAMAGE:
             log.warning("control_unread", error=error.str())
             self._stop.wait(POLL_S)

@@ -25,7 +25,7 @@ from .picture import Finish, by_rule, ended
 from .schemas.control import Finished, JobCopy
 from .schemas.progress import JobCounts, Progress
 from .streams.browsers import find_browser, wants_browser
-from .streams.errors import EngineError, Misconfigured, Unusable
+from .streams.errors import AccessDenied, EngineError, Misconfigured, Unusable
 from .streams.letters import Commonest
 from .supervisor import Stop, Supervisor, names
 from .terminal import answer, rows
@@ -52,6 +52,9 @@ LOOK_S = 0.1
 
 HURRY_S = 1.5
 """How long an interrupted run asks for the group's members, and reads crawl.dead: Ctrl-C ends within 5 s."""
+
+DENIED_S = 30.0
+"""How long the cluster may deny access to this command; its workers, which give up sooner, tell of what."""
 
 CATCH_UP_S = 60.0
 """How long a run that ends by itself does."""
@@ -355,6 +358,8 @@ class Run:
         self._notes: set[str] = set()
         self._whole = Whole(supervisor, summary.job, shown.say)
         self._lost_founds = supervisor.lost_founds
+        self._denied_at: float | None = None
+        self._said = ""
 
     @property
     def watch(self) -> "Watch":
@@ -553,10 +558,22 @@ class Run:
 
     def _is_finished(self, finish: Finish) -> bool:
         try:
-            return finish.step(self.supervisor.picture, self.watch.ends)
+            is_finished = finish.step(self.supervisor.picture, self.watch.ends)
         except EngineError as error:  # it may be restarting; who asks again gets an answer, or the engine's own error
-            self._shown.say(str(error).splitlines()[0])
+            now = time.monotonic()
+            self._denied_at = (self._denied_at or now) if isinstance(error, AccessDenied) else None
+            if self._denied_at is not None and now - self._denied_at > DENIED_S:
+                raise
+            self._say_changed(str(error).splitlines()[0])
             return False
+        self._denied_at, self._said = None, ""
+        return is_finished
+
+    def _say_changed(self, line: str) -> None:
+        """Says what is wrong, not again what was said last."""
+        if line != self._said:
+            self._shown.say(line)
+        self._said = line
 
     def _within_limit(self, copy: JobCopy) -> JobCopy:
         """The job's record; the job is stopped once it has as many pages as asked for."""

@@ -37,6 +37,9 @@ RESTART_WANTED = (ending.EX_TEMPFAIL, 3)
 """Exit codes of a worker that asks for a restart (EX_TEMPFAIL): its watchdog, a state that has to be opened anew, Kafka
 being away; and of one that Kafka gave no answer, as it did when the run began."""
 
+MAX_DENIALS = 3
+"""Ends of a worker in a row because the cluster denied it access: a change of passwords or ACLs may be under way."""
+
 SAME_S = 120.0
 """A worker that breaks with the same words in a shorter life has met the same record; half of it may be its start."""
 
@@ -110,6 +113,7 @@ class Kept:
         self.log = log
         self.process: Forked | subprocess.Popen[bytes] | None = None
         self.failures = 0
+        self.denials = 0
         self.backoff_s = FIRST_BACKOFF_S
         self.start_at = 0.0
         self.ended = ""
@@ -137,6 +141,7 @@ class Kept:
         self.broke_at = _timeless(words) if code == ending.EX_SOFTWARE else ""
         is_right = (has_worked and not same) or code < 0 or code in RESTART_WANTED
         self.failures = 0 if is_right else self.failures + 1
+        self.denials = self.denials + 1 if code == ending.EX_NOPERM else 0
         self.start_at = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
         self.forget()
@@ -334,11 +339,13 @@ class Workers:
         assert one.process is not None
         code = one.process.returncode
         why = one.bury(now, has_worked=has_worked)
-        if code in ending.FOR_GOOD:
+        if code in ending.FOR_GOOD or one.denials >= MAX_DENIALS:
             kind = Misconfigured if code == 2 else EngineError
             raise kind(f"{one.title} {why}\nIts log: {one.log}")
         if one.failures >= MAX_FAILURES:
             raise EngineError(f"{one.title} fails again and again; it {why}\nIts log: {one.log}")
+        if one.denials:
+            why = "was denied access by the Kafka cluster"  # all of it is told where it lasts
         self._report(f"{one.title} {why}; started again in {one.start_at - now:.1f} s")
 
     def restart(self, told: dict[str, dict[str, str]]) -> None:

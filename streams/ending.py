@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import structlog
 
-from .errors import CrawlError, DamagedLog, EngineError, Misconfigured
+from .errors import AccessDenied, CrawlError, DamagedLog, EngineError, Misconfigured
 
 log = structlog.get_logger()
 
@@ -23,7 +23,15 @@ EX_SOFTWARE = 70
 EX_DATAERR = 65
 """Exit code of a worker that met a damaged log (sysexits.h)."""
 
-CODES: tuple[tuple[type[Exception], int], ...] = ((Misconfigured, 2), (DamagedLog, EX_DATAERR), (EngineError, 3))
+EX_NOPERM = 77
+"""Exit code of a worker that the cluster denies access; given up where it lasts (sysexits.h)."""
+
+CODES: tuple[tuple[type[Exception], int], ...] = (
+    (Misconfigured, 2),
+    (DamagedLog, EX_DATAERR),
+    (AccessDenied, EX_NOPERM),
+    (EngineError, 3),
+)
 """The first kind that fits counts."""
 
 FOR_GOOD = frozenset({2, EX_DATAERR})
@@ -39,8 +47,8 @@ def code_of(error: BaseException | None, other: int = 1) -> int:
 
 
 def is_for_good(error: BaseException | None) -> bool:
-    """Whether no restart helps."""
-    return code_of(error) in FOR_GOOD
+    """Whether no other try in this process helps."""
+    return code_of(error) in FOR_GOOD | {EX_NOPERM}
 
 
 def say(error: BaseException) -> None:

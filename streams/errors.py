@@ -7,7 +7,8 @@ CrawlError
 ├── Unusable         set the folder on disk aside, and fold the log again
 ├── Misconfigured    tell the user and stop: exit code 2
 └── EngineError      the log cannot be reached or started: exit code 3
-    └── DamagedLog   no restart helps: the log holds records that cannot be read
+    ├── DamagedLog   no restart helps: the log holds records that cannot be read
+    └── AccessDenied try again a few times: where it lasts, no restart helps
 """
 
 
@@ -51,6 +52,22 @@ class Misconfigured(CrawlError):
 
 class EngineError(CrawlError):
     """Kafka cannot be started or reached; the message names what, where, the likely cause and the next command."""
+
+
+class AccessDenied(EngineError):
+    """The cluster refuses our credentials, or does not permit what we do. A run ends over it only where it lasts.
+
+    Args:
+        said: What the cluster or the client said.
+    """
+
+    def __init__(self, bootstrap: str, protocol: str, said: str) -> None:
+        super().__init__(
+            f"The Kafka cluster at {bootstrap} ({protocol}) denies access: {said}.\n"
+            "A password, a certificate or a permission (ACL) does not fit, or was changed. Check the credentials "
+            "(kafka.sasl_username, kafka.sasl_password, kafka.ssl_cert …) and what they may do with topics and groups; "
+            "`crawlog doctor` tells more. Nothing is lost: the same command then goes on."
+        )
 
 
 class DamagedLog(EngineError):

@@ -168,7 +168,7 @@ def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[i
                 error, number = record.error(), record.partition()
                 if error is not None and not at_end(error):
                     if not passes(error):
-                        raise refused(record)
+                        raise refused(record, settings)
                 elif number is not None and number in waiting:
                     waiting.discard(number)
                     consumer.pause([TopicPartition(topic, number)])

@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from .errors import DamagedLog, EngineError, Misconfigured
+from .errors import AccessDenied, DamagedLog, EngineError, Misconfigured
 
 if TYPE_CHECKING:
     from .settings import Kafka, Settings
@@ -202,6 +202,18 @@ AWAY = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION})
 Login = Callable[[], tuple[str, str]]
 """The user and password that the broker wants now. It may raise: that ends the command."""
 
+DENIED = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    }
+)
+"""What a cluster says to a client that it does not know, or that may not do what it asks for."""
+
 _EPOCHS = frozenset({KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH})
 
 
@@ -210,13 +222,20 @@ def passes(error: KafkaError) -> bool:
     return error.code() in PASSING
 
 
-def refused(record: Message) -> EngineError:
+def denied(settings: "Settings", said: str) -> AccessDenied:
+    """The error for an answer of `DENIED`."""
+    return AccessDenied(settings.kafka.bootstrap, settings.kafka.security_protocol, said)
+
+
+def refused(record: Message, settings: "Settings | None" = None) -> EngineError:
     """The error that came in place of a record, and that does not pass."""
     error = record.error()
     assert error is not None
     topic, partition, offset = record.topic() or "?", record.partition() or 0, record.offset() or 0
     if error.code() in DAMAGE:
         return DamagedLog(topic, partition, offset, error.str())
+    if error.code() in DENIED and settings is not None:
+        return denied(settings, f"{topic}[{partition}]: {error.str()}")
     return EngineError(f"{topic}[{partition}] cannot be read at offset {offset}: {error.str()}; see `crawlog doctor`")
 
 
@@ -333,7 +352,7 @@ def read(settings: "Settings", topic: str, partition: int, start: int, end: int)
             for record in records:
                 error, offset = record.error(), record.offset() or 0
                 if error is not None and not passes(error):
-                    raise refused(record)
+                    raise refused(record, settings)
                 if error is None and offset != expected:
                     check_jump(consumer, topic, partition, expected, offset)
                 if error is None and offset < end:
@@ -391,7 +410,7 @@ def read_all(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, i
             for record in records:
                 error, offset, partition = record.error(), record.offset() or 0, record.partition() or 0
                 if error is not None and not passes(error):
-                    raise refused(record)
+                    raise refused(record, settings)
                 if error is None and partition in left and offset != expected[partition]:
                     check_jump(consumer, topic, partition, expected[partition], offset)
                 if error is None and offset < left.get(partition, 0):
@@ -494,6 +513,8 @@ def at_end(error: KafkaError | None) -> bool:
 
 def _unanswered(settings: "Settings", topic: str, error: KafkaException) -> EngineError:
     why = error.args[0]
+    if why.code() in DENIED:
+        return denied(settings, f"{topic}: {why.str()}")
     return EngineError(f"{settings.kafka.bootstrap} gives no answer about {topic}: {why}; see `crawlog doctor`")
 
 

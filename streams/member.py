@@ -280,11 +280,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         await coordinator.close()
 
     @property
-    def failure(self) -> str | None:
+    def failure(self) -> BaseException | None:
         """What ended the group's coordination, without which no partition ever comes; None while it goes on."""
         task = self.client()._coordinator._coordination_task if self.ready else None
-        error = task.exception() if task is not None and task.done() and not task.cancelled() else None
-        return repr(error) if error is not None else None
+        return task.exception() if task is not None and task.done() and not task.cancelled() else None
 
     async def write_leave(self) -> None:
         """In the thread: only the good-bye, where `leave` is stuck behind a rebalance."""

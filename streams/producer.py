@@ -16,8 +16,9 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Librdkafka
 
-from .errors import GiveUp
-from .kafka import AWAY, Login, kafka_config
+from . import ending
+from .errors import AccessDenied, GiveUp
+from .kafka import AWAY, DENIED, Login, denied, kafka_config
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -42,6 +43,9 @@ FULL_POLL_S = 0.05
 TELL_EVERY_S = 30.0
 """An unreachable cluster is told this often; librdkafka says it once a second."""
 
+DENIED_S = 20.0
+"""An access that is denied for so long, with nothing acknowledged meanwhile, ends a worker."""
+
 EX_IOERR = 74
 """Exit code after a fatal producer error (sysexits.h)."""
 
@@ -62,6 +66,7 @@ class Producer:
         linger_ms: How long a record waits for others of its partition.
         on_fatal: Called with the reason when no record can be delivered any more; by default the process ends.
         login: Asked for user and password when the cluster is away or refuses those of the settings.
+        on_denied: Called when the cluster denies access, for a record or for DENIED_S; so too.
         extra: Further librdkafka settings.
     """
 
@@ -72,6 +77,7 @@ class Producer:
         *,
         linger_ms: int = 5,
         on_fatal: Callable[[str], None] | None = None,
+        on_denied: Callable[[AccessDenied], None] | None = None,
         login: Login | None = None,
         extra: dict[str, object] | None = None,
     ) -> None:
@@ -80,6 +86,9 @@ class Producer:
         self._on_fatal = on_fatal or die
         self._login = login
         self._is_away = False
+        self._on_denied = on_denied or ending.end
+        self._settings = settings
+        self._denied: tuple[float, str] | None = None
         self._outstanding = 0
         self._wake: asyncio.Event | None = None
         self._told_at = -TELL_EVERY_S
@@ -145,6 +154,7 @@ class Producer:
 
     def poll(self) -> int:
         """Serve what has come back; returns how many events that were."""
+        self._look_at_access()
         served = int(self._poll(0))
         self._log_in_again()
         return served
@@ -185,7 +195,7 @@ class Producer:
                 if self._outstanding == 0:
                     wake.clear()
                     await self._idle(wake)
-                self._poll(0)
+                self.poll()
                 if self._outstanding:
                     await asyncio.sleep(rest_s)
         finally:
@@ -199,9 +209,13 @@ class Producer:
 
     def _delivered(self, on_delivery: Acknowledged | None, error: KafkaError | None, record: Message) -> None:
         self._outstanding -= 1
-        if error is not None:
+        if error is not None and error.code() in DENIED:
+            self._on_denied(denied(self._settings, f"{record.topic()}: {error.str()}"))
+        elif error is not None:
             self._on_fatal(f"a record for {record.topic()}[{record.partition()}] was given up: {error}")
-        elif on_delivery is not None:
+        else:
+            self._denied = None
+        if error is None and on_delivery is not None:
             on_delivery(record.partition(), record.offset())  # type: ignore[arg-type]  # None only before delivery
 
     def _refused(self, error: KafkaError) -> None:
@@ -210,7 +224,19 @@ class Producer:
         self._on_fatal(f"a record was refused before it was sent: {error}")
         raise KafkaException(error)  # only where `on_fatal` returned
 
+    def _look_at_access(self) -> None:
+        """End where access has been denied for too long: librdkafka would go on for ever.
+
+        Only a record that waits tells that it still is: an idle client says nothing of a later success.
+        """
+        if not self._outstanding:
+            self._denied = None
+        if self._denied is not None and time.monotonic() - self._denied[0] > DENIED_S:
+            self._on_denied(denied(self._settings, self._denied[1]))
+
     def _error(self, error: KafkaError) -> None:
+        if error.code() in DENIED and self._denied is None:
+            self._denied = time.monotonic(), error.str()
         if error.fatal():
             self._on_fatal(str(error))
             return

@@ -69,6 +69,7 @@ class Restorer:
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
+        self._settings = settings
         self._config = consumer_config(settings)
         self._topic = topic
 
@@ -116,7 +117,7 @@ class Restorer:
                 ends_here = ends or self._prepare(by_number, bounds)
                 if most is not None:
                     ends_here = {number: min(end, most.get(number, 0)) for number, end in ends_here.items()}
-                reading = _Reading(self._topic, consumer, by_number, ends_here, handle)
+                reading = _Reading(self._settings, self._topic, consumer, by_number, ends_here, handle)
                 reading.read(after, interrupt or threading.Event(), {n: low for n, (low, _) in bounds.items()})
             except _AnotherLog as error:
                 error.partition.cut = error.partition.offset
@@ -165,9 +166,16 @@ class _Reading:
     The record before a partition's offset is read again: its hash tells whether this is the log that was folded.
     """
 
-    def __init__(
-        self, topic: str, consumer: Consumer, partitions: dict[int, Partition], ends: dict[int, int], handle: Handle
+    def __init__(  # all that one pass has
+        self,
+        settings: Settings,
+        topic: str,
+        consumer: Consumer,
+        partitions: dict[int, Partition],
+        ends: dict[int, int],
+        handle: Handle,
     ) -> None:
+        self._settings = settings
         self._topic = topic
         self._consumer = consumer
         self._partitions = partitions
@@ -214,7 +222,7 @@ class _Reading:
         if error is None:
             return False
         if not passes(error):
-            raise refused(message)
+            raise refused(message, self._settings)
         log.warning("restore_waits", error=str(error))
         return True
 

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from ..schemas import control
 from .errors import EngineError, Misconfigured
-from .kafka import bounds, commits, kafka_config, read
+from .kafka import DENIED, bounds, commits, denied, kafka_config, read
 from .producer import Producer
 from .sections import PREFIX
 
@@ -47,7 +47,7 @@ ANSWER_TIMEOUT_S = 15.0
 REFUSED_TIMEOUT_S = 1.0
 """Longest wait where nobody listens at the address, there is no such name, or who listens refuses us."""
 
-REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE})
+REFUSALS = frozenset({KafkaError._RESOLVE, *DENIED})
 """What a cluster that is up says to a client that has the wrong credentials, certificates or address."""
 
 POLL_S = 0.02
@@ -351,6 +351,7 @@ class Admin:
         self.settings = settings
         self._last = ""
         self._is_refused = False
+        self._is_denied = False
         config: dict[str, Any] = kafka_config(settings) | {"error_cb": self._noted}
         self.client = AdminClient(config)
 
@@ -358,6 +359,7 @@ class Admin:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # stands among its causes, in no order
             self._last = error.str()
             self._is_refused = error.code() in REFUSALS or "refused" in self._last
+            self._is_denied = error.code() in DENIED
 
     def metadata(self, topic: str | None = None) -> "ClusterMetadata":
         """What the cluster consists of; tried for as long as a broker may take that is not refusing connections."""
@@ -424,12 +426,17 @@ class Admin:
         asked = dict.fromkeys(places, spec)
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
-            answers = self.client.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S)
+            self.client.poll(0)  # librdkafka tells by a callback that access is denied, and answers nothing
+            wait_s = REFUSED_TIMEOUT_S if self._is_denied else ANSWER_TIMEOUT_S
+            answers = self.client.list_offsets(asked, request_timeout=wait_s)
             try:
-                return {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+                found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
             except KafkaException as error:
                 if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > deadline:
                     raise self._failed(error) from None
+            else:
+                self._is_denied = False
+                return found
             time.sleep(POLL_S)
             self.metadata()  # the client would ask with the leader epochs it knows for ever
 
@@ -454,6 +461,8 @@ class Admin:
     def _failed(self, error: KafkaException) -> EngineError:
         kafka = self.settings.kafka
         said = error.args[0].str() + (f" ({self._last})" if self._last else "")
+        if self._is_denied or error.args[0].code() in DENIED:
+            return denied(self.settings, said)
         if error.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR:
             return EngineError(
                 f"The Kafka broker at {kafka.bootstrap} cannot write its log: {said}.\n"

@@ -16,20 +16,30 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+)
 from mode import Service
 
 from . import ending
 from .ending import EX_TEMPFAIL
-from .errors import DamagedLog, EngineError
-from .kafka import probe
+from .errors import AccessDenied, DamagedLog, EngineError
+from .kafka import denied, probe
 from .lease import boottime
 from .member import LIBRARY
+from .topics import Admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .app import CrawlApp
+    from .settings import Settings
 
 log = structlog.get_logger()
 
@@ -39,6 +49,14 @@ STUCK_S = 60.0
 
 HEARTBEATS = "heartbeats"
 """What waits where the broker answers and the group's heartbeats do not get through."""
+
+DENIALS = (
+    AuthenticationFailedError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+)
 
 LOOK_S = 2.0
 """Rest between two looks."""
@@ -92,7 +110,7 @@ class Watchdog(Service):
             now = self._loop_at = time.monotonic()
             failure = self.app.reader.thread.failure
             if failure:
-                self.end("coordination_ended", error=failure)
+                self.end("coordination_ended", denial(self.app.crawl, failure), error=repr(failure))
             elif self._signs() != seen:
                 seen, moved, doubted = self._signs(), now, False
             elif not self._assigned:
@@ -173,3 +191,22 @@ class Watchdog(Service):
             ending.end(cause, why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
         log.critical("worker_stuck", why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
         os._exit(code)
+
+
+def denial(settings: "Settings", error: BaseException) -> AccessDenied | None:
+    """An error of aiokafka as ours, if the cluster denies access.
+
+    It says no more than that it found no broker where it could not log in: another client then asks for the reason.
+    """
+    if isinstance(error, AccessDenied):
+        return error
+    if isinstance(error, DENIALS):
+        return denied(settings, f"{type(error).__name__} {error}".strip())
+    if isinstance(error, KafkaConnectionError):
+        try:
+            Admin(settings).metadata()
+        except AccessDenied as reason:
+            return reason
+        except EngineError:
+            return None
+    return None

@@ -20,6 +20,7 @@ from . import ending, logs
 from .ending import EX_TEMPFAIL
 from .errors import CrawlError
 from .memory import give_back_large_blocks
+from .watchdog import denial
 
 if TYPE_CHECKING:
     from .app import CrawlApp
@@ -68,6 +69,7 @@ class Worker(faust.Worker):
     def _shutdown_loop(self) -> None:
         """Everything was stopped: end, without waiting for what nobody awaits."""
         error = self.crash_reason or self._start_error()
+        error = error and (denial(self.app.crawl, error) or error)
         code = 0
         if error is None:
             log.info("stopped", group=self.app.conf.id)

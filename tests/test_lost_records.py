@@ -52,7 +52,7 @@ class Lossy:
         port, controller = free_port(), free_port()
         self._identity = broker.Identity(broker.new_id(), port, controller)
         self._node = Node(folder, PROPERTIES.format(port=port, controller=controller), self._identity.cluster_id)
-        self._log = folder / "log"
+        self.log = folder / "log"
         self.bootstrap = f"127.0.0.1:{port}"
         self.start()
 
@@ -65,17 +65,22 @@ class Lossy:
         """Kill -9."""
         self._node.kill()
 
+    def stop(self) -> None:
+        """A clean stop."""
+        self._node.process.terminate()
+        self._node.process.wait(READY_S)
+
     def copy(self, topic: str, partition: int) -> Path:
         """A copy of a partition as it is now."""
-        kept = self._log.parent / f"copy-{topic}-{partition}"
+        kept = self.log.parent / f"copy-{topic}-{partition}"
         shutil.rmtree(kept, ignore_errors=True)
-        return Path(shutil.copytree(self._log / f"{topic}-{partition}", kept))
+        return Path(shutil.copytree(self.log / f"{topic}-{partition}", kept))
 
     def set_back(self, *copies: Path) -> None:
         """Dies, and comes back with these copies."""
         self.kill()
         for kept in copies:
-            there = self._log / kept.name.removeprefix("copy-")
+            there = self.log / kept.name.removeprefix("copy-")
             shutil.rmtree(there)
             shutil.copytree(kept, there)
         self.start()

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from crawlog.streams import producer as producing
-from crawlog.streams.errors import GiveUp, Misconfigured
+from crawlog.streams.errors import AccessDenied, GiveUp, Misconfigured
 from crawlog.streams.kafka import aiokafka_credentials, consumer_config, kafka_config
 from crawlog.streams.producer import Producer
 from crawlog.streams.sections import Kafka
@@ -134,6 +134,34 @@ def test_a_fatal_error_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("os._exit", codes.append)
     mocked()._error(KafkaError(KafkaError._FATAL, "test", True))
     assert codes == [74]
+
+
+def test_access_that_is_denied_for_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where something is acknowledged meanwhile, as by another broker, nor where nothing waits to be written."""
+    told: list[AccessDenied] = []
+    producer = Producer(SETTINGS, "test", linger_ms=0, on_denied=told.append, extra=MOCK)
+    no = KafkaError(KafkaError._AUTHENTICATION, "Authentication failed")
+    producer.send("t", b"x", partition=0)
+    producer._error(no)
+    assert producer.flush(10)
+    monkeypatch.setattr(producing, "DENIED_S", 0.0)
+    producer.poll()
+    producer._error(no)
+    producer.poll()
+    assert not told
+    producer.send("t", b"x", partition=0)
+    producer._error(no)
+    producer.poll()
+    assert "mock:9092 (PLAINTEXT) denies access: Authentication failed" in str(told[0])
+
+
+def test_a_record_that_may_not_be_written_is_told_at_once() -> None:
+    """It is given up by librdkafka, so the worker cannot go on; no bug of it."""
+    told: list[AccessDenied] = []
+    producer = Producer(SETTINGS, "test", on_denied=told.append, extra=MOCK)
+    producer._outstanding = 1
+    producer._delivered(None, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), Message("crawl.pages"))
+    assert "denies access: crawl.pages: " in str(told[0])
 
 
 def test_an_error_that_passes_is_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:

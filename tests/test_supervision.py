@@ -9,13 +9,14 @@ from typing import IO, Any
 import pytest
 
 from crawlog import background, supervisor
-from crawlog.streams.ending import EX_DATAERR, EX_SOFTWARE, LAST_WORDS
-from crawlog.streams.errors import DamagedLog, EngineError, Misconfigured
+from crawlog.streams.ending import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS
+from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
 from crawlog.streams.settings import load
 from crawlog.workers import (
     HEALTHY_S,
     KILLED_BACKOFF_S,
     MAX_BACKOFF_S,
+    MAX_DENIALS,
     MAX_FAILURES,
     RESTART_WANTED,
     SAME_S,
@@ -214,6 +215,22 @@ def test_a_damaged_log_ends_the_run_at_once_with_the_words_of_the_worker(house: 
     with pytest.raises(EngineError, match=r"code 65: the log is damaged: t\.urls\[3\].* offset 17") as raised:
         house.dies(EX_DATAERR, words=words)
     assert str(said) in str(raised.value)
+
+
+def test_a_worker_that_is_denied_access_is_started_again_twice(house: House) -> None:
+    """A change of passwords may be under way. What the cluster says is told once it lasts, though the worker worked."""
+    house.worked = Everything()
+    said = AccessDenied("there:9092", "SASL_SSL", "Authentication failed")
+    words = f"a line\n{LAST_WORDS}{json.dumps(str(said))}\n"
+    for _ in range(3):
+        for _ in range(MAX_DENIALS - 1):
+            house.dies(EX_NOPERM, words=words)
+        house.dies(KILLED)
+    assert not any("denies access" in line for line in house.said)
+    for _ in range(MAX_DENIALS - 1):
+        house.dies(EX_NOPERM, words=words)
+    with pytest.raises(EngineError, match=r"code 77: The Kafka cluster at there:9092 .* denies access"):
+        house.dies(EX_NOPERM, words=words)
 
 
 def test_a_worker_that_breaks_at_the_same_record_again_and_again_is_given_up(house: House) -> None:
