@@ -641,11 +641,13 @@ def dead_drop(
 def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
     """Cut the local engine's log before records that cannot be read; the next `run` makes again what is gone.
 
+    Of a cluster's log it tells which brokers have the damaged partitions, and what their operator does.
+
     Exit code 5: something is damaged.
     """
     if dry_run and execute:
         raise Misconfigured("--dry-run and --execute are opposites: give one of them")
-    from .repair import cut, cuts
+    from .repair import ON_A_CLUSTER, cut, cuts, placed
 
     settings = _settings(given)
     if execute:
@@ -654,12 +656,16 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
         return outcome.FINISHED
     with _existing_log(settings) as reached:
         found = cuts(reached)
+        places = placed(reached, found) if settings.kafka.bootstrap else []
     for one in found:
         answer(json.dumps(one._asdict()) if as_json else str(one))
     if not found:
         tell("every record of the log can be read")
         return outcome.FINISHED
-    tell("`crawlog repair --execute` has the log cut there; stop `run` or `up` before")
+    if places:
+        tell(*map(str, places), *ON_A_CLUSTER.splitlines())
+    else:
+        tell("`crawlog repair --execute` has the log cut there; stop `run` or `up` before")
     return outcome.DIFFERENT
 
 

@@ -3,6 +3,9 @@
 Kafka itself does it: a broker that finds no mark of a clean stop checks every batch of its files, and cuts a file
 before the first one that is damaged. So the marks are removed, and the next `crawlog run` starts the broker, sees what
 is gone, and has it fetched and parsed again (`streams/recovery.py`). No reader of the log has to know of a gap.
+
+The files of a cluster belong to its operator. Over the network records can be removed from a partition's front alone
+(DeleteRecords), so what can be done there is said, with the brokers that have the replicas.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +13,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from .streams.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .streams.settings import Settings
+
+ON_A_CLUSTER = """\
+Kafka removes records over the network only from a partition's front. So its operator does this, with its files:
+1. With several replicas: stop the leader, cleanly. Another replica leads then; `crawlog repair`, once more, tells
+   whether that one is whole. If it is, remove the partition's folder in log.dirs of the stopped broker and start it:
+   it copies the partition, and nothing is lost.
+2. With one replica, or where none is whole: stop every broker that has one. In log.dirs of each remove the files
+   .kafka_cleanshutdown and recovery-point-offset-checkpoint, and start it: Kafka checks all batches, and cuts the
+   partition before the first that is damaged.
+3. The next `crawlog run` or `crawlog up` notices what is gone, and makes it again."""
+"""What to do about damage in a log whose files are not ours."""
 
 
 class Cut(NamedTuple):
@@ -24,6 +40,42 @@ class Cut(NamedTuple):
     def __str__(self) -> str:
         """For people."""
         return f"{self.topic}[{self.partition}] is cut at offset {self.offset}: records up to {self.end - 1} are lost"
+
+
+class Placed(NamedTuple):
+    """Which brokers have a partition.
+
+    Attributes:
+        leader: With its address; empty where there is none now.
+    """
+
+    topic: str
+    partition: int
+    leader: str
+    replicas: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """For people."""
+        leads = f"broker {self.leader} leads" if self.leader else "no broker leads"
+        replicas = "s on brokers" if len(self.replicas) > 1 else " on broker"
+        return f"{self.topic}-{self.partition}: {leads}, replica{replicas} {', '.join(map(str, self.replicas))}"
+
+
+def placed(settings: "Settings", found: "Iterable[Cut]") -> list[Placed]:
+    """Which brokers have the damaged partitions.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    from .streams.topics import Admin
+
+    known = Admin(settings).metadata()
+    places = []
+    for one in found:
+        part = known.topics[one.topic].partitions[one.partition]
+        leader = known.brokers.get(part.leader)
+        where = f"{part.leader} ({leader.host}:{leader.port})" if leader else ""
+        places.append(Placed(one.topic, one.partition, where, tuple(part.replicas)))
+    return places
 
 
 def cuts(settings: "Settings") -> list[Cut]:
@@ -46,9 +98,8 @@ def cut(settings: "Settings") -> None:
 
     if settings.kafka.bootstrap:
         raise Misconfigured(
-            "`crawlog repair --execute` needs the files of the log, and those of your cluster are its own.\n"
-            "Where another replica is whole: stop the broker with the damaged one, remove the folder of that partition "
-            "there, and start it; it copies the partition. Else crawl anew with -s kafka.prefix=NAME."
+            "`crawlog repair --execute` needs the files of the log, and those of your cluster are its own. Without "
+            f"--execute it names the damaged partitions and their brokers.\n{ON_A_CLUSTER}"
         )
     hold = Hold(settings.run.data, "repair")
     try:

@@ -20,10 +20,11 @@ class Batch(NamedTuple):
     size: int
 
 
-def batches(engine: Engine, topic: str, partition: int) -> list[Batch]:
-    """Those of a partition, in their order."""
+def batches(engine: Engine | Path, topic: str, partition: int) -> list[Batch]:
+    """Those of a partition, in their order; of an engine or its data folder."""
     found = []
-    for file in sorted((engine.data / "kafka" / "log" / f"{topic}-{partition}").glob("*.log")):
+    data = engine if isinstance(engine, Path) else engine.data
+    for file in sorted((data / "kafka" / "log" / f"{topic}-{partition}").glob("*.log")):
         content, at = file.read_bytes(), 0
         while at + HEAD_BYTES <= len(content):
             offset, length = struct.unpack_from(">qi", content, at)

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from damaging import WAYS, batches
+from test_lost_records import Lossy, log, lossy, put, until_led
 
+from crawlog.repair import ON_A_CLUSTER, Placed, cut
 from crawlog.streams import engine as local
 from crawlog.streams import topics
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, kafka_config, read
+from crawlog.streams.sections import Kafka
 from crawlog.streams.settings import Settings
+
+__all__ = ["log", "lossy"]  # fixtures
 
 HURT = 3
 """The record that is damaged, of each partition; a batch holds one."""
@@ -66,11 +72,46 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
     assert kept == [b"record %d" % number for number in range(HURT)]
 
 
-def test_files_of_a_cluster_are_left_to_it(tmp_path: Path) -> None:
-    """Its brokers hold them, and other replicas may be whole."""
-    from crawlog.repair import cut
-    from crawlog.streams.errors import Misconfigured
-    from crawlog.streams.sections import Kafka
-
-    with pytest.raises(Misconfigured, match="copies the partition"):
+def test_files_of_a_cluster_are_left_to_it() -> None:
+    """Its brokers hold them, and other replicas may be whole: what its operator does is said."""
+    with pytest.raises(Misconfigured, match="copies the partition") as told:
         cut(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")))
+    assert "recovery-point-offset-checkpoint" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (
+            Placed("crawl.urls", 3, "2 (kafka-2:9092)", (2, 1)),
+            "broker 2 (kafka-2:9092) leads, replicas on brokers 2, 1",
+        ),
+        (Placed("crawl.urls", 3, "", (1,)), "no broker leads, replica on broker 1"),
+    ],
+)
+def test_who_has_a_damaged_partition_is_told(place: Placed, said: str) -> None:
+    """By the name of its folder, which the operator looks for."""
+    assert str(place) == f"crawl.urls-3: {said}"
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_what_is_said_of_a_cluster_cuts_its_log_before_the_damage(lossy: Lossy, log: Settings, tmp_path: Path) -> None:
+    """The command names the partition's folder and its broker; after the second way the log ends there."""
+    topic = topics.Topics(log.kafka.prefix).items
+    put(log, topic, 6)
+    (tmp_path / "kafka").symlink_to(lossy.log.parent)
+    WAYS["record"](batches(tmp_path, topic, 1)[HURT])
+    kafka = [f"-skafka.{name}={value}" for name, value in (("prefix", log.kafka.prefix), ("partitions", 2))]
+    said = repair(log.run.data, "--bootstrap", lossy.bootstrap, *kafka)
+    assert said.returncode == 5, said.stderr
+    assert f"{topic}[1] is cut at offset {HURT}" in said.stdout
+    assert f"{topic}-1: broker 1 ({lossy.bootstrap}) leads, replica on broker 1" in said.stderr
+    for line in ON_A_CLUSTER.splitlines():
+        assert line in said.stderr or "`" in line  # a command that is named gets the options of this one
+    lossy.stop()
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (lossy.log / name).unlink()
+    lossy.start()
+    until_led(log)
+    assert bounds(log, topic, [1]) == {1: (0, HURT)}
