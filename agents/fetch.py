@@ -26,7 +26,7 @@ from crawlog.streams.app import CrawlApp
 from crawlog.streams.pressure import Unfolded
 from crawlog.streams.queues import NameTask, RobotsTask, Task
 from crawlog.streams.retrying import Retrying
-from crawlog.streams.strangers import Patience, Shares, by_partition
+from crawlog.streams.strangers import MET, Patience, Shares, by_partition
 from crawlog.streams.suspects import Suspects
 
 from . import frontier
@@ -62,8 +62,14 @@ NAMES = 512
 LATE_NAMES = 4096
 """Names that are awaited for long; each is a few bytes in the resolver."""
 
-LATE_EACH = 8
+LATE_EACH = 16
 """To each of `fetch.concurrency`, so many hosts whose robots.txt is awaited for long; each is a connection."""
+
+LATE_TLS = 2
+"""One of these by https takes the room of so many: a handshake that waits has 63 kB of memory, a request by http 14."""
+
+AT_ONCE = 16
+"""Requests to strangers that begin in one turn of the loop, in about 6 ms; those to other hosts go on between turns."""
 
 FILES_BESIDE = 1024
 """Files that a worker may have open beside its connections."""
@@ -88,6 +94,7 @@ class Fetcher:
         self._held = False
         most_late = late_connections(settings.fetch.concurrency)
         self._shares = Shares(most_late)
+        self._allowed = settings.fetch.concurrency
         self._names = Shares(LATE_NAMES)
         self._outcomes = Outcomes(stage, self._pages.pressure, self._release)
         self.robots: Robots | None = None
@@ -108,7 +115,7 @@ class Fetcher:
         caution = Caution(self.suspects)
         retrying = Retrying(_jitter)
         hosts = Hosts(self.frontier, stage.place, retrying.rest_s)
-        patience = Patience(settings.fetch.timeout_s, client.known, self._is_short)
+        patience = Patience(client.known, self._part)
         robots = self.robots = Robots(stage, client, hosts, caution, patience)
         browsing = Browsing(settings, client, hosts, partial(robots.give, in_turn=True))
         logins = Logins(settings, client, caution, browsing.refusal)
@@ -130,15 +137,18 @@ class Fetcher:
         if not self.stage.orders.works or not self.stage.may_ask():
             return False
         concurrency = self.settings.fetch.concurrency
-        allowed = self._pages.pressure.allowed(concurrency)
+        allowed = self._allowed = self._pages.pressure.allowed(concurrency)
         if allowed < concurrency:
             self._hold(allowed)
         unfolded = self.frontier.unfolded - len(self.places)
         room = max(self._unfolded.room(unfolded, self.stage.folding_s), 0)
-        now, count = time.monotonic(), 0
+        now, count, strangers = time.monotonic(), 0, 0
         self._shares.age(now)
         self._names.age(now)
         while count < room and any(admitted := self._admitted(allowed)):
+            if strangers >= AT_ONCE:
+                self._wake.set()  # for another turn, at once
+                admitted = admitted[MET], False, False
             task = self.frontier.next(admitted)
             if task is None:
                 self._unfolded.handed_out(count, unfolded)
@@ -148,12 +158,14 @@ class Fetcher:
                 self._shares.take(task, task.host.standing)
                 self._start(task, tasks.run(task))
             elif isinstance(task, RobotsTask):
-                self._shares.take(task, task.host.standing, now)
+                when_late = LATE_TLS if task.host.key.startswith("https:") else 1
+                self._shares.take(task, task.host.standing, now, when_late)
                 self._start(task, robots.give(task.host, task.manner))
             else:
                 self._names.take(task, task.host.standing, now)
                 self._start(task, self._named(task, client))
             count += 1
+            strangers += task.host.standing != MET
         self._unfolded.handed_out(count, unfolded)
         return False
 
@@ -163,8 +175,8 @@ class Fetcher:
         _, new_names, silent_names = self._names.left(NAMES)
         return met > 0, min(new, new_names) > 0, min(silent, silent_names) > 0
 
-    def _is_short(self) -> bool:
-        return self._shares.is_short(self._pages.pressure.allowed(self.settings.fetch.concurrency))
+    def _part(self) -> float:
+        return self._shares.part(self._allowed)
 
     async def _named(self, task: NameTask, client: Client) -> None:
         """Have a host's name resolved. A host whose name has no addresses is asked all the same, and fails."""
@@ -213,6 +225,9 @@ class Fetcher:
 
     async def _rest(self, *, has_more: bool) -> None:
         """Sleep until woken, or until a host may be asked again; more may be there, but for want of leave or room."""
+        if self._wake.is_set():
+            await asyncio.sleep(0)  # to wait for what is there would not let others go on
+            return
         next_at = None if has_more else self.frontier.next_at()
         next_at = min(inf if next_at is None else next_at, self._shares.ages_at, self._names.ages_at)
         wait = min(max(next_at - time.monotonic(), 0.0), IDLE_S)

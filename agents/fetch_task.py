@@ -230,6 +230,8 @@ class Tasks:
     async def _looked_at(self, task: Task, unless: "Validators | None") -> tuple[Answer, str]:
         """The answer, and why a browser is to make its body, if one is."""
         row = task.row
+        rules = task.manner.rules
+        is_last = row.attempt + 1 >= rules.attempts
         verdict = self.browsing.verdict(task)
         get = partial(
             self._client.get,
@@ -239,7 +241,7 @@ class Tasks:
             headers=unless.headers if unless is not None else None,
             manner=task.manner,
             asker=MAY_BE_RENDERED if verdict else THE_CRAWL,
-            within_s=self._patience.within_s(task.host, row.attempt),
+            within_s=self._patience.within_s(task.host, rules.timeout_s, row.attempt, is_last=is_last),
         )
         answer = await self._client.addresses.at_once(row.url, get, task.manner.rules)
         return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)

@@ -107,8 +107,12 @@ class Robots:
             log.error("crash_loop", url=url, then="nothing of its host is asked for")
             self._close(host, CRASH_LOOP, Answer(None), manner)
             return None
-        within_s = self._patience.within_s(host, host.robots_attempts)
-        return self._answered(host, manner, await self._answer(url, manner, in_turn, within_s))
+        attempts = host.robots_attempts
+        since_s = time.monotonic() - host.robots_since if attempts else 0.0
+        is_last = self._access.is_last(attempts + 1, since_s)
+        within_s = self._patience.within_s(host, manner.rules.timeout_s, attempts, is_last=is_last)
+        answer = await self._answer(url, manner, in_turn, within_s)
+        return self._answered(host, manner, answer, is_cut_short=within_s is not None and answer.error == "timeout")
 
     async def _answer(self, url: str, manner: Manner, waits: bool, within_s: float | None) -> Answer:
         """The answer at the end of redirects. Another host is asked in its turn.
@@ -150,14 +154,19 @@ class Robots:
         answer.held.give()  # it is read at once
         return answer
 
-    def _answered(self, host: Host, manner: Manner, answer: Answer) -> float | None:
-        """As `_given`, by what the answer means."""
+    def _answered(self, host: Host, manner: Manner, answer: Answer, *, is_cut_short: bool) -> float | None:
+        """As `_given`, by what the answer means.
+
+        Args:
+            is_cut_short: Whether it had less than the usual time: a slow host may need all of it, so it is asked again.
+        """
         now = time.monotonic()
         self._patience.heard(host, answer, is_page=False)
         if not host.robots_attempts:
             host.robots_since = now
         attempt, since_s = host.robots_attempts + 1, now - host.robots_since
-        meant = self._access.judged(answer, time.time(), attempt, since_s, _jitter(), manner)
+        is_last = self._access.is_last(attempt, since_s) and not is_cut_short
+        meant = self._access.judged(answer, time.time(), attempt, _jitter(), manner, is_last=is_last)
         if isinstance(meant, Later):
             host.robots_attempts = attempt
             return meant.wait_s

@@ -63,24 +63,33 @@ class Access:
         self._attempts = robots.attempts
         self._window_s = robots.retry_window_s
 
+    def is_last(self, attempt: int, since_s: float) -> bool:
+        """Whether there is no attempt after this one.
+
+        Args:
+            attempt: In a row that failed if this one does, >= 1.
+            since_s: Seconds since the first of them.
+        """
+        return attempt >= self._attempts or since_s >= self._window_s
+
     def judged(  # an answer, and all that decides about it
-        self, answer: "Answer", now: float, attempt: int, since_s: float, jitter: float, manner: "Manner"
+        self, answer: "Answer", now: float, attempt: int, jitter: float, manner: "Manner", *, is_last: bool
     ) -> Meaning:
         """What an answer at the end of redirects means.
 
         Args:
             now: UTC epoch seconds.
             attempt: In a row that failed if this one did, >= 1.
-            since_s: Seconds since the first of them.
             jitter: In [0, 1).
             manner: Of the job that needs it.
+            is_last: Whether it is not asked again.
         """
         status = answer.http
         if answer.private:
             return Unreachable(answer.error)
         if status is not None and status < 500 and status != 429 and not (answer.error and status < 300):
             return Counts(now, status, whole_lines(answer.body) if status < 300 else b"")
-        if attempt >= self._attempts or since_s >= self._window_s:
+        if is_last:
             return Unreachable(answer.error or f"http_{status}")
         most = self._window_s / self._attempts
         asked = retry_after_s(answer.retry_after, now) or 0.0

@@ -19,8 +19,9 @@ MET, NEW, SILENT = range(3)
 EVERYBODY = (True, True, True)
 """By standing: who may have a place."""
 
-LATE_S = 0.25
-"""Most servers answer sooner. One that has not by then needs no place to go on waiting."""
+LATE_S = 0.1
+"""A host that has not answered by then needs no place while it is waited for. So a place serves ten first contacts a
+second, and 128 places ask 5,000 hosts in 4 s."""
 
 FLOOR_S = 3.0
 """Nobody is waited for less: a lost packet, DNS, and the round trips of TCP and TLS fit in."""
@@ -28,8 +29,11 @@ FLOOR_S = 3.0
 SHORT = 6.0
 """Where places are short, a stranger's first attempt has this part of `fetch.timeout_s`."""
 
+CROWDED = 4
+"""Where late ones fill this part of their room, a first attempt has `FLOOR_S`: most of those asked do not answer."""
+
 AGAIN = 4.0
-"""Each further attempt has so many times the time: the last one of a slow host has all there is."""
+"""Each further attempt has so many times the time; the last one has all there is, so no slow host is lost."""
 
 OF_NETWORK = 4
 """So many failures of a network weigh as much as one of an address: it has many hosts."""
@@ -45,7 +49,7 @@ class Shares:
     ones a quarter. What may be late holds a place only while it is young.
 
     Args:
-        most_late: So many may wait without a place, and half as many of silent hosts; the others keep theirs.
+        most_late: Room for those that wait without a place, half of it for silent hosts; the others keep theirs.
 
     Attributes:
         ages_at: When the next one will be late. Those that found no room to be late wait for another's end.
@@ -55,28 +59,29 @@ class Shares:
         self._most_late = most_late
         self._holds = [0, 0, 0]
         self._late = [0, 0, 0]
-        self._young: dict[Hashable, tuple[float, int]] = {}  # in the order they came
-        self._held: dict[Hashable, tuple[list[int], int]] = {}
+        self._young: dict[Hashable, tuple[float, int, int]] = {}  # in the order they came
+        self._held: dict[Hashable, tuple[list[int], int, int]] = {}
         self.ages_at = inf
         self._is_crowded = False
 
-    def take(self, one: Hashable, standing: int, young_from: float | None = None) -> None:
+    def take(self, one: Hashable, standing: int, young_from: float | None = None, room: int = 1) -> None:
         """Something begins.
 
         Args:
             young_from: Now, where it may be late; else it holds its place to its end.
+            room: That it takes when it is late.
         """
-        self._held[one] = self._holds, standing
+        self._held[one] = self._holds, standing, 1
         self._holds[standing] += 1
         if young_from is not None:
-            self._young[one] = young_from, standing
+            self._young[one] = young_from, standing, room
             self.ages_at = min(self.ages_at, young_from + LATE_S)
 
     def free(self, one: Hashable) -> None:
         """It has ended."""
-        counts, standing = self._held.pop(one, (None, MET))
+        counts, standing, taken = self._held.pop(one, (None, MET, 0))
         if counts is not None:
-            counts[standing] -= 1
+            counts[standing] -= taken
             self._young.pop(one, None)
 
     def age(self, now: float) -> None:
@@ -85,14 +90,17 @@ class Shares:
             return
         self.ages_at, self._is_crowded = inf, False
         late = []
-        for one, (since, standing) in self._young.items():
+        for one, (since, standing, room) in self._young.items():
             if since + LATE_S > now:
                 self.ages_at = since + LATE_S
                 break
-            if sum(self._late) < self._most_late and (standing != SILENT or self._late[SILENT] < self._most_late // 2):
+            left = self._most_late - sum(self._late)
+            if standing == SILENT:
+                left = min(left, self._most_late // 2 - self._late[SILENT])
+            if room <= left:
                 self._holds[standing] -= 1
-                self._late[standing] += 1
-                self._held[one] = self._late, standing
+                self._late[standing] += room
+                self._held[one] = self._late, standing, room
                 late.append(one)
             else:
                 self._is_crowded = True
@@ -110,9 +118,11 @@ class Shares:
         strangers = min(free, max(most // 2, 1) - new - silent)
         return free, strangers, min(strangers, max(most // 4, 1) - silent)
 
-    def is_short(self, most: int) -> bool:
-        """Whether strangers have few places left, or little room to be late in."""
-        return self.left(most)[NEW] <= most // 8 or 2 * sum(self._late) >= self._most_late
+    def part(self, most: int) -> float:
+        """The part of the usual time that a stranger's first attempt has, by the places and the room that are left."""
+        if CROWDED * sum(self._late) > self._most_late:
+            return 0.0
+        return 1.0 / SHORT if self.left(most)[NEW] <= most // 8 else 1.0
 
     def __iter__(self) -> Iterator[Hashable]:
         """All that have begun and not ended."""
@@ -120,7 +130,7 @@ class Shares:
 
     def strangers(self) -> Iterator[Hashable]:
         """Those of strangers."""
-        return (one for one, (_, standing) in self._held.items() if standing != MET)
+        return (one for one, (_, standing, _) in self._held.items() if standing != MET)
 
 
 class Stranger(Protocol):
@@ -137,32 +147,30 @@ class Patience:
     An attempt that ends early for want of patience is a failed one like others: the next one has more time.
 
     Args:
-        timeout_s: What anybody has at most.
         addresses_of: Those of a host, by its key, as far as they are known.
-        is_short: Whether others wait for the place.
+        part: Of the usual time, so much is left by others that wait for a place.
     """
 
-    def __init__(
-        self, timeout_s: float, addresses_of: Callable[[str], Sequence[str]], is_short: Callable[[], bool]
-    ) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, addresses_of: Callable[[str], Sequence[str]], part: Callable[[], float]) -> None:
         self._addresses_of = addresses_of
-        self._is_short = is_short
+        self._part = part
         self._failures: OrderedDict[str, int] = OrderedDict()
 
-    def within_s(self, host: Stranger, attempt: int) -> float | None:
+    def within_s(self, host: Stranger, usual_s: float, attempt: int, *, is_last: bool) -> float | None:
         """Seconds for the whole answer; None for the usual time.
 
         Args:
+            usual_s: That time.
             attempt: Attempts made before this one.
+            is_last: Whether nothing comes after it.
         """
-        if host.standing == MET:
+        if host.standing == MET or is_last:
             return None
-        is_short, steps = self._is_short(), self._steps(host)
-        if not is_short and not steps:
+        part, steps = self._part(), self._steps(host)
+        if part >= 1.0 and not steps:
             return None
-        time_s = self._timeout_s / (SHORT if is_short else 1.0) / 2.0 ** min(steps, 30)
-        return min(max(time_s, FLOOR_S) * AGAIN ** min(attempt, 30), self._timeout_s)
+        time_s = max(usual_s * part / 2.0 ** min(steps, 30), FLOOR_S) * AGAIN ** min(attempt, 30)
+        return time_s if time_s < usual_s else None
 
     def heard(self, host: Stranger, answer: "Answer", *, is_page: bool) -> None:
         """A request to a host has ended: what it is from now on, and what it says of its neighbours.

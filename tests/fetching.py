@@ -102,7 +102,7 @@ class Web:
     """Stands in for the client.
 
     Attributes:
-        latency_s: How long an answer takes, by URL; `any` for all others.
+        latency_s: How long an answer takes, by URL; `any` for all others. There is none where the caller has less time.
         known_as: Addresses of host names, `any` for all others; each its own where none is named.
         mute_names: Host names whose addresses nobody tells.
         naming: URLs of which they were asked for.
@@ -112,6 +112,7 @@ class Web:
         conditions: URLs asked for with an ETag, and that.
         before: Called with each URL before it is answered.
         may_ask: Whether its lease is held.
+        timeout_s: For an answer, where its caller does not say; None for ever.
         room: Of which each answer holds one byte.
     """
 
@@ -126,6 +127,7 @@ class Web:
     room: Room = field(default_factory=lambda: Room(1000))
     before: Callable[[str], None] = lambda _url: None
     may_ask: Callable[[], bool] = lambda: True
+    timeout_s: float | None = None
     asked: list[tuple[float, str]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     under_way: set[str] = field(default_factory=set)
@@ -144,7 +146,11 @@ class Web:
         self.most = max(self.most, len(self.under_way))
         try:
             self.before(url)
-            await asyncio.sleep(self.latency_s.get(url, self.latency_s["any"]))
+            within_s = asked_for.get("within_s")
+            async with asyncio.timeout(self.timeout_s if within_s is None else within_s):
+                await asyncio.sleep(self.latency_s.get(url, self.latency_s["any"]))
+        except TimeoutError:
+            return Answer(None, "timeout")
         finally:
             self.under_way.discard(url)
         self.ended.append(url)

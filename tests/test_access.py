@@ -46,7 +46,7 @@ def answered(http: int | None, error: str = "", **more: object) -> Answer:
 )
 def test_a_status_has_its_meaning(answer: Answer, meant: Meaning) -> None:
     """By the last try. Half a file is none; what is left of redirects allows all, as what is missing does."""
-    assert judge().judged(answer, NOW, 3, 10.0, 0.5, ASKED) == meant
+    assert judge().judged(answer, NOW, 3, 0.5, ASKED, is_last=True) == meant
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,13 @@ def test_what_is_away_is_asked_again_within_its_window(
     answer: Answer, attempt: int, since_s: float, meant: Meaning
 ) -> None:
     """Not before the time that it names; a closed address is as closed the next time."""
-    assert judge().judged(answer, NOW, attempt, since_s, 0.5, ASKED) == meant
+    judging = judge()
+    assert judging.judged(answer, NOW, attempt, 0.5, ASKED, is_last=judging.is_last(attempt, since_s)) == meant
 
 
 def test_the_tries_share_the_window() -> None:
     """However long the back-off has become."""
-    assert judge(attempts=10, window_s=20.0).judged(answered(503), NOW, 9, 1.0, 0.99, ASKED) == Later(2.0)
+    assert judge(attempts=10, window_s=20.0).judged(answered(503), NOW, 9, 0.99, ASKED, is_last=False) == Later(2.0)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_the_tries_share_the_window() -> None:
 )
 def test_the_line_that_the_limit_of_robots_txt_cuts_does_not_count(robots: bytes, kept: bytes) -> None:
     """`Disallow: /` would close the host."""
-    meant = judge().judged(answered(200, body=robots[:MAX_BYTES]), NOW, 1, 0.0, 0.5, ASKED)
+    meant = judge().judged(answered(200, body=robots[:MAX_BYTES]), NOW, 1, 0.5, ASKED, is_last=False)
     assert meant == Counts(NOW, 200, kept)
 
 

@@ -11,8 +11,9 @@ import pytest
 from dispatching import World as Dispatching
 from fetching import Web, running
 
-from crawlog.agents.fetch import FILES_BESIDE, late_connections
+from crawlog.agents.fetch import AT_ONCE, FILES_BESIDE, LATE_EACH, Fetcher, late_connections
 from crawlog.agents.http import Client
+from crawlog.streams import strangers
 from crawlog.streams.answers import Answer
 from crawlog.streams.rows import HostRow
 from crawlog.streams.settings import load
@@ -21,6 +22,7 @@ from crawlog.streams.strangers import (
     LATE_S,
     MET,
     NEW,
+    SHORT,
     SILENT,
     Patience,
     Shares,
@@ -74,6 +76,58 @@ async def test_a_name_is_resolved_outside_the_places(tmp_path: Path, monkeypatch
         assert not world.fetcher.places
 
 
+async def test_few_requests_to_strangers_begin_in_one_turn_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else hosts that answer wait for hundreds of them at each step of a request. All of them begin soon."""
+    begun: list[int] = []
+    dispatch = Fetcher._dispatch
+
+    def counted(fetcher: Fetcher, *means: Any) -> bool:
+        before = len(fetcher._running)
+        is_done = dispatch(fetcher, *means)
+        begun.append(len(fetcher._running) - before)
+        return is_done
+
+    monkeypatch.setattr(Fetcher, "_dispatch", counted)
+    web = mute_from([url.replace("/x", ":80/robots.txt") for url in MUTE])
+    async with running(tmp_path, monkeypatch, web, fetch__concurrency=256, robots__obey=True) as world:
+        world.find(*MUTE)
+        await world.until(lambda: len(world.web.under_way) == len(MUTE))
+        assert max(begun) == AT_ONCE
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"robots__obey": True},
+        {"robots__obey": True, "robots__attempts": 2},
+        {"robots__obey": True, "robots__attempts": 1},
+        {"robots__obey": True, "robots__retry_window_s": 0.01},
+        {"fetch__attempts": 2},
+        {"fetch__attempts": 1},
+    ],
+)
+async def test_a_host_whose_first_answer_takes_long_is_not_lost_where_places_are_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """Its first attempt is cut short, the last one is not, however few there are. All is 40 times faster than 12 s."""
+    monkeypatch.setattr(strangers, "FLOOR_S", FLOOR_S / 40)
+    monkeypatch.setattr(strangers.Shares, "part", lambda *_: 0.0)
+    url, robots = "http://slow.com/x", "http://slow.com:80/robots.txt"
+    web = Web({"any": 0.0, url: 12.1 / 40, robots: 12.1 / 40}, timeout_s=30.0 / 40)
+
+    def awake(asked: str) -> None:
+        if asked in web.ended:
+            web.latency_s.pop(asked, None)
+
+    web.before = awake
+    async with running(tmp_path, monkeypatch, web, fetch__timeout_s=web.timeout_s, **settings) as world:
+        world.find(url)
+        await world.all_done(url)
+        assert world.became()[url][0] == "fetched"
+
+
 # ------------------------------------------------------------------ who holds how many places
 
 
@@ -121,6 +175,40 @@ def test_what_is_late_holds_no_place_as_far_as_there_is_room() -> None:
     assert shares.left(16) == (16, 8, 4)
 
 
+def test_what_takes_more_memory_takes_more_room_to_be_late_in() -> None:
+    """What finds less than it needs keeps its place; what comes behind it may find enough."""
+    shares = Shares(4)
+    for number in range(3):
+        shares.take(("large", number), NEW, 10.0, 2 if number else 3)
+    shares.take("small", NEW, 10.0)
+    shares.age(11.0)
+    assert shares.left(16)[NEW] == 8 - 2, "two large ones"
+    shares.free(("large", 0))
+    shares.age(11.0)
+    assert shares.left(16)[NEW] == 8 - 1
+
+
+@pytest.mark.parametrize(
+    ("late", "young", "part"), [(0, 0, 1.0), (0, 5, 1.0), (0, 6, 1 / SHORT), (4, 0, 1.0), (5, 0, 0.0), (16, 8, 0.0)]
+)
+def test_the_fewer_places_and_the_less_room_are_left_the_shorter_a_first_attempt_is(
+    late: int, young: int, part: float
+) -> None:
+    """Few places are left where many hosts are new; the room fills where they do not answer."""
+    shares = Shares(16)
+    for number in range(late):
+        shares.take(("late", number), NEW, 0.0)
+        shares.age(1.0)
+    for number in range(young):
+        shares.take(("young", number), NEW, 2.0)
+    assert shares.part(16) == part
+
+
+def test_where_nobody_may_be_late_a_first_attempt_has_the_usual_time() -> None:
+    """The room is full then, and says nothing."""
+    assert Shares(0).part(16) == 1.0
+
+
 def test_what_waits_for_room_to_be_late_has_it_when_another_ends() -> None:
     """It holds its place until then."""
     shares = Shares(1)
@@ -154,39 +242,41 @@ class Host:
     standing: int = NEW
 
 
-def patience(*, is_short: bool = False, at: dict[str, str] | None = None) -> Patience:
+def patience(*, part: float = 1.0, at: dict[str, str] | None = None) -> Patience:
     """With 30 s for everybody; hosts are at addresses of their own."""
     places = at or {}
-    return Patience(30.0, lambda key: (places.get(key, f"ip of {key}"),), lambda: is_short)
+    return Patience(lambda key: (places.get(key, f"ip of {key}"),), lambda: part)
 
 
 SILENCE = Answer(None, "first_byte_timeout")
 
 
 @pytest.mark.parametrize(
-    ("standing", "is_short", "failures", "attempt", "within_s"),
+    ("standing", "part", "failures", "attempt", "within_s"),
     [
-        (NEW, False, 0, 0, None),
-        (MET, True, 9, 0, None),
-        (NEW, True, 0, 0, 5.0),
-        (NEW, True, 0, 1, 20.0),
-        (NEW, True, 0, 2, 30.0),
-        (NEW, False, 1, 0, 15.0),
-        (NEW, False, 2, 0, 7.5),
-        (NEW, True, 1, 0, FLOOR_S),
-        (NEW, True, 10_000, 0, FLOOR_S),
-        (SILENT, True, 10_000, 1, 12.0),
-        (SILENT, True, 10_000, 2, 30.0),
+        (NEW, 1.0, 0, 0, None),
+        (MET, 0.0, 9, 0, None),
+        (NEW, 1 / SHORT, 0, 0, 5.0),
+        (NEW, 1 / SHORT, 0, 1, 20.0),
+        (NEW, 1 / SHORT, 0, 2, None),
+        (NEW, 0.0, 0, 0, FLOOR_S),
+        (NEW, 1.0, 1, 0, 15.0),
+        (NEW, 1.0, 2, 0, 7.5),
+        (NEW, 1 / SHORT, 1, 0, FLOOR_S),
+        (NEW, 1 / SHORT, 10_000, 0, FLOOR_S),
+        (SILENT, 0.0, 10_000, 1, 12.0),
+        (SILENT, 0.0, 10_000, 2, None),
     ],
 )
 def test_the_time_for_a_first_answer(
-    standing: int, is_short: bool, failures: int, attempt: int, within_s: float | None
+    standing: int, part: float, failures: int, attempt: int, within_s: float | None
 ) -> None:
     """It is shorter where places are short or neighbours failed, and longer with each attempt: no slow host is lost."""
-    judge = patience(is_short=is_short)
+    judge = patience(part=part)
     for _ in range(failures):
         judge.heard(Host(), SILENCE, is_page=True)
-    assert judge.within_s(Host(standing=standing), attempt) == within_s
+    assert judge.within_s(Host(standing=standing), 30.0, attempt, is_last=False) == within_s
+    assert judge.within_s(Host(standing=standing), 30.0, attempt, is_last=True) is None
 
 
 @pytest.mark.parametrize(
@@ -210,7 +300,7 @@ def test_failures_tell_of_a_domain_an_address_and_less_of_a_network(neighbour: H
     judge = patience(at=at)
     for _ in range(4):
         judge.heard(Host(), SILENCE, is_page=True)
-    assert judge.within_s(neighbour, 0) == within_s
+    assert judge.within_s(neighbour, 30.0, 0, is_last=False) == within_s
 
 
 @pytest.mark.parametrize(
@@ -242,7 +332,7 @@ def test_a_proxy_and_the_guard_say_nothing_of_a_host() -> None:
     for answer in (by_proxy, private):
         judge.heard(host, answer, is_page=True)
     assert host.standing == NEW
-    assert judge.within_s(host, 0) is None
+    assert judge.within_s(host, 30.0, 0, is_last=False) is None
 
 
 def test_an_answer_ends_the_suspicion_of_its_neighbours() -> None:
@@ -250,7 +340,7 @@ def test_an_answer_ends_the_suspicion_of_its_neighbours() -> None:
     judge = patience()
     judge.heard(Host(), SILENCE, is_page=True)
     judge.heard(Host(), Answer(200), is_page=True)
-    assert judge.within_s(Host(), 0) is None
+    assert judge.within_s(Host(), 30.0, 0, is_last=False) is None
 
 
 @pytest.mark.parametrize(
@@ -323,12 +413,12 @@ async def test_the_name_servers_of_the_settings_are_asked() -> None:
         transport.close()
 
 
-@pytest.mark.parametrize("files", [512, 1500, 4096])
+@pytest.mark.parametrize("files", [512, 1500, 4096, 8192])
 def test_who_is_late_leaves_files_for_all_else(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of the process is raised first, as far as it may be."""
     limits = {"soft": 512, "hard": files}
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limits["soft"], limits["hard"]))
     monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.update(soft=new[0]))
     late = late_connections(256)
-    assert limits["soft"] == min(files, 10 * 256 + FILES_BESIDE)
-    assert late == max(min(limits["soft"] - FILES_BESIDE - 512, 8 * 256), 0)
+    assert limits["soft"] == min(files, (2 + LATE_EACH) * 256 + FILES_BESIDE)
+    assert late == max(min(limits["soft"] - FILES_BESIDE - 512, LATE_EACH * 256), 0)
