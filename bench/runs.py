@@ -24,7 +24,7 @@ from bench.faults import judge
 from bench.faults.graph import Entry, Graph, Target
 from bench.faults.judge import Evidence
 from bench.faults.site import Request, Site
-from bench.log import login
+from bench.log import login, start
 from bench.results import section, table, versions
 from bench.site import WORK, free_port
 from crawlog.streams import engine
@@ -187,13 +187,12 @@ def _started(
     pairs = {"network.allow_private": "true", "politeness.delay_s": DELAY_S, "politeness.ip_rate": 0,
              "fetch.retry_delay_s": 0.5}  # fmt: skip
     command = [
-        *(sys.executable, "-P", "-m", "crawlog", "run", "--seeds", str(seeds), "--job", job, "--json"),
+        *("run", "--seeds", str(seeds), "--job", job, "--json"),
         *("--data", str(folder / job), "-o", str(folder / f"{job}.jsonl"), "--bootstrap", log.kafka.bootstrap),
         *("--workers", "fetch=1,parse=1"),
         *(f"-s{name}={value}" for name, value in pairs.items()),
     ]
-    with (folder / f"{job}.log").open("wb") as said:
-        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, env=os.environ | login(log))
+    process = start(command, folder / f"{job}.log", login(log))
     try:
         yield process
     finally:

@@ -726,7 +726,7 @@ class Frontier:
                 # 1 ready → 2 a request is answered, a command, another job has something on it: not now
                 self.arrange(host, now)
                 continue
-            queue = next((q for q in host.queues.values() if q.job.name == name and q), None)
+            queue = self._first_of(host, name)
             manner = host.partition.manner(queue.job.number) if queue is not None else self.usual
             if (opening := self._opening(host, manner, now)) is not None:
                 if host.in_flight:
@@ -741,9 +741,22 @@ class Frontier:
             host.is_opening = host.is_named = False
             host.ask(now)
             queue.asked_at = now
+            host.queues[queue.job.number] = host.queues.pop(queue.job.number)  # the last one from now on
             host.slowed_until = now + orders.slow_s if orders.slow_s else 0.0
             self.arrange(host, now)
             return task
+        return None
+
+    def _first_of(self, host: Host, name: str) -> HostQueue | None:
+        """The queue whose turn it is on a host that a job's line has given; None where nothing may go on.
+
+        Jobs take turns on each host too: 1 a job is asked for elsewhere → 2 the host has rested, and it is another
+        job's turn in the worker. By those turns alone a job with many hosts would get nothing from one that it shares.
+        """
+        for queue in host.queues.values():
+            job = queue.job.name
+            if queue and (job == name or (self.runs(queue.job) and self._may_have_more(job))):
+                return queue
         return None
 
     def _opening(self, host: Host, manner: Manner, now: float) -> RobotsTask | NameTask | None:

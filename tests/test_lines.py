@@ -26,6 +26,27 @@ def test_jobs_take_turns() -> None:
     assert Counter(task.job.name for task in first if isinstance(task, Task)) == {"many": 10, "few": 10}
 
 
+def test_jobs_take_turns_on_a_host_whatever_else_they_have() -> None:
+    """The one with other hosts has had a turn there whenever this one has rested, and gets its pages all the same."""
+    world = World()
+    for first, job in ((0, "slow"), (10, "busy")):
+        world.job(job)
+        world.find(*pages("both.com", 10, first), job=job)
+    for number in range(6):
+        world.find(*pages(f"h{number}.com", 10), job="busy")
+    asked = Counter[str]()
+    while asked.total() < 6:
+        task = world.next()
+        if task is not None:
+            world.fetched(task)
+            if isinstance(task, Task) and task.host.domain == "both.com":
+                asked[task.job.name] += 1
+        else:
+            world.pass_time(0.1)
+        world.fold_dones()
+    assert asked == {"slow": 3, "busy": 3}
+
+
 def test_domains_take_turns() -> None:
     """A hundred hosts of one domain do not crowd out the only host of another."""
     world = World()

@@ -59,6 +59,10 @@ class Hosts:
         """The first pages of a job, on two hosts; each host is one of two jobs."""
         return [f"{self._servers[host % HOSTS].origin}/{job}/1" for host in (job, job + 1)]
 
+    def origin(self, host: int) -> str:
+        """Of a host."""
+        return self._servers[host].origin
+
     def pages(self, job: int) -> Counter[tuple[int, str]]:
         """How often each page of a job was asked for."""
         return Counter(
@@ -93,13 +97,14 @@ class Runs:
         self.live: dict[int, Process] = {}
         self._options = [
             *("--bootstrap", cluster.kafka.bootstrap, "-s", f"kafka.prefix={cluster.kafka.prefix}"),
-            *("-s", "network.allow_private=true", "-s", f"politeness.delay_s={DELAY_S}"),
+            *("-s", "network.allow_private=true"),
         ]
 
-    def start(self, job: int) -> None:
-        """`crawlog run` of a job."""
+    def start(self, job: int, *seeds: str, delay_s: float = DELAY_S) -> None:
+        """`crawlog run` of a job, by the first pages of its chains where no other seeds are given."""
         where = ["--data", str(self.folder / f"data{job}"), "-o", str(self.output(job)), "--job", f"j{job}", "--json"]
-        self.live[job] = crawlog("run", *self.hosts.seeds(job), *where, *self._options)
+        delay = ("-s", f"politeness.delay_s={delay_s}")
+        self.live[job] = crawlog("run", *(seeds or self.hosts.seeds(job)), *where, *self._options, *delay)
 
     def output(self, job: int) -> Path:
         """FILE of a job."""
@@ -195,3 +200,22 @@ def test_a_run_that_is_interrupted_or_killed_stops_no_other_run(runs: Runs, host
     asked = sum((hosts.pages(job) for job in range(3)), Counter[tuple[int, str]]())
     assert asked.total() <= len(asked) + HOSTS
     assert hosts.shortest_rest() >= DELAY_S
+
+
+def test_the_greater_delay_of_two_runs_holds_for_a_host_of_both(runs: Runs, hosts: Hosts) -> None:
+    """While both have pages there, whichever worker asks; before and after, the fast one has its own pace."""
+    hosts.last = 1_000_000
+    slow_s = 4 * DELAY_S
+    runs.start(1)
+    until(lambda: hosts.pages(1), "a page of the fast one")
+    runs.start(0, *(f"{hosts.origin(1)}/0/none-{number}" for number in range(10)), delay_s=slow_s)
+    code, summary, err = runs.end(0)
+    assert (code, summary["rows"]) == (0, 10), err
+    hosts.end_soon()
+    runs.check(1)
+    asked = hosts.asked[1]
+    slow = [index for index, (_, path) in enumerate(asked) if path.startswith("/0/")]
+    rests = [later - earlier for (earlier, _), (later, _) in pairwise(asked)]
+    assert any(path.startswith("/1/") for _, path in asked[slow[0] : slow[-1]])
+    assert min(rests[slow[0] : slow[-1]]) >= slow_s
+    assert DELAY_S <= min(rests) < slow_s

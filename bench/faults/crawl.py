@@ -26,7 +26,7 @@ from bench.faults.cluster import Cluster
 from bench.faults.graph import Graph
 from bench.faults.judge import Evidence, Poison, State
 from bench.faults.site import REPO, Site
-from bench.log import login
+from bench.log import login, start
 from crawlog.streams import engine
 from crawlog.streams.settings import Settings, load
 from crawlog.streams.verify import verify
@@ -224,14 +224,7 @@ class Crawl:
             more += ["--workers", f"fetch={self.size.fetch},parse={self.size.parse}"]
         command = ["run", "--seeds", "seeds.txt", "--job", JOB, "--data", str(self.data), "-o", str(self.output)]
         self._conduct_at = time.monotonic() + RESTART_S
-        with self.said.open("ab") as said:
-            self._run = subprocess.Popen(
-                [sys.executable, "-P", "-m", "crawlog", *command, "--json", *self._pairs(), *more],
-                cwd=self.folder,
-                stdout=said,
-                stderr=said,
-                env=os.environ | self._login(),
-            )
+        self._run = start([*command, "--json", *self._pairs(), *more], self.said, self._login())
 
     def _pairs(self, **more: object) -> list[str]:
         named = self._settings | {key.replace("__", "."): value for key, value in more.items()}
