@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Container, Iterator
@@ -12,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 from confluent_kafka import TopicPartition
-from processes import Process, crawlog, ended, until
+from processes import LIMIT_S, Process, crawlog, ended, until
 from sites import Answer, Threaded
 
 from crawlog.agents.seed import Source, plant
@@ -36,16 +37,24 @@ PAGES = 40
 
 
 class Site:
-    """A site of PAGES pages, each linking to the next and to its double; it counts what it is asked for."""
+    """A site of PAGES pages, each linking to the next and to its double; it counts what it is asked for.
+
+    Attributes:
+        holds_from: From so many pages on it answers no more until it `goes_on`.
+    """
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.hidden: set[str] = set()
+        self.holds_from = PAGES + 1
+        self.goes_on = threading.Event()
         self._server = Threaded(self._answer)
         self.url = f"{self._server.origin}/1"
 
     def _answer(self, path: str) -> Answer:
         self.asked[path] += 1
+        if len(self.pages()) >= self.holds_from:
+            self.goes_on.wait(LIMIT_S)
         number = path.strip("/")
         if number.isdigit() and 1 <= int(number) <= PAGES:
             return 200, "text/html", page(int(number), self.hidden)
@@ -362,11 +371,13 @@ def test_a_run_that_could_fetch_nothing_says_so_by_its_exit_code(data: Path, the
 
 def test_rows_of_a_cancelled_job_stay_partial(site: Site, data: Path, there: list[str]) -> None:
     """Its exit code is 7, FILE is not made, and neither is it when the command is given again."""
+    site.holds_from = PAGES // 4
     crawl = run(site, data, "--job", "gone", *there, delay_s=0.3)
     until((data.parent / "rows.jsonl.partial").exists, "the first rows")
     until(lambda: len(site.pages()) >= 3, "some pages")
     code, _, err = ended(crawlog("control", "cancel", "--job", "gone", "--data", data, *there))
     assert code == 0, err
+    site.goes_on.set()
     for each in (crawl, None):
         code, summary, err = ended(each or run(site, data, "--job", "gone", *there))
         assert (code, summary["reason"], summary["rows"]) == (7, "cancelled", None), err
@@ -514,10 +525,12 @@ def before_page(settings: Settings, count: int) -> dict[int, int]:
 
 def test_a_crawl_is_rewound_and_a_job_begun_again(site: Site, data: Path, cluster: Settings, there: list[str]) -> None:
     """While it runs: what was found later is asked again. From its seeds: nothing old stays in FILE."""
+    site.holds_from = PAGES * 3 // 4
     crawl = run(site, data, *there, delay_s=0.1)
-    until(lambda: len(site.pages()) >= PAGES // 2, "half of the pages")
+    until(lambda: len(site.pages()) >= site.holds_from, "most of the pages")
     settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": data})})
     assert rewind(settings, before_page(settings, PAGES // 4)) == 1
+    site.goes_on.set()
     code, summary, err = ended(crawl)
     assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err
     asked = Counter(site.pages().values())
