@@ -727,14 +727,17 @@ class Frontier:
                 self.arrange(host, now)
                 continue
             queue = self._first_of(host, name)
-            manner = host.partition.manner(queue.job.number) if queue is not None else self.usual
+            if queue is None:
+                self.arrange(host, now)
+                continue
+            manner = host.partition.manner(queue.job.number)
             if (opening := self._opening(host, manner, now)) is not None:
                 if host.in_flight:
                     continue
                 host.in_flight += 1
                 return opening
-            task = host.partition.pop(host, queue) if queue is not None and self._goes_on(host, queue) else None
-            if queue is None or task is None:
+            task = host.partition.pop(host, queue)
+            if task is None:
                 self.arrange(host, now)
                 continue
             host.in_flight += 1
@@ -755,7 +758,7 @@ class Frontier:
         """
         for queue in host.queues.values():
             job = queue.job.name
-            if queue and (job == name or (self.runs(queue.job) and self._may_have_more(job))):
+            if queue and self._goes_on(host, queue) and (job == name or self._may_have_more(job)):
                 return queue
         return None
 
