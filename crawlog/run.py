@@ -357,7 +357,7 @@ class Run:
         self._pace_s = self.settings.politeness.delay_s / self.settings.politeness.per_host
         self._notes: set[str] = set()
         self._whole = Whole(supervisor, summary.job, shown.say)
-        self._lost_founds = supervisor.lost_founds
+        self._lost_founds = len(supervisor.lost_founds)
         self._denied_at: float | None = None
         self._said = ""
 
@@ -389,7 +389,7 @@ class Run:
         finish = self._follow(copy, self._seeded)
         while not self._whole.holds(finish):
             finish = self._follow(copy, self.watch.ends("fetch"))
-        self.summary.missing = self._whole.missing
+        self.summary.missing = self._whole.missing + self._lost_seeds()
         self._count_losses(CATCH_UP_S)
         self._record(finish)
         self._write_file(finish)
@@ -505,7 +505,7 @@ class Run:
         """Sends the seeds; those that the log has are known."""
         from .agents.seed import plant
 
-        self._lost_founds = self.supervisor.lost_founds
+        self._lost_founds = len(self.supervisor.lost_founds)
         plant(
             self.settings,
             self._producer,
@@ -516,11 +516,18 @@ class Run:
             look=self._folds,
         )
 
+    def _lost_seeds(self) -> tuple[str, ...]:
+        """What may be missing where this command was given no seeds: nobody else knows those of `crawlog seed`."""
+        if self.order.source is not None:
+            return ()
+        then = "seeds that `crawlog seed` gave may be among what is gone: give them again, it does no harm"
+        return tuple(f"{one}; {then}" for one in self.supervisor.lost_founds)
+
     def _seed_again(self) -> bool:
         """Whether seeds may have been lost while the crawl went on; this command's own are sent again."""
-        if self._lost_founds == self.supervisor.lost_founds:
+        if self._lost_founds == len(self.supervisor.lost_founds):
             return False
-        self._lost_founds = self.supervisor.lost_founds
+        self._lost_founds = len(self.supervisor.lost_founds)
         if self.order.source is not None and not self._is_cancelled:
             self._seed(self.order.source)
         return True

@@ -159,7 +159,7 @@ class Supervisor:
         names: Of the workers.
         picture: What the workers report.
         cuts: Partitions that were found to have lost records, until the log has been checked.
-        lost_founds: How many of crawl.urls were found so, ever: with each, seeds may be gone.
+        lost_founds: Those of crawl.urls that were ever found so: with each, seeds may be gone.
     """
 
     def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
@@ -169,7 +169,7 @@ class Supervisor:
         self.engine: engine.Engine | None = None
         self.watch: Watch | None = None
         self.cuts: list[Cut] = []
-        self.lost_founds = 0
+        self.lost_founds: list[Cut] = []
         self.report = report
         if settings.snapshots.to:
             from .streams.snapshot import store_of
@@ -240,11 +240,11 @@ class Supervisor:
             assert self._marks is not None
             self._marks.mended()
 
-    def _founds(self, cuts: "Iterable[Cut]") -> int:
-        """How many of these partitions are of crawl.urls."""
+    def _founds(self, cuts: "Iterable[Cut]") -> "list[Cut]":
+        """Those of these partitions that are of crawl.urls."""
         from .streams.topics import Topics
 
-        return sum(one.topic == Topics(self.settings.kafka.prefix).urls for one in cuts)
+        return [one for one in cuts if one.topic == Topics(self.settings.kafka.prefix).urls]
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:

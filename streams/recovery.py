@@ -17,6 +17,7 @@ Which pages and items are gone is found out by a check of the whole log (`logche
 before workers go, since the offsets that are gone are given out again: once a worker has written a page, a done that
 names a lost one looks as if it named that. The found with `again` is a record like any other, so the fold stays a
 function of the log. What is left to the user: seeds that `crawlog seed` had written; giving them again does no harm.
+A `run` without seeds of its own therefore ends with 5 where crawl.urls was cut; one that has seeds sends them again.
 """
 
 import time

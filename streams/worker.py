@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import faust
 import structlog
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
 from . import ending, logs
 from .ending import EX_TEMPFAIL
@@ -76,6 +76,9 @@ class Worker(faust.Worker):
         elif isinstance(error, KafkaConnectionError):
             code = EX_TEMPFAIL
             log.error("kafka_unreachable", group=self.app.conf.id, bootstrap=self.app.crawl.kafka.bootstrap)
+        elif isinstance(error, OffsetOutOfRangeError):
+            code = EX_TEMPFAIL  # the next one finds out what was lost, and begins where the log goes on
+            log.error("log_ends_early", group=self.app.conf.id, wanted=str(error))
         else:
             code = ending.code_of(error)
             log.critical("worker_crashed", group=self.app.conf.id, error=repr(error), exc_info=error)

@@ -186,6 +186,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.is_linked = True
         self._server = Threaded(self._answer)
         self.seed = f"{self._server.origin}/1"
         self.urls = sorted(f"{self._server.origin}/{number}" for number in range(1, PAGES + 1))
@@ -195,7 +196,7 @@ class Tree:
         if not path[1:].isdigit():
             return 404, "text/html", b""
         number = int(path[1:])
-        links = "".join(f'<a href="/{at}">' for at in (2 * number, 2 * number + 1) if at <= PAGES)
+        links = "".join(f'<a href="/{at}">' for at in (2 * number, 2 * number + 1) if at <= PAGES and self.is_linked)
         return 200, "text/html", f"<title>{number}</title>{links}".encode()
 
     def close(self) -> None:
@@ -211,12 +212,12 @@ def tree() -> Iterator[Tree]:
     made.close()
 
 
-def crawl(tree: Tree, log: Settings) -> Process:
+def crawl(tree: Tree, log: Settings, *seeds: str) -> Process:
     """`crawlog run` of the tree, on the cluster."""
     kafka = ["--bootstrap", log.kafka.bootstrap, "-s", f"kafka.prefix={log.kafka.prefix}", "-s", "kafka.partitions=2"]
     pairs = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.05"]
     where = ["--data", log.run.data, "-o", log.run.data.parent / "rows.jsonl"]
-    return crawlog("run", tree.seed, "--job", "j", *where, "--json", *kafka, *pairs)
+    return crawlog("run", *seeds, "--job", "j", *where, "--json", *kafka, *pairs)
 
 
 def rows(log: Settings) -> list[str]:
@@ -246,7 +247,7 @@ def fullest(log: Settings, topic: str) -> tuple[int, int]:
 def test_founds_that_were_lost_while_a_run_goes_on_are_found_again(lossy: Lossy, log: Settings, tree: Tree) -> None:
     """Others come in their place before anybody looks. The run says so, and ends complete."""
     topic = Topics(log.kafka.prefix).urls
-    run = crawl(tree, log)
+    run = crawl(tree, log, tree.seed)
     try:
         until(lambda: len(tree.asked) > 15, "some pages")
         partition, _ = fullest(log, topic)
@@ -274,7 +275,7 @@ def test_pages_and_items_that_were_lost_while_nobody_looked_are_made_again(
 ) -> None:
     """Others came in their place, so no end tells of it. The same command on the finished job notices."""
     names = Topics(log.kafka.prefix)
-    run = crawl(tree, log)
+    run = crawl(tree, log, tree.seed)
     until(lambda: len(tree.asked) > 35, "some pages")
     kept = [lossy.copy(topic, fullest(log, topic)[0]) for topic in (names.pages, names.items)]
     code, _, err = ended(run)
@@ -283,12 +284,33 @@ def test_pages_and_items_that_were_lost_while_nobody_looked_are_made_again(
     lossy.set_back(*kept)
     for topic, (partition, end) in held.items():
         overtake(log, topic, partition, end)
-    code, _, err = ended(crawl(tree, log))
+    code, _, err = ended(crawl(tree, log, tree.seed))
     assert (code, rows(log)) == (0, tree.urls), err
     for topic, (partition, _) in held.items():
         assert f"the log is damaged: {topic}[{partition}] has lost its records" in err
     (log.run.data.parent / "rows.jsonl").unlink()
     shutil.rmtree(log.run.data)
-    code, _, err = ended(crawl(tree, log))
+    code, _, err = ended(crawl(tree, log, tree.seed))
     assert (code, rows(log)) == (0, tree.urls), err
     assert verify_log(log, as_json=True, say=lambda _: None) == 0
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_seeds_that_were_lost_while_a_run_goes_on_are_sent_again(lossy: Lossy, log: Settings, tree: Tree) -> None:
+    """Nothing else finds them. A command that was given none says that some may be missing, and ends with 5."""
+    topic = Topics(log.kafka.prefix).urls
+    tree.is_linked = False
+    empty = [lossy.copy(topic, number) for number in range(2)]
+    run = crawl(tree, log, *tree.urls)
+    until(lambda: len(tree.asked) > 35, "some pages")
+    partition, _ = fullest(log, topic)
+    lossy.set_back(empty[partition])
+    code, _, err = ended(run)
+    assert (code, rows(log)) == (0, tree.urls), err
+    assert f"the log is damaged: {topic}[{partition}] ends at offset " in err
+    lossy.set_back(empty[partition])
+    code, _, err = ended(crawl(tree, log))
+    assert code == 5, err
+    assert f"{topic}[{partition}] ends at offset 0" in err
+    assert "may be among what is gone: give them again" in err

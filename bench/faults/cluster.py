@@ -15,7 +15,7 @@ from bench.node import Node
 from bench.site import free_port
 from crawlog.streams import broker
 
-START_S = 60.0
+START_S = 180.0
 IN_SYNC_S = 120.0
 
 LOOK_S = 0.1

@@ -305,7 +305,7 @@ class Damage:
         seen = Seen(self.place, code, said, tuple(missing(evidence)), tuple(invented(evidence)))
         came = verdict(seen)
         if came not in GOOD:
-            self._problems.append(_problem(came, seen, what))
+            self._problems.append(problem(came, seen, what))
         return came
 
     def _repair(self, crawl: Crawl) -> None:
@@ -315,7 +315,8 @@ class Damage:
             subprocess.run(command, stdout=said, stderr=said, check=False, cwd=crawl.folder, timeout=END_S)
 
 
-def _problem(came: Verdict, seen: Seen, what: str) -> str:
+def problem(came: Verdict, seen: Seen, what: str) -> str:
+    """One line on a point that ended as none may."""
     examples = "; ".join((seen.invented or seen.missing)[: judge.EXAMPLES])
     last = next((line for line in reversed(seen.said.splitlines()) if line.strip()), "")[:200]
     return f"{came}: {what}; exit {seen.code}; {len(seen.missing)} missing; {examples}; said {last!r}"
