@@ -68,8 +68,8 @@ LATE_EACH = 16
 LATE_TLS = 2
 """One of these by https takes the room of so many: a handshake that waits has 63 kB of memory, a request by http 14."""
 
-AT_ONCE = 16
-"""Requests to strangers that begin in one turn of the loop, in about 6 ms; those to other hosts go on between turns."""
+AT_ONCE = 4
+"""Requests to strangers that begin in one turn of the loop, in about 2 ms; those to other hosts go on between turns."""
 
 FILES_BESIDE = 1024
 """Files that a worker may have open beside its connections."""

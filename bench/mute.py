@@ -13,6 +13,8 @@ them is met.
 import argparse
 import contextlib
 import os
+import resource
+import select
 import shutil
 import signal
 import socket
@@ -20,8 +22,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +48,7 @@ class Crawled(NamedTuple):
         pace: Of all hosts together, from the first request to the last.
         met_s: From the first page of any host to the first page of the last host.
         load: Of the machine, before it.
+        cpu_ms: Of all its processes, a good page.
     """
 
     pages: int
@@ -52,6 +56,7 @@ class Crawled(NamedTuple):
     pace: float
     met_s: float
     load: float
+    cpu_ms: float
 
 
 @contextmanager
@@ -114,6 +119,49 @@ def dripping() -> Iterator[int]:
                 connection.close()
 
 
+@contextmanager
+def waking(after_s: float) -> Iterator[tuple[int, set[str]]]:
+    """A port of every loopback address, and the addresses whose page was sent.
+
+    An answer takes so long until one was waited for; later ones of that address come at once.
+    """
+    awake: set[str] = set()
+    sent: set[str] = set()
+
+    class Waking(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:  # the name that http.server asks for
+            """robots.txt is missing, all else is a page."""
+            address = self.connection.getsockname()[0]
+            if address not in awake:
+                time.sleep(after_s)
+                if select.select([self.connection], [], [], 0)[0]:  # closed by then
+                    self.close_connection = True
+                    return
+                awake.add(address)
+            body = b"<title>awake</title>"
+            if self.path != "/robots.txt":
+                sent.add(address)
+            self.send_response(200 if address in sent else 404)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is told."""
+
+    server = ThreadingHTTPServer(("0.0.0.0", 0), Waking)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_address[1], sent
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def addresses(count: int, port: int, second: int) -> list[str]:
     """URLs of so many loopback addresses `127.SECOND.x.y`."""
     return [f"http://127.{second}.{n // 250}.{n % 250 + 1}:{port}/" for n in range(count)]
@@ -126,8 +174,15 @@ def mixed(good: Sequence[str], others: Sequence[str]) -> list[str]:
     return seeds + list(others[len(good) * every :])
 
 
-def crawl(folder: Path, hosts: int, pages: int, others: Sequence[str], settings: Sequence[str] = ()) -> Crawled:
-    """One crawl, until all good pages were served or for `LIMIT_S`."""
+def crawl(  # what is crawled, how, and until when
+    folder: Path,
+    hosts: int,
+    pages: int,
+    others: Sequence[str],
+    settings: Sequence[str] = (),
+    also: Callable[[], bool] = lambda: True,
+) -> Crawled:
+    """One crawl, until all good pages were served and something else holds, or for `LIMIT_S`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     access = folder / "access.log"
@@ -140,13 +195,15 @@ def crawl(folder: Path, hosts: int, pages: int, others: Sequence[str], settings:
         words = ["network.allow_private=true", f"politeness.delay_s={DELAY_S}", *settings]
         command = [sys.executable, "-P", "-m", "crawlog", "run", "--seeds", str(folder / "seeds.txt"), "-v"]
         command += ["--data", str(folder / "data"), "-o", str(folder / "rows.jsonl")]
-        load = os.getloadavg()[0]
+        load, before = os.getloadavg()[0], _cpu_s()
         running = subprocess.Popen(
             [*command, *(word for setting in words for word in ("-s", setting))], cwd=REPO, stderr=log
         )
         try:
             until = time.monotonic() + LIMIT_S
-            while site.stats().unique < wanted and running.poll() is None and time.monotonic() < until:
+            while (
+                not (site.stats().unique >= wanted and also()) and running.poll() is None and time.monotonic() < until
+            ):
                 time.sleep(0.5)
             stats = site.stats()
         finally:
@@ -154,6 +211,7 @@ def crawl(folder: Path, hosts: int, pages: int, others: Sequence[str], settings:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(60)
             running.kill()
+        cpu_ms = 1000.0 * (_cpu_s() - before) / max(stats.unique, 1)
         site.flush()
     times: dict[str, list[float]] = {}
     for request in read_log(access):
@@ -163,7 +221,13 @@ def crawl(folder: Path, hosts: int, pages: int, others: Sequence[str], settings:
     firsts = [at[0] for at in times.values()]
     took_s = (stats.last_ns - stats.first_ns) / 1e9
     own = sum(paces) / hosts  # of one that was never met there is none
-    return Crawled(stats.unique, own, stats.unique / max(took_s, 0.001), max(firsts) - min(firsts), load)
+    return Crawled(stats.unique, own, stats.unique / max(took_s, 0.001), max(firsts) - min(firsts), load, cpu_ms)
+
+
+def _cpu_s() -> float:
+    """Of all processes that have ended and were waited for, by their parents too: the site still runs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measure(many: int, names: int, slow: int, hosts: int, pages: int) -> list[tuple[str, Crawled]]:
@@ -188,12 +252,20 @@ def report(found: Sequence[tuple[str, Crawled]]) -> str:
     for name, one in found:
         own, together = one.own / alone.own, one.pace / alone.pace
         met = f"{one.met_s:.0f}"
-        row = [name, f"{one.pages:,}", met, f"{one.own:.2f}", f"{own:.2f}", f"{one.pace:.1f}", f"{together:.2f}"]
+        row = [name, f"{one.pages:,}", f"{one.cpu_ms:.0f}", met, f"{one.own:.2f}", f"{own:.2f}", f"{one.pace:.1f}"]
+        row.append(f"{together:.2f}")
         for share in (own, together):
             reached = share >= GOAL and one.pages == alone.pages
             row.append("" if one is alone else "reached" if reached else "MISSED")
         rows.append(row)
-    head = ["good hosts beside", "their pages", "last one met after, s", "pages/s of a host", "of it alone (≥ 0.80)"]
+    head = [
+        "good hosts beside",
+        "their pages",
+        "CPU ms a page",
+        "last one met after, s",
+        "pages/s of a host",
+        "of it alone (≥ 0.80)",
+    ]
     head += ["pages/s of all", "of it alone (≥ 0.80)", "of a host", "of all"]
     return results.table(head, rows)
 

@@ -23,6 +23,9 @@ LATE_S = 0.1
 """A host that has not answered by then needs no place while it is waited for. So a place serves ten first contacts a
 second, and 128 places ask 5,000 hosts in 4 s."""
 
+SILENT_LATE_S = 0.5
+"""The same for a silent host. Its next attempt can wait: so retries are spread, where very many hosts fail together."""
+
 FLOOR_S = 3.0
 """Nobody is waited for less: a lost packet, DNS, and the round trips of TCP and TLS fit in."""
 
@@ -59,7 +62,7 @@ class Shares:
         self._most_late = most_late
         self._holds = [0, 0, 0]
         self._late = [0, 0, 0]
-        self._young: dict[Hashable, tuple[float, int, int]] = {}  # in the order they came
+        self._young: tuple[dict[Hashable, tuple[float, int]], ...] = ({}, {}, {})  # each in the order they came
         self._held: dict[Hashable, tuple[list[int], int, int]] = {}
         self.ages_at = inf
         self._is_crowded = False
@@ -74,25 +77,29 @@ class Shares:
         self._held[one] = self._holds, standing, 1
         self._holds[standing] += 1
         if young_from is not None:
-            self._young[one] = young_from, standing, room
-            self.ages_at = min(self.ages_at, young_from + LATE_S)
+            self._young[standing][one] = young_from, room
+            self.ages_at = min(self.ages_at, young_from + _late_s(standing))
 
     def free(self, one: Hashable) -> None:
         """It has ended."""
         counts, standing, taken = self._held.pop(one, (None, MET, 0))
         if counts is not None:
             counts[standing] -= taken
-            self._young.pop(one, None)
+            self._young[standing].pop(one, None)
 
     def age(self, now: float) -> None:
         """Those no longer young give their places back, as far as there is room for late ones."""
         if now < self.ages_at and not self._is_crowded:
             return
         self.ages_at, self._is_crowded = inf, False
-        late = []
-        for one, (since, standing, room) in self._young.items():
-            if since + LATE_S > now:
-                self.ages_at = since + LATE_S
+        for standing in (MET, NEW, SILENT):
+            self._age(standing, now)
+
+    def _age(self, standing: int, now: float) -> None:
+        late, young, late_s = [], self._young[standing], _late_s(standing)
+        for one, (since, room) in young.items():
+            if since + late_s > now:
+                self.ages_at = min(self.ages_at, since + late_s)
                 break
             left = self._most_late - sum(self._late)
             if standing == SILENT:
@@ -105,7 +112,7 @@ class Shares:
             else:
                 self._is_crowded = True
         for one in late:
-            del self._young[one]
+            del young[one]
 
     def left(self, most: int) -> tuple[int, int, int]:
         """By standing, how many more may have a place.
@@ -131,6 +138,10 @@ class Shares:
     def strangers(self) -> Iterator[Hashable]:
         """Those of strangers."""
         return (one for one, (_, standing, _) in self._held.items() if standing != MET)
+
+
+def _late_s(standing: int) -> float:
+    return SILENT_LATE_S if standing == SILENT else LATE_S
 
 
 class Stranger(Protocol):

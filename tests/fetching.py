@@ -102,7 +102,8 @@ class Web:
     """Stands in for the client.
 
     Attributes:
-        latency_s: How long an answer takes, by URL; `any` for all others. There is none where the caller has less time.
+        latency_s: How long an answer takes, by URL; `any` for all others.
+        patience_s: For an answer, by URL, the caller must have so much time, or there is none; it comes at once.
         known_as: Addresses of host names, `any` for all others; each its own where none is named.
         mute_names: Host names whose addresses nobody tells.
         naming: URLs of which they were asked for.
@@ -112,7 +113,6 @@ class Web:
         conditions: URLs asked for with an ETag, and that.
         before: Called with each URL before it is answered.
         may_ask: Whether its lease is held.
-        timeout_s: For an answer, where its caller does not say; None for ever.
         room: Of which each answer holds one byte.
     """
 
@@ -127,7 +127,7 @@ class Web:
     room: Room = field(default_factory=lambda: Room(1000))
     before: Callable[[str], None] = lambda _url: None
     may_ask: Callable[[], bool] = lambda: True
-    timeout_s: float | None = None
+    patience_s: dict[str, float] = field(default_factory=dict)
     asked: list[tuple[float, str]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     under_way: set[str] = field(default_factory=set)
@@ -146,13 +146,12 @@ class Web:
         self.most = max(self.most, len(self.under_way))
         try:
             self.before(url)
-            within_s = asked_for.get("within_s")
-            async with asyncio.timeout(self.timeout_s if within_s is None else within_s):
-                await asyncio.sleep(self.latency_s.get(url, self.latency_s["any"]))
-        except TimeoutError:
-            return Answer(None, "timeout")
+            await asyncio.sleep(self.latency_s.get(url, self.latency_s["any"]))
         finally:
             self.under_way.discard(url)
+        within_s = asked_for.get("within_s")
+        if within_s is not None and within_s < self.patience_s.get(url, 0.0):
+            return Answer(None, "timeout")
         self.ended.append(url)
         answer = Answer(self.status.get(url, 200))
         answer.held = await self.room.take(1)

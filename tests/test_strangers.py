@@ -24,6 +24,7 @@ from crawlog.streams.strangers import (
     NEW,
     SHORT,
     SILENT,
+    SILENT_LATE_S,
     Patience,
     Shares,
     network_of,
@@ -103,7 +104,7 @@ async def test_few_requests_to_strangers_begin_in_one_turn_of_the_loop(
         {"robots__obey": True},
         {"robots__obey": True, "robots__attempts": 2},
         {"robots__obey": True, "robots__attempts": 1},
-        {"robots__obey": True, "robots__retry_window_s": 0.01},
+        {"robots__obey": True, "robots__retry_window_s": 1e-6},
         {"fetch__attempts": 2},
         {"fetch__attempts": 1},
     ],
@@ -111,21 +112,14 @@ async def test_few_requests_to_strangers_begin_in_one_turn_of_the_loop(
 async def test_a_host_whose_first_answer_takes_long_is_not_lost_where_places_are_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    """Its first attempt is cut short, the last one is not, however few there are. All is 40 times faster than 12 s."""
-    monkeypatch.setattr(strangers, "FLOOR_S", FLOOR_S / 40)
+    """Its first attempt is cut short, the last one is not, however few there are."""
     monkeypatch.setattr(strangers.Shares, "part", lambda *_: 0.0)
-    url, robots = "http://slow.com/x", "http://slow.com:80/robots.txt"
-    web = Web({"any": 0.0, url: 12.1 / 40, robots: 12.1 / 40}, timeout_s=30.0 / 40)
-
-    def awake(asked: str) -> None:
-        if asked in web.ended:
-            web.latency_s.pop(asked, None)
-
-    web.before = awake
-    async with running(tmp_path, monkeypatch, web, fetch__timeout_s=web.timeout_s, **settings) as world:
+    url = "http://slow.com/x"
+    web = Web(patience_s={url: 12.1, "http://slow.com:80/robots.txt": 12.1})
+    async with running(tmp_path, monkeypatch, web, **settings) as world:
         world.find(url)
         await world.all_done(url)
-        assert world.became()[url][0] == "fetched"
+        assert world.became()[url] == ("fetched", "", "")
 
 
 # ------------------------------------------------------------------ who holds how many places
@@ -167,8 +161,11 @@ def test_what_is_late_holds_no_place_as_far_as_there_is_room() -> None:
     shares.take("page", NEW)
     shares.age(10.0 + LATE_S / 2)
     assert shares.left(16) == (9, 1, 1)
+    shares.age(10.0 + LATE_S)
+    assert shares.left(16) == (12, 4, 1), "silent ones are young for longer"
+    assert shares.ages_at == 10.0 + SILENT_LATE_S
     shares.age(shares.ages_at)
-    assert shares.left(16) == (13, 5, 3), "a silent one, a new one and the page are left"
+    assert shares.left(16) == (13, 5, 2), "two silent ones and the page are left"
     for one in list(shares):
         shares.free(one)
         shares.free(one)
