@@ -28,7 +28,7 @@ from ..streams import crash
 from ..streams.canonical import Canonicaliser, plain, serialise
 from ..streams.domain import Places
 from ..streams.errors import Misconfigured
-from ..streams.jobs import kept, known, resolve_spec, write_job, write_joins
+from ..streams.jobs import kept, known, resolve_spec, write_job, write_joins, write_names
 from ..streams.kafka import bounds, read_all
 from ..streams.outbound import without_login
 from ..streams.pressure import Sown
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = MAX_URL_BYTES + 4096
 """Longest line taken: a URL and the JSON around it; a longer one is bad, bytes."""
 
-MAX_NAMES = 50_000
-"""Scope names that a job record lists, about 1 MB of the 9 MiB that it may have; further ones join the job."""
+MAX_NAMES = 1_000
+"""Scope names that a job record lists, 260 kB at most; further ones join the job. Every partition has the record, with
+each revision, and every fold and parse worker holds its names."""
 
 TOLD = 20
 """Bad lines told one by one; the others are counted."""
@@ -321,7 +322,7 @@ def plant(  # all that a crawl begins with
     Raises: Misconfigured: there is no URL in `source`; nothing was written.
     """
     topics = Topics(settings.kafka.prefix)
-    said = known(settings, topics)
+    said = known(settings, topics, joins=True)
     copy = said.get(f"job/{job}".encode())
     kind = copy.spec.scope.kind if isinstance(copy, JobCopy) else settings.scope.kind
     names = scope_names(source, kind)
@@ -330,10 +331,13 @@ def plant(  # all that a crawl begins with
         copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed))
     elif line := kept(job, copy.spec, settings):
         report(line)
+    count = partitions(settings)
     if kind != "any":
+        names.difference_update(copy.spec.scope.names)
+        write_names(producer, topics, copy, names, count)
         joins = (entry for entry in said.values() if isinstance(entry, Join) and entry.job == job)
-        write_joins(producer, topics, job, names.difference(copy.spec.scope.names, *(entry.names for entry in joins)))
-    sower = Sower(producer, topics, partitions(settings), copy, report, look)
+        write_joins(producer, topics, job, names.difference(*(entry.names for entry in joins)))
+    sower = Sower(producer, topics, count, copy, report, look)
     try:
         for part, lines in source.parts():
             sower.sow(part, lines)

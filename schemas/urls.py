@@ -1,7 +1,8 @@
 """crawl.urls: what was found for a domain and what became of it, in one log per domain.
 
-A record is one of four, told apart by the field it has: `urls` (found), `results` (done), `spec` (job), `rewind`
-(epoch). A bare `{"url": …}` from any Kafka client is a found of one URL. All are JSON, so that kcat reads the crawl.
+A record is one of five, told apart by the field it has: `urls` (found), `results` (done), `spec` (job), `joins` (scope
+names of a job), `rewind` (epoch). A bare `{"url": …}` from any Kafka client is a found of one URL. All are JSON, so
+that kcat reads the crawl.
 Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
 """
 
@@ -19,6 +20,12 @@ MAX_BATCH_URLS = 500
 
 MAX_BATCH_BYTES = 256 * 1024
 """Encoded size at which a batch is closed, bytes."""
+
+MAX_BATCH_NAMES = 1_000
+"""Scope names in one record, at most: 260 kB."""
+
+MAX_NAME_CHARS = 270
+"""Longest scope name: a host name, a colon and a port."""
 
 MAX_URL_BYTES = 64 * 1024
 """A longer URL is refused before it is parsed, bytes."""
@@ -102,7 +109,8 @@ class ScopeSpec(msgspec.Struct, omit_defaults=True, frozen=True):
 
     Attributes:
         kind: `domain`: registrable domain or IP of a seed; `host` and `seeds`: host name and port; `any`.
-        names: The seeds' registrable domains (kind domain) or `host:port` names (host, seeds), sorted.
+        names: The seeds' registrable domains (kind domain) or `host:port` names (host, seeds), sorted. Of very many
+            only the first: the others join by records of their own (`UrlsRecord.joins`, `control.Join`).
         include: Regular expressions (RE2); when there are any, a URL must match one.
         exclude: Regular expressions (RE2); a URL that matches one is out.
     """
@@ -313,13 +321,14 @@ class Rewind(msgspec.Struct, frozen=True):
 
 
 class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
-    """A record of crawl.urls, whichever of the four it is.
+    """A record of crawl.urls, whichever of the five it is.
 
     Attributes:
         job: Its job; None is the one active job, else `default`.
         epoch: Counted up by each rewind.
         at: UTC epoch seconds when it was made; 0 means the record's own timestamp counts.
         fwd: Times it was forwarded to the partition it belongs to: 0 or 1.
+        joins: Scope names that join the job, of this partition's domains.
         dropped: Beside `urls`: links that parse did not send, by the rule that dropped them.
         url: A bare found: one URL, the other fields of `FoundUrl` beside it.
     """
@@ -332,6 +341,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
     dropped: dict[str, int] = {}
     results: list[Result] | None = None
     spec: JobSpec | None = None
+    joins: tuple[str, ...] | None = None
     rewind: Rewind | None = None
     url: str | None = None
     depth: int = 0
@@ -365,11 +375,11 @@ def decode(value: bytes | None) -> UrlsRecord:
     if value[:1] != b"{":
         return UrlsRecord(urls=[FoundUrl(_plain_line(value))])
     record = decoded(_decoder, value)
-    parts = (record.urls, record.results, record.spec, record.rewind, record.url)
+    parts = (record.urls, record.results, record.spec, record.joins, record.rewind, record.url)
     if sum(part is not None for part in parts) != 1:
-        raise ValueError("a record has exactly one of urls, results, spec, rewind, url")
-    if record.job is None and (record.results is not None or record.spec is not None):
-        raise ValueError("a done or job record names its job")
+        raise ValueError("a record has exactly one of urls, results, spec, joins, rewind, url")
+    if record.job is None and not (record.results is None and record.spec is None and record.joins is None):
+        raise ValueError("a done or job record, or one of scope names, names its job")
     if record.url is not None:
         record.urls = [FoundUrl(record.url, record.depth, record.priority, record.source, record.parent, record.hops)]
         record.url = None

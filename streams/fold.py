@@ -33,7 +33,8 @@ from .traps import MORE_PER_URLS, Traps, session_twin
 FOLD_VERSION = 6
 
 _HOSTS_CACHED = 65_536
-_NAMES_CACHED = 16_384
+_NAMES_CACHED = 32_768
+"""Of each job and partition: those of a job of 200,000 names, 3 MB."""
 
 MAX_JOBS = 0xFFFE
 """Jobs of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
@@ -235,9 +236,10 @@ class Fold:
         job = self._job_of(record)
         if record.urls is not None:
             return self._take_found(job, record, offset)
-        if job is not None and record.results is not None:
+        if job is not None:
             self._count_record(job)
-            for result in record.results:
+            self._take_joins(job, record.joins or ())
+            for result in record.results or ():
                 self._take_result(job, result, record.epoch, timestamp_s)
         return NO_EFFECTS
 
@@ -372,6 +374,18 @@ class Fold:
             self._revise(job, record.spec, record.epoch)
         self._tell_changed(job)
         return NO_EFFECTS
+
+    def _take_joins(self, job: Job, names: tuple[str, ...]) -> None:
+        """Let scope names join a job."""
+        if job.spec.scope.kind == "any":
+            return
+        fit = [name for name in names if name.isascii() and 0 < len(name) <= u.MAX_NAME_CHARS]
+        job.counts.bad += len(names) - len(fit)
+        ahead = self._keep([r.joined_key(job.number, name) for name in fit])
+        for name in fit:
+            self._join_by_name(job, name)
+        for key in ahead:
+            self.rows.let_go(key)
 
     def _revise(self, job: Job, spec: u.JobSpec, epoch: int) -> None:
         if spec.rev > job.spec.rev:
@@ -615,9 +629,11 @@ class Fold:
 
     def _join(self, job: Job, place: Place) -> None:
         kind = job.spec.scope.kind
-        if kind == "any":
-            return
-        name = scope_name(kind, place)
+        if kind != "any":
+            self._join_by_name(job, scope_name(kind, place))
+
+    @staticmethod
+    def _join_by_name(job: Job, name: str) -> None:
         if name not in job.scope.names and name not in job.joined:
             job.joined.add(name)
 

@@ -1,7 +1,8 @@
 """Jobs in the log: their record in every partition of crawl.urls, and its copy, joins and end in crawl.control.
 
 Order of writes: every partition of crawl.urls → acknowledged → crawl.control → acknowledged → the first seed. So a job
-that is known is known everywhere, and a start that was killed in between writes the same record once more.
+that is known is known everywhere, and a start that was killed in between writes the same record once more. Scope names
+beyond `seed.MAX_NAMES` stand in records of their own, each name in its domain's partition alone, before the seeds too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,9 +12,19 @@ import msgspec
 
 from ..schemas import control, urls
 from ..schemas.control import Command, Control, Finished, JobCopy, Join
-from ..schemas.urls import CanonicalRules, JobSpec, RenderRules, RequestRules, ScopeSpec, TrapRules, UrlsRecord
+from ..schemas.urls import (
+    MAX_BATCH_NAMES,
+    CanonicalRules,
+    JobSpec,
+    RenderRules,
+    RequestRules,
+    ScopeSpec,
+    TrapRules,
+    UrlsRecord,
+)
 from . import crash
 from .commands import Commands
+from .domain import Places
 from .errors import EngineError
 from .kafka import bounds, read
 from .manners import Limits, Manner, within
@@ -23,8 +34,8 @@ from .topics import Topics, partitions
 if TYPE_CHECKING:
     from .settings import Settings
 
-MAX_JOINS = 1_000
-"""Scope names in one record of crawl.control: 260 kB at most."""
+JOINS = b"join/"
+"""What keys of joins in crawl.control begin with."""
 
 ACKNOWLEDGED_S = 60.0
 """How long the few records of a job may take to be acknowledged, seconds."""
@@ -219,13 +230,33 @@ def cancel(settings: "Settings", job: str) -> JobCopy | None:
 
 
 def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterable[str]) -> None:
-    """Let scope names join a job that exists already: those of new seeds, or of a host that a seed led to."""
+    """Tell parse of scope names that join a job: those of new seeds, or of a host that a seed led to."""
     write_control(producer, topics, (Join(job, name, tuple(more)) for name, *more in _batched(sorted(set(names)))))
+
+
+def write_names(producer: "Producer", topics: "Topics", copy: JobCopy, names: Iterable[str], count: int) -> None:
+    """Let scope names join a job where their domains are folded, acknowledged when this returns.
+
+    Args:
+        names: By the job's kind of scope.
+        count: Partitions of crawl.urls.
+
+    Raises: EngineError: not acknowledged in time.
+    """
+    by_partition: dict[int, list[str]] = {}
+    place = Places(count).of
+    for name in sorted(names):
+        by_partition.setdefault(place(f"http://{name}/").partition, []).append(name)
+    for partition, own in by_partition.items():
+        for batch in _batched(own):
+            record = UrlsRecord(job=copy.job, epoch=copy.epoch, joins=tuple(batch))
+            producer.send(topics.urls, urls.encode(record), partition=partition)
+    acknowledged(producer, f"the scope names of job {copy.job}")
 
 
 def _batched(names: list[str]) -> Iterator[list[str]]:
     """Names, as many together as one record may have."""
-    return (names[at : at + MAX_JOINS] for at in range(0, len(names), MAX_JOINS))
+    return (names[at : at + MAX_BATCH_NAMES] for at in range(0, len(names), MAX_BATCH_NAMES))
 
 
 def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> None:
@@ -243,12 +274,18 @@ def commands(settings: "Settings", topics: "Topics") -> Commands:
     return Commands(entry for entry in known(settings, topics).values() if isinstance(entry, Command))
 
 
-def known(settings: "Settings", topics: "Topics") -> dict[bytes, Control]:
-    """All that crawl.control says now: the newest record per key."""
+def known(settings: "Settings", topics: "Topics", *, joins: bool = False) -> dict[bytes, Control]:
+    """All that crawl.control says now: the newest record per key.
+
+    Args:
+        joins: Also the names that joined jobs, which may be a million.
+    """
     start, end = bounds(settings, topics.control, [0])[0]
     said: dict[bytes, Control] = {}
     for record in read(settings, topics.control, 0, start, end):
         key = record.key() or b""
+        if not joins and key.startswith(JOINS):
+            continue
         said.pop(key, None)  # a tombstone, or a record that will stand behind what came since
         try:
             entry = control.decode(key, record.value())

@@ -19,7 +19,7 @@ from .errors import Misconfigured
 from .founds import Sent
 from .links import Links, Outlink
 from .loading import load_spider
-from .scope import Scope, scope_name
+from .scope import Names, Scope, scope_name
 from .softerrors import Sketches, SoftErrors
 from .spider import (
     NOTHING,
@@ -52,7 +52,7 @@ class Learned(NamedTuple):
         missing: What hosts answered to probes.
     """
 
-    joined: set[str]
+    joined: Names
     missing: Sketches
 
 
@@ -266,7 +266,7 @@ class Jobs:
         return None
 
     def _learned_of(self, job: str) -> Learned:
-        return self._learned.setdefault(job, Learned(set(), {}))
+        return self._learned.setdefault(job, Learned(Names(), {}))
 
     def _learn(self, name: str, spec: JobSpec) -> Misconfigured | None:
         known = self._known.get(name)

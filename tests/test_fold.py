@@ -179,12 +179,16 @@ SPEC = optional(
     canonical=optional(drop_params=st.lists(st.text(max_size=3), max_size=3)),
 )
 RECORD = optional(
-    job=st.sampled_from(["j", "k", "default", "", "ü\n"]) | st.none(), epoch=NUMBERS, fwd=NUMBERS, at=FLOATS
+    job=st.sampled_from(["j", "k", "default", "", "ü\n"]) | st.none(),
+    epoch=NUMBERS,
+    fwd=NUMBERS,
+    at=FLOATS,
 ).flatmap(
     lambda head: st.one_of(
         st.fixed_dictionaries({"urls": st.lists(FOUND | VALUES, max_size=4)}),
         st.fixed_dictionaries({"results": st.lists(RESULT | VALUES, max_size=4)}),
         st.fixed_dictionaries({"spec": SPEC | VALUES}),
+        st.fixed_dictionaries({"joins": st.lists(st.text(max_size=4) | VALUES, max_size=4)}),
         st.fixed_dictionaries({"rewind": optional(start=NUMBERS) | VALUES}),
         FOUND,
         JSON.filter(lambda value: isinstance(value, dict)),
@@ -595,6 +599,29 @@ def test_a_seed_and_its_redirect_join_the_scope(fields: dict[str, Any]) -> None:
     state.take(found("http://www.a.com/2", B, source="link"))
     assert state.urls().count("http://www.a.com/2") == 1
     assert state.counts.dropped == {"scope": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [("domain", ("b.com", "a.com")), ("host", ("www.a.com:8080",)), ("any", ("a.com",))]
+)
+def test_names_of_a_record_join_the_scope_before_their_seeds(kind: Any, names: tuple[str, ...]) -> None:
+    """Links to them are queued at once, after a restart too; what is no name is counted, and no scope grows by it."""
+    record = u.encode(u.UrlsRecord(job="j", joins=(*names, "", "ä.com", "a" * 300)))
+    state = State(job(scope=u.ScopeSpec(kind)), record, record)
+    state.checkpoint()
+    state.open()
+    state.take(found("http://www.a.com:8080/2", source="link"), found("http://c.com/", source="link"))
+    assert state.urls()[:1] == ["http://www.a.com:8080/2"]
+    assert state.counts.dropped == ({} if kind == "any" else {"scope": 1})
+    assert state.counts.bad == (0 if kind == "any" else 6)
+    assert state.counts.folded == 5
+    assert [key[3:].decode() for key, _ in state.rows.scan(b"s")] == ([] if kind == "any" else sorted(names))
+
+
+def test_names_for_a_job_that_nobody_knows_change_nothing() -> None:
+    """Its record always comes before."""
+    state = State(u.encode(u.UrlsRecord(job="j", joins=("a.com",))))
+    assert list(state.rows.scan(b"")) == []
 
 
 class CountedReads(r.Memory):

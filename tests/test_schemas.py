@@ -15,6 +15,7 @@ RECORDS = [
         job="j", epoch=2, at=1.5, results=[Result("http://a.com/", 1 << 40, "failed", next_at=2.5, page=(1, 2))]
     ),
     UrlsRecord(job="j", spec=JobSpec(rev=3, max_depth=0, order="lifo", state="stopped")),
+    UrlsRecord(job="j", epoch=1, joins=("a.com", "b.com")),
 ]
 
 

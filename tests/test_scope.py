@@ -1,11 +1,13 @@
 """Which URLs a job takes, and by which rule it refuses the others."""
 
+import random
+
 import pytest
 
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.scope import Scope, scope_name, trap
+from crawlog.streams.scope import Names, Scope, scope_name, trap
 
 PLACES = Places(8)
 
@@ -64,6 +66,19 @@ def test_the_first_rule_that_refuses_is_named(url: str, spec: JobSpec, rule: str
 def test_depth_and_redirects_have_limits(depth: int, hops: int, rule: str | None) -> None:
     """The limit itself is still taken."""
     assert refusal("http://a.com/", spec_of(max_depth=2, max_redirects=3), depth, hops) == rule
+
+
+def test_names_are_those_that_were_added_and_no_others() -> None:
+    """However many, in whatever order, and each counts once; they take ten bytes each."""
+    names, some = Names(), [f"n{number}.test" for number in range(0, 20_000, 2)]
+    random.Random(1).shuffle(some)
+    for number, name in enumerate(some):
+        assert name not in names
+        names.add(name)
+        names.add(some[number // 2])
+    assert len(names) == len(some)
+    assert all(name in names for name in some)
+    assert not any(f"n{number}.test" in names for number in range(1, 20_000, 2))
 
 
 def test_a_name_that_joined_is_in_scope() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.agents import seed
-from crawlog.agents.seed import Seeded, Source, Sower, plant, scope_names, seed_file, seed_urls
+from crawlog.agents.seed import MAX_NAMES, Seeded, Source, Sower, plant, scope_names, seed_file, seed_urls
 from crawlog.arguments import existing_file
 from crawlog.run import Order, job_name
 from crawlog.schemas.control import Finished, JobCopy, Join
@@ -408,7 +408,7 @@ def test_new_seeds_of_a_known_job_let_their_names_join(cluster: Settings) -> Non
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     for url in ("http://a.example/", "http://b.test/", "http://a.example/2"):
         plant(cluster, producer, "j", Source([url]), report=pytest.fail)
-    assert sorted(jobs.known(cluster, topics)) == [b"job/j", b"join/j/b.test", b"layout"]
+    assert sorted(jobs.known(cluster, topics, joins=True)) == [b"job/j", b"join/j/b.test", b"layout"]
     founds = [found.url for record in _found_urls(cluster) for found in record.urls or []]
     assert sorted(founds) == ["http://a.example/", "http://a.example/2", "http://b.test/"]
 
@@ -449,6 +449,32 @@ def test_the_names_of_many_seeds_join_a_job_in_few_records(cluster: Settings) ->
     for count in (2_500, 2_501, 2_501):
         with Source([f"http://n{number}.test/" for number in range(count)]) as source:
             plant(cluster, producer, "j", source, report=pytest.fail)
-    joins = [entry for entry in jobs.known(cluster, topics).values() if isinstance(entry, Join)]
+    joins = [entry for entry in jobs.known(cluster, topics, joins=True).values() if isinstance(entry, Join)]
     assert [len(entry.names) for entry in joins] == [1_000, 1_000, 499, 1]
     assert {name for entry in joins for name in entry.names} == {f"n{number}.test" for number in range(1, 2_501)}
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", ["domain", "host"])
+def test_each_of_many_names_stands_in_one_partition_before_the_seeds(cluster: Settings, kind: str) -> None:
+    """Each partition would have all of them with each revision, and every fold and parse worker would hold them."""
+    ensure(cluster)
+    settings = cluster.model_copy(update={"scope": cluster.scope.model_copy(update={"kind": kind})})
+    topics, count = Topics(settings.kafka.prefix), partitions(settings)
+    with Source([f"http://www.n{number}.test/" for number in range(MAX_NAMES + 500)]) as source:
+        plant(settings, Producer(settings, "test"), "j", source, report=pytest.fail)
+    copy = jobs.known_job(settings, topics, "j")
+    assert copy is not None
+    listed, place, joined = set(copy.spec.scope.names), Places(count).of, set[str]()
+    assert len(listed) == MAX_NAMES
+    for at, (start, end) in bounds(settings, topics.urls, list(range(count))).items():
+        kinds = []
+        for record in read(settings, topics.urls, at, start, end):
+            said = decode(record.value())
+            assert all(place(f"http://{name}/").partition == at for name in said.joins or ())
+            joined.update(said.joins or ())
+            kinds.append("joins" if said.joins else "seeds" if said.urls else "job")
+        assert kinds == sorted(kinds, key=["job", "joins", "seeds"].index)
+    www = "www." if kind == "host" else ""
+    assert listed | joined == {f"{www}n{number}.test" for number in range(MAX_NAMES + 500)}
+    assert not listed & joined
