@@ -651,7 +651,9 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
 
     settings = _settings(given)
     if execute:
-        cut(settings)  # a broker may not even start on its damaged files
+        lines = cut(settings)  # a broker may not even start on its damaged files
+        for line in lines:
+            answer(line)
         tell("the next `crawlog run`, the same command again, cuts the log, and makes again what is gone")
         return outcome.FINISHED
     with _existing_log(settings) as reached:

@@ -2,7 +2,9 @@
 
 Kafka itself does it: a broker that finds no mark of a clean stop checks every batch of its files, and cuts a file
 before the first one that is damaged. So the marks are removed, and the next `crawlog run` starts the broker, sees what
-is gone, and has it fetched and parsed again (`streams/recovery.py`). No reader of the log has to know of a gap.
+is gone, and has it fetched and parsed again (`streams/recovery.py`). What is cut off is written down before, as far as
+it can be read (`streams/segments.py`); the run gives its links to the log again. No reader of the log has to know of a
+gap.
 
 The files of a cluster belong to its operator. Over the network records can be removed from a partition's front alone
 (DeleteRecords), so what can be done there is said, with the brokers that have the replicas.
@@ -88,8 +90,10 @@ def cuts(settings: "Settings") -> list[Cut]:
     return [Cut(p.topic, p.partition, p.damaged[0][0], p.end) for p in Check(settings).parts if p.damaged]
 
 
-def cut(settings: "Settings") -> None:
+def cut(settings: "Settings") -> list[str]:
     """Have the local engine, which does not run, check all of its files at its next start.
+
+    Returns: What will be cut, and where it is written down, in lines.
 
     Raises: Misconfigured: its files are not here, or something works on them.
     """
@@ -104,6 +108,6 @@ def cut(settings: "Settings") -> None:
     hold = Hold(settings.run.data, "repair")
     try:
         engine.stop(settings.run.data)  # a command that was killed may have left it behind
-        engine.recheck(settings.run.data)
+        return engine.recheck(settings.run.data)
     finally:
         hold.release()

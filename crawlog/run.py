@@ -59,6 +59,9 @@ DENIED_S = 30.0
 CATCH_UP_S = 60.0
 """How long a run that ends by itself does."""
 
+FILL_TRIES = 5
+"""How often FILE is made: each try begins from the log where the state was damaged."""
+
 UNFINISHED = frozenset({"interrupted", "stopped", "blocked", "cancelled"})
 """Ends that leave rows out: FILE is not made of them."""
 
@@ -660,17 +663,24 @@ class Run:
         ends = dict(enumerate(finish.passed["sink"]))
         if self._whole.was_damaged:
             self._refill(finish)
-        while True:
+        for _ in range(FILL_TRIES):
             self.supervisor.stop_stage("sink")
             try:
                 self.summary.rows = finalise(self.settings.run.data, self._sink, ends, rows())
             except Behind:
-                self._fill(finish)
+                why = "its rows do not reach the end of the log"
             except Unusable as error:
-                self._shown.say(f"{self._sink.output} is not made yet: the sink's state is {error}")
-                self._fill(finish)
+                why = f"the sink's state is {error}"
+                self._shown.say(f"{self._sink.output} is not made yet: {why}")
             else:
                 return
+            self._fill(finish)
+        raise EngineError(
+            f"{self._sink.output} could not be made, in {FILL_TRIES} tries: {why}.\n"
+            f"What is written to {self._sink.folder(self.settings.run.data)} is not what is read there later: look at"
+            " that disk (`dmesg`, `smartctl`), or move the data folder to another one.\n"
+            "All rows are in the log: the same command makes the file from it."
+        )
 
     def _refill(self, finish: Finish) -> None:
         """Has the sink read crawl.items from its start once more; it keeps the rows that it has."""
@@ -678,7 +688,7 @@ class Run:
 
         assert self._sink is not None
         self.supervisor.stop_stage("sink")
-        with Results(self.settings.run.data, self._sink, None) as results:
+        with suppress(Unusable), Results(self.settings.run.data, self._sink, None) as results:  # else it is made anew
             results.move(dict.fromkeys(results.meta.offsets, 0))
         self._fill(finish)
 

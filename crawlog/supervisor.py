@@ -239,6 +239,10 @@ class Supervisor:
             recovery.after_cuts(self.settings, self.report, found)
             assert self._marks is not None
             self._marks.mended()
+        if self.engine and (cut_off := self.engine.cut_off) is not None:
+            if cut_off.exists():
+                recovery.offer_again(self.settings, self.report, cut_off)
+            self.engine.offered()
 
     def _founds(self, cuts: "Iterable[Cut]") -> "list[Cut]":
         """Those of these partitions that are of crawl.urls."""
@@ -350,7 +354,7 @@ class Supervisor:
         return to_environ(for_stage(self.settings, stage))
 
     def _start_engine(self, died: engine.Engine | None = None) -> None:
-        self.engine = engine.start(self.settings, self._data, self.report, _load, died)
+        self.engine = engine.start(self.settings, self._data, self.report, _load, died, checks=True)
         self.settings = self.engine.point(self.settings)
 
     def _left_behind(self) -> engine.Engine | None:

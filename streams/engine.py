@@ -7,7 +7,11 @@
     broker.log    what the broker says
     server.properties, log4j2.properties   written anew at every start
     power-cut     the machine went down while the broker ran, and what that broke is not mended yet
-    unchecked     a broker did not end by itself, and the log has not been checked since
+    unchecked     a broker did not end by itself, or its files were changed; the log has not been checked since
+    files.json    sizes and times of the log's files, as the last broker left them when it ended by itself
+    changed       files that were changed since, until a broker has checked them
+    cut-TIME.jsonl  what partitions were about to lose when a broker was told to check their files (`segments.py`)
+    offer         the last of these, until its founds are in the log again
     lock          held while a command starts or stops the broker
 
 One broker per data folder. It runs in a session of its own, so it outlives a killed command, and the next command on
@@ -52,6 +56,12 @@ LOCK_AGAIN_S = 0.02
 
 POWER_CUT = "power-cut"
 UNCHECKED = "unchecked"
+FILES = "files.json"
+CHANGED = "changed"
+OFFER = "offer"
+
+SHOWN = 3
+"""Files that are named, of those that were changed."""
 
 CLEAN_MARKS = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint")
 """Kafka's files that say which segments of the log need no check."""
@@ -129,6 +139,16 @@ class Engine:
         """The log has been checked in full, and is whole."""
         (_folder(self.data) / UNCHECKED).unlink(missing_ok=True)
 
+    @property
+    def cut_off(self) -> Path | None:
+        """What was written down before the log was cut, until `offered`."""
+        note = _folder(self.data) / OFFER
+        return note.with_name(files.read(note)) if note.exists() else None
+
+    def offered(self) -> None:
+        """What was cut off and could be read is in the log again."""
+        (_folder(self.data) / OFFER).unlink(missing_ok=True)
+
     def mended(self) -> None:
         """What a power cut broke has been mended."""
         (_folder(self.data) / POWER_CUT).unlink(missing_ok=True)
@@ -145,6 +165,8 @@ def start(
     report: Report,
     meanwhile: Callable[[], object] = _nothing,
     died: Engine | None = None,
+    *,
+    checks: bool = False,
 ) -> Engine:
     """The folder's broker, ready: the one that runs, else a new one, on the ports of the last.
 
@@ -156,6 +178,7 @@ def start(
         report: Takes one line for the user at a time.
         meanwhile: Called once the broker's process runs, before it is waited for.
         died: Whose clients are still there: its password stays if nobody took its port.
+        checks: Have Kafka check its files, and cut off what is damaged, where they were changed while it did not run.
     Raises: EngineError: what, where, the likely cause and the next command.
     """
     with _locked(data) as folder:
@@ -163,7 +186,7 @@ def start(
             report("an Apache Kafka of an older crawlog, without a password, still runs: it is started again with one")
             _end(left, folder, STOP_TIMEOUT_S)
         return _adopt(data, folder, settings.engine.start_timeout_s) or _start(
-            settings, data, folder, report, meanwhile, died
+            settings, data, folder, report, meanwhile, died, checks=checks
         )
 
 
@@ -252,12 +275,40 @@ def _end(process: psutil.Process, folder: Path, timeout_s: float) -> bool:
     """Ends the broker, and its note where it ended by itself; whether it did."""
     clean = broker.end(process, timeout_s)
     if clean:
+        with contextlib.suppress(OSError):  # a full disk: what is changed until the next start is not noticed
+            files.write(folder / FILES, json.dumps(_found(folder)))
         (folder / "broker.json").unlink(missing_ok=True)
     return clean
 
 
+def _found(folder: Path) -> dict[str, list[int]]:
+    """Size and time of change, in nanoseconds, of each file of records."""
+    paths = sorted((folder / "log").glob("*/*.log"))
+    return {str(path.relative_to(folder / "log")): [(at := path.stat()).st_size, at.st_mtime_ns] for path in paths}
+
+
+def _changed(folder: Path) -> list[str]:
+    """The files of records that are not as the last broker left them; none where it did not end by itself.
+
+    A broker trusts its files then. A disk that changes bytes in silence changes no time: readers see that by the CRC.
+    """
+    try:
+        left = json.loads(files.read(folder / FILES))
+    except (FileNotFoundError, ValueError):
+        return []
+    found = _found(folder)
+    return sorted(name for name in left.keys() | found.keys() if left.get(name) != found.get(name))
+
+
 def _start(  # what `start` was given, and what it found
-    settings: "Settings", data: Path, folder: Path, report: Report, meanwhile: Callable[[], object], died: Engine | None
+    settings: "Settings",
+    data: Path,
+    folder: Path,
+    report: Report,
+    meanwhile: Callable[[], object],
+    died: Engine | None,
+    *,
+    checks: bool,
 ) -> Engine:
     java = find_java(settings)
     jars = fetch_jars(settings, None, report)
@@ -273,6 +324,14 @@ def _start(  # what `start` was given, and what it found
         identity = _identity(data, folder)
         if (folder / "broker.json").exists():
             files.write(folder / UNCHECKED, "")
+        elif changed := _changed(folder):
+            files.write(folder / CHANGED, "\n".join(changed))
+            report(_are_changed(changed, checks=checks))
+        if checks and (folder / CHANGED).exists():
+            names = {name.partition("/")[0] for name in files.read(folder / CHANGED).splitlines()}
+            for line in _distrust(folder, names):
+                report(line)
+        (folder / FILES).unlink(missing_ok=True)
         if broker.lost_power(folder):
             files.write(folder / POWER_CUT, "")
         password = died.password if died and died.identity == identity else broker.new_password()
@@ -298,17 +357,45 @@ def _folder(data: Path) -> Path:
     return data.absolute() / "kafka"
 
 
-def recheck(data: Path) -> None:
+def recheck(data: Path) -> list[str]:
     """Has the next broker check each batch of its files, and cut a file before the first one that is damaged.
+
+    Returns: What will be cut, a line each, and where it is written down.
 
     Raises: EngineError: a broker runs.
     """
     with _locked(data) as folder:
         if broker.noted(folder) is not None:
             raise EngineError(f"Apache Kafka runs on {folder}; `crawlog down` stops it")
-        for name in CLEAN_MARKS:
-            (folder / "log" / name).unlink(missing_ok=True)
-        files.write(folder / UNCHECKED, "")
+        return _distrust(folder, {path.name for path in (folder / "log").iterdir()})
+
+
+def _distrust(folder: Path, names: set[str]) -> list[str]:
+    """Lets the broker that starts next check its files, and the run that it works for the whole log.
+
+    Args:
+        names: Folders of partitions: what these lose is written down.
+    """
+    from .segments import write_down  # with aiokafka, which a command that only starts a broker does without
+
+    file = folder / f"cut-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
+    ours = (path for name in names if not name.startswith("__") and (path := folder / "log" / name).is_dir())
+    cuts = write_down((path for path in ours if "-" in path.name), file)
+    if cuts:
+        files.write(folder / OFFER, file.name)
+    files.write(folder / UNCHECKED, "")
+    for name in CLEAN_MARKS:
+        (folder / "log" / name).unlink(missing_ok=True)
+    (folder / CHANGED).unlink(missing_ok=True)
+    return [*map(str, cuts), *([f"what could be read of it stands in {file}"] if cuts else [])]
+
+
+def _are_changed(names: list[str], *, checks: bool) -> str:
+    told = ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+    then = (
+        "it checks all of them, and ends each before what is damaged" if checks else "the next `run` has it check them"
+    )
+    return f"files of Apache Kafka were changed while it did not run: {told}; {then}"
 
 
 @contextlib.contextmanager

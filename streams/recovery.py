@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,6 +41,7 @@ from .offsets import Target, plan
 from .positions import without_written
 from .producer import Producer
 from .rewind import mend
+from .segments import founds
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
@@ -91,6 +93,21 @@ def after_cuts(
     if cuts:
         _forget_ends(settings, numbers)
     _sinks_again(settings, names, {one.partition for one in cuts if one.topic == names.items})
+
+
+def offer_again(settings: "Settings", report: Report, cut_off: Path) -> None:
+    """Gives the founds to the log again that were readable behind damage: a URL that is known stays known.
+
+    Raises: EngineError: the log cannot be written.
+    """
+    producer, count = Producer(settings, "crawlog-recovery"), 0
+    for topic, number, record in founds(cut_off):
+        producer.send(topic, u.encode(record), partition=number)
+        count += len(record.urls or ())
+    if not producer.flush(ACKNOWLEDGED_S):
+        raise EngineError(f"Kafka did not acknowledge the URLs of {cut_off} within {ACKNOWLEDGED_S:.0f} s")
+    if count:
+        report(f"links that were cut off, by {cut_off.name}, are in the log again: {count}")
 
 
 def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[int, int]) -> None:

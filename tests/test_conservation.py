@@ -2,13 +2,15 @@
 
 import json
 import time
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
 from crawlog.picture import Finish, Picture
-from crawlog.run import Summary
+from crawlog.run import FILL_TRIES, Run, Summary
 from crawlog.schemas import items as i
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
@@ -17,10 +19,11 @@ from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import groups, recovery, topics
 from crawlog.streams.damage import Cut, Known, cuts_of
 from crawlog.streams.engine import Engine
-from crawlog.streams.errors import EngineError
+from crawlog.streams.errors import EngineError, Unusable
 from crawlog.streams.kafka import consumer_config, kafka_config
 from crawlog.streams.ledger import Gone, Ledger
 from crawlog.streams.logcheck import Check
+from crawlog.streams.results import Behind, sink_of
 from crawlog.streams.settings import Settings
 from crawlog.verify import verify_log
 from crawlog.whole import Whole
@@ -332,3 +335,25 @@ def test_a_group_that_another_command_has_moved_back_is_told_by_its_commits() ->
     assert recovery._was_moved(before, before | {("pages", 1): 0})
     assert not recovery._was_moved(before, before | {("pages", 1): 9})
     assert not recovery._was_moved(before, before)
+
+
+@pytest.mark.parametrize("error", [Unusable("damaged: Corruption"), Behind("behind")])
+def test_a_file_that_cannot_be_made_ends_the_run(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After some tries, with the disk to look at: it filled a damaged state again and again."""
+    tries = []
+
+    def finalise(*_: object) -> int:
+        tries.append(error)
+        raise error
+
+    monkeypatch.setattr("crawlog.streams.results.finalise", finalise)
+    run = object.__new__(Run)
+    run.settings, run.summary = Settings(), Summary("j", reason="finished")
+    run.supervisor = run._shown = run._whole = Mock(was_damaged=False)
+    run._sink = sink_of("j", str(tmp_path / "out.jsonl"), 0, (), formulas=False)
+    monkeypatch.setattr(run, "_fill", lambda _: None)
+    with pytest.raises(EngineError, match=r"out.jsonl could not be made, in 5 tries: .*\n.*look at that disk"):
+        run._write_file(Finish("j", (0,), with_sink=True, passed={"sink": (0,)}))
+    assert len(tries) == FILL_TRIES

@@ -11,11 +11,15 @@ from damaging import WAYS, batches
 from test_lost_records import Lossy, log, lossy, put, until_led
 
 from crawlog.repair import ON_A_CLUSTER, Placed, cut
+from crawlog.schemas import urls as u
 from crawlog.streams import engine as local
 from crawlog.streams import topics
+from crawlog.streams.engine import Engine
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, kafka_config, read
+from crawlog.streams.recovery import offer_again
 from crawlog.streams.sections import Kafka
+from crawlog.streams.segments import write_down
 from crawlog.streams.settings import Settings
 
 __all__ = ["log", "lossy"]  # fixtures
@@ -45,7 +49,7 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
     producer = Producer(kafka_config(settings))
     for number in range(6):
         for partition in range(3):
-            producer.produce(names.items, b"record %d" % number, partition=partition)
+            producer.produce(names.items, b"record %d" % number, b"key %d" % number, partition=partition)
         assert producer.flush(30) == 0
     hurt = [batches(engine, names.items, partition)[HURT] for partition in HURTING]
     assert [batch.offset for batch in hurt] == [HURT, HURT]
@@ -61,6 +65,19 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
     assert "`crawlog repair --execute" in refused.stderr
     done = repair(data, "--execute")
     assert done.returncode == 0, done.stderr
+    assert f"{names.items}[0] is cut at offset {HURT}: " in done.stdout
+    assert f"{names.items}[1] is cut at offset {HURT}: " in done.stdout
+    [file] = (data / "kafka").glob("cut-*.jsonl")
+    assert str(file) in done.stdout
+    lost = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(one["partition"], one["offset"], one["end"], one["readable"]) for one in lost if "cut" in one] == [
+        (0, HURT, 6, 2),
+        (1, HURT, HURT, 0),
+    ]
+    assert [(one["partition"], one["offset"], one["key"]) for one in lost if "cut" not in one] == [
+        (0, 4, "key 4"),
+        (0, 5, "key 5"),
+    ]
     engine = local.start(Settings(), data, lambda _: None)
     settings = engine.point(Settings())
     try:
@@ -70,6 +87,63 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
     finally:
         engine.stop()
     assert kept == [b"record %d" % number for number in range(HURT)]
+
+
+@pytest.mark.broker
+def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engine: Engine, tmp_path: Path) -> None:
+    """What can be read is written down with the URLs it names; jobs, dones and what is damaged are not offered."""
+    topics.ensure(cluster)
+    topic = topics.Topics(cluster.kafka.prefix).urls
+    producer = Producer(kafka_config(cluster))
+    done = u.Result("http://a.com/3", row=0, status="fetched")
+    records = [u.UrlsRecord(job="j", urls=[u.FoundUrl(f"http://a.com/{number}")]) for number in range(3)]
+    records += [u.UrlsRecord(job="j", results=[done]), u.UrlsRecord(job="j", urls=[u.FoundUrl("http://a.com/4")])]
+    for record in records:
+        producer.produce(topic, u.encode(record), b"a.com", partition=2)
+        assert producer.flush(30) == 0
+    WAYS["record"](batches(engine, topic, 2)[1])
+    file, said = tmp_path / "cut.jsonl", list[str]()
+    [found] = write_down([engine.data / "kafka" / "log" / f"{topic}-{number}" for number in (1, 2)], file)
+    assert (found.topic, found.partition, found.offset, found.end, found.readable) == (topic, 2, 1, 5, 3)
+    lost = [json.loads(line) for line in file.read_text().splitlines()[1:]]
+    assert [one["urls"] for one in lost] == [["http://a.com/2"], ["http://a.com/3"], ["http://a.com/4"]]
+    offer_again(cluster, said.append, file)
+    again = [u.decode(message.value()) for message in read(cluster, topic, 2, 5, 7)]
+    assert again == [records[2], records[4]]
+    assert said == ["links that were cut off, by cut.jsonl, are in the log again: 2"]
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path) -> None:
+    """A broker trusts what it left. A command that only looks has nothing cut; what works on the log does."""
+    engine = local.start(Settings(), tmp_path, lambda _: None)
+    settings = engine.point(Settings())
+    topics.ensure(settings)
+    items = topics.Topics(settings.kafka.prefix).items
+    producer = Producer(kafka_config(settings))
+    for number in range(6):
+        producer.produce(items, b"record %d" % number, partition=0)
+        assert producer.flush(30) == 0
+    hurt = batches(engine, items, 0)[HURT]
+    engine.stop()
+    with hurt.file.open("r+b") as file:
+        file.truncate(hurt.start + hurt.size // 2)
+    said: list[str] = []
+    engine = local.start(Settings(), tmp_path, said.append)
+    is_unchecked = engine.is_unchecked
+    engine.stop()
+    assert not is_unchecked
+    assert f"changed while it did not run: {items}-0/" in said[0]
+    engine = local.start(Settings(), tmp_path, lambda _: None, checks=True)
+    try:
+        assert bounds(engine.point(Settings()), items, [0]) == {0: (0, HURT)}
+        assert engine.is_unchecked
+    finally:
+        engine.stop()
+    said.clear()
+    local.start(Settings(), tmp_path, said.append, checks=True).stop()
+    assert said == []
 
 
 def test_files_of_a_cluster_are_left_to_it() -> None:

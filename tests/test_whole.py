@@ -178,3 +178,14 @@ def test_a_partition_that_is_deleted_after_the_crawl_is_made_again(crawl: Crawl,
     code, _, err = ended(crawl.start("other.jsonl"))
     assert (code, crawl.rows("other.jsonl")) == (0, crawl.urls), err
     assert crawl.verified()[0] == 0, crawl.verified()
+
+
+def test_a_file_that_is_changed_after_the_crawl_is_made_again(crawl: Crawl) -> None:
+    """Bytes flipped in the middle of files that a broker trusts: the next run of the finished job has them checked."""
+    code, _, err = ended(crawl.start())
+    assert code == 0, err
+    flip(crawl)
+    code, _, err = ended(crawl.start())
+    assert (code, crawl.rows()) == (0, crawl.urls), err
+    assert "files of Apache Kafka were changed while it did not run: crawl.pages-" in err
+    assert crawl.verified()[0] == 0, crawl.verified()

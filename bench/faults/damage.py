@@ -11,6 +11,7 @@ the rows of FILE, and the exit code and message.
 """
 
 import argparse
+import os
 import random
 import re
 import shutil
@@ -137,17 +138,20 @@ class Point(NamedTuple):
 
     Attributes:
         is_file_gone: FILE is lost as well.
+        is_rot: A disk changes bytes in silence: the file keeps its time.
     """
 
     deed: str
     base: Base
     is_file_gone: bool
+    is_rot: bool
 
     def __str__(self) -> str:
         """In words."""
         how = "clean stop" if self.base.is_clean else "kill -9"
         gone = ", FILE gone" if self.is_file_gone else ""
-        return f"{self.deed} {self.base.moment} ({self.base.share:.2f}), {how}{gone}"
+        rot = ", the file's time kept" if self.is_rot else ""
+        return f"{self.deed} {self.base.moment} ({self.base.share:.2f}), {how}{gone}{rot}"
 
 
 def base(seed: int) -> Base:
@@ -161,7 +165,8 @@ def base(seed: int) -> Base:
 def point(seed: int, dice: random.Random) -> Point:
     """Seeds go through all deeds at all moments."""
     deed, stopped = list(DEEDS)[seed % len(DEEDS)], base(seed)
-    return Point(deed, stopped, stopped.moment == "after" and dice.random() < 0.5)
+    is_file_gone = stopped.moment == "after" and dice.random() < 0.5
+    return Point(deed, stopped, is_file_gone, "flipped" in deed and dice.random() < 0.5)
 
 
 def _cut(folder: Path, dice: random.Random) -> None:
@@ -263,7 +268,10 @@ class Damage:
         folder = dice.choice(written(crawl, self.topic))
         self.place = self.topic, int(folder.name.rpartition("-")[2])
         what = f"{where} of {self.place[0]}[{self.place[1]}]"
+        before = _segment(folder).stat()
         DEEDS[where.deed](folder, dice)
+        if where.is_rot:
+            os.utime(_segment(folder), ns=(before.st_atime_ns, before.st_mtime_ns))
         if where.is_file_gone:
             crawl.output.unlink()
         began, marks = time.monotonic(), crawl.site.stats()["last"]
@@ -282,6 +290,7 @@ class Damage:
             if found.times:
                 self._problems.append(f"{name} {found.times}: {'; '.join(found.examples)}")
         took_s = round(time.monotonic() - began, 1)
+        print(f"   {what}", file=sys.stderr)
         figures = {"code": float(-1 if code is None else code), "verify": float(checked)}
         return Outcome(
             self.name, self.seed, crawl.size.hosts, crawl.size.pages, took_s, requests, 1, 1, 0.0, 0, counts,
