@@ -36,6 +36,7 @@ from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import limits_of, own_manner
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
+from crawlog.streams.reported import ReportedJobs
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.rocks import is_machines_fault
 from crawlog.streams.snapshot import Snapshots
@@ -87,6 +88,7 @@ class Stage:
         self._seen_end: dict[int, int] = {}
         self._undelivered: dict[int, int] = {}
         self._tenure = Tenure()
+        self._reported_jobs = ReportedJobs()
         self._restoring: asyncio.Task[None] | None = None
         self._interrupt = threading.Event()
         self._stopping = asyncio.Event()
@@ -120,7 +122,7 @@ class Stage:
         """Restore what was assigned; returns at once."""
         if not self._follows:
             self._follows = True
-            follow(self.app, self.orders)
+            follow(self.app, self.orders, self._reported_jobs.heard)
         await self._end_restore()
         self._close()  # what a revocation that ran out of time has left
         self._tenure.assigned(self.app.consumer_generation_id, partitions)
@@ -384,7 +386,12 @@ class Stage:
 
     def _counts(self, number: int, partition: store.Partition) -> dict[str, JobCounts]:
         under_way = self.frontier.owned[number].under_way
-        return {job.name: self._reported(number, job, under_way[job.number]) for job in partition.fold.jobs.values()}
+        left_out = self._reported_jobs.left_out
+        return {
+            job.name: self._reported(number, job, under_way[job.number])
+            for job in partition.fold.jobs.values()
+            if job.name not in left_out or under_way[job.number] or (job.counts.queued and job.running)
+        }
 
     def _reported(self, number: int, job: Job, in_flight: int) -> JobCounts:
         """No run waits for a job that is not to go on, nor for blocked hosts; it does for what is paused."""

@@ -14,10 +14,11 @@ went first, while others go on (`waits.py`). The way of a page is `parse_stage.p
 
 import asyncio
 import time
+from itertools import islice
 from typing import Any
 
 from ..schemas import dead
-from ..schemas.progress import Progress
+from ..schemas.progress import MAX_PARSED_TOLD, Progress
 from ..streams import topics
 from ..streams.app import CrawlApp
 from ..streams.consumer import COMMIT_S, within
@@ -156,7 +157,7 @@ class Worker:
             return []
         reports = progress.positions(self._app, stage.pages, stage.bytes, paused=self._orders.paused)
         for report in reports:
-            report.parsed = stage.parsed
+            report.parsed = dict(islice(reversed(stage.parsed.items()), MAX_PARSED_TOLD))
         return reports
 
 

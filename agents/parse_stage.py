@@ -83,7 +83,7 @@ class ParseStage:
         untried: Pages that wait for their trial; `lacks_trial` is called when one more does.
         bodiless: Pages that were not modified, by their place; `lacks_bodies` is called when there is one more.
         gathered: Pages parsed since the last flush.
-        parsed: Pages taken, by job.
+        parsed: Pages taken, by job, the one taken last at the end.
         passes_over: Whether a page, by partition, offset and job, was done before a replay of another job alone.
     """
 
@@ -181,7 +181,7 @@ class ParseStage:
 
     def _count(self, job: str) -> None:
         if job in self.parsed or len(self.parsed) < MAX_PARSED:
-            self.parsed[job] = self.parsed.get(job, 0) + 1
+            self.parsed[job] = self.parsed.pop(job, 0) + 1
 
     def is_suspect(self, message: Message) -> bool:
         """Whether a page is to be parsed while nothing else is on its way: workers died of it."""

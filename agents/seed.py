@@ -28,7 +28,7 @@ from ..streams import crash
 from ..streams.canonical import Canonicaliser, plain, serialise
 from ..streams.domain import Places
 from ..streams.errors import Misconfigured
-from ..streams.jobs import kept, known, resolve_spec, write_job, write_joins, write_names
+from ..streams.jobs import kept, known, resolve_spec, write_control, write_job, write_joins, write_names
 from ..streams.kafka import bounds, read_all
 from ..streams.outbound import without_login
 from ..streams.pressure import Sown
@@ -331,6 +331,8 @@ def plant(  # all that a crawl begins with
         copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed))
     elif line := kept(job, copy.spec, settings):
         report(line)
+    if f"finished/{job}".encode() in said:
+        write_control(producer, topics, [copy])  # workers report the counts of an old job again
     count = partitions(settings)
     if kind != "any":
         names.difference_update(copy.spec.scope.names)

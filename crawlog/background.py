@@ -177,11 +177,14 @@ def _jobs(
     jobs: list[dict[str, Any]] = []
     for name in sorted(copies.keys() | picture.jobs()):
         copy = copies.get(name, JobCopy(name, DEFAULT_SPEC))
-        job = {"name": name, "epoch": copy.epoch, "state": _state(copy, said.get(f"finished/{name}".encode()))}
+        end = said.get(f"finished/{name}".encode())
+        job = {"name": name, "epoch": copy.epoch, "state": _state(copy, end)}
         if picture.newest:
-            counts = picture.counts(name)
+            counts, reports = picture.counts(name), [name in report.jobs for report in picture.of("fetch")]
+            if not all(reports) and isinstance(end, Finished) and end.counts is not None:  # it ended long ago
+                counts = end.counts
             job |= {field: getattr(counts, field) for field in (*SHOWN, "dropped", "needs")}
-            job |= {"reported": len(list(picture.of("fetch"))), "partitions": count}
+            job |= {"reported": len(reports), "partitions": count}
         jobs.append(job)
     return jobs
 

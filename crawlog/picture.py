@@ -97,7 +97,7 @@ class Picture:
     def _note_parsed(self, report: Progress) -> None:
         """Notes what a worker has parsed; what another command's worker had parsed before the run does not count."""
         worker = report.worker, report.pid
-        self._parsed[worker] = report.parsed
+        self._parsed[worker] = self._parsed.get(worker, {}) | report.parsed
         is_new = report.worker in self._own or not self._job
         self._parsed_before.setdefault(worker, {} if is_new else report.parsed)
 

@@ -483,7 +483,7 @@ class Run:
     def _plant(self) -> JobCopy:
         """The job's record, new or changed, then its seeds; all acknowledged."""
         from .agents.seed import Source, kept_seeds
-        from .streams.jobs import known_job, write_job
+        from .streams.jobs import known_job, write_control, write_job
         from .streams.rewind import rewind_job
 
         job, source, known = self.summary.job, self.order.source, self._known
@@ -493,6 +493,8 @@ class Run:
         elif known is not None and 0 in self.watch.ends("fetch"):  # its record goes to every partition
             self._shown.say(f"{self.topics.urls} was made anew and has lost the job: it begins again")
             known = write_job(self.settings, self._producer, self.topics, job, known.spec, known.epoch)
+        elif known is not None:
+            write_control(self._producer, self.topics, [known])  # workers report the counts of an old job again
         with ExitStack() as kept:
             if source is None and self._is_anew:
                 source = Source([str(kept.enter_context(kept_seeds(self.settings, self.topics, job)))])

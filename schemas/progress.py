@@ -11,7 +11,10 @@ from .decoding import decoded
 VERSION = 1
 
 MAX_PARSED = 1_000
-"""Jobs whose parsed pages a worker counts: each report names them all."""
+"""Jobs whose parsed pages a worker counts."""
+
+MAX_PARSED_TOLD = 50
+"""Of these the ones that a report names: those of which it parsed a page last."""
 
 
 class JobCounts(msgspec.Struct, omit_defaults=True):
@@ -58,9 +61,10 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         stage: `fetch` (input crawl.urls), `parse` (crawl.pages), `sink` (crawl.items).
         offset: Everything before it is folded (fetch) or acknowledged (parse, sink).
         checkpoint: Offset of the state on disk (fetch), of the last commit elsewhere.
-        jobs: By job name (fetch).
+        jobs: By job name (fetch): all but those that ended long ago, of which nothing is to do.
         pages, bytes: Since the worker started, over all its partitions.
-        parsed: By job, the pages of `pages` (parse); no more than the first `MAX_PARSED` jobs.
+        parsed: By job, the pages of `pages` (parse); no more than the last `MAX_PARSED_TOLD` of the first `MAX_PARSED`
+            jobs. What an earlier report of this process told of another job still holds.
         hosts: Slowest host queues: (host, queued, seconds until it may be asked), the worst first.
         naming: Hosts whose names wait for DNS (fetch).
         unanswered: Requests under way to hosts that have not answered yet, or not lately (fetch).

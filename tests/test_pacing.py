@@ -8,6 +8,7 @@ from dispatching import World
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams.commands import Commands
+from crawlog.streams.manners import Limits
 from crawlog.streams.queues import RobotsTask, Task
 from crawlog.streams.robots import RobotsRules
 
@@ -117,6 +118,41 @@ def test_a_changed_record_changes_the_rest_under_way(delay_s: float, left_s: flo
     began = world.clock
     asked(world)
     assert world.clock - began == left_s
+
+
+def test_a_worker_keeps_its_own_delay_for_jobs_that_want_less() -> None:
+    """Beside a slower job too: the greatest of all holds."""
+    world = World()
+    world.rests.delay_s = 0.0
+    world.frontier.limits = Limits(delay_s=3.0, per_host=1)
+    world.job("fast", requests=rules(FAST, 4))
+    find(world, "fast", 3)
+    assert times(world, 3) == [("fast", 0), ("fast", 3), ("fast", 6)]
+    world.job("slow", requests=rules(SLOW, 4))
+    find(world, "slow", 1)
+    find(world, "fast", 6)
+    assert [at for _, at in times(world, 3)] == [0, 5, 10]
+
+
+def test_a_worker_keeps_to_its_own_number_of_requests_at_a_time() -> None:
+    """Whatever its jobs would allow."""
+    world = World()
+    world.rests.delay_s, world.rests.per_host = 0.0, 9
+    world.frontier.limits = Limits(per_host=2)
+    world.job("j", requests=rules(0.0, 4))
+    find(world, "j", 9)
+    assert [world.next() is not None for _ in range(3)] == [True, True, False]
+
+
+def test_what_a_worker_may_not_ask_for_slows_nobody() -> None:
+    """It stays queued, perhaps for ever; the job that was asked for last still counts until its delay has passed."""
+    world = free(2, 4)
+    task = world.next()
+    assert isinstance(task, Task)
+    assert task.job.name == "slow"
+    task.partition.lack(task.host, task.job.number, "a setting")
+    world.aborted(task)
+    assert times(world, 3) == [("fast", 0), ("fast", 1), ("fast", 2)]
 
 
 @pytest.mark.parametrize("state", ["stopped", "cancelled"])
