@@ -72,6 +72,8 @@ def log_lines(check: "Check") -> list[str]:
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
     told = ["  ".join([topic.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip() for topic, *rest in cells]
     told += findings(check.findings(), check.missing)
+    if any(part.damaged for part in check.parts):
+        told.append("what cannot be read stays so: `crawlog repair` shows where to cut it off, before that `run`")
     if check.trimmed:
         told.append(f"{check.trimmed:,} pages were trimmed, as log.pages_keep_days says")
     if not check.missing:

@@ -329,7 +329,7 @@ def _start(  # what `start` was given, and what it found
             report(_are_changed(changed, checks=checks))
         if checks and (folder / CHANGED).exists():
             names = {name.partition("/")[0] for name in files.read(folder / CHANGED).splitlines()}
-            for line in _distrust(folder, names):
+            for line in _distrust(data, folder, names):
                 report(line)
         (folder / FILES).unlink(missing_ok=True)
         if broker.lost_power(folder):
@@ -367,10 +367,10 @@ def recheck(data: Path) -> list[str]:
     with _locked(data) as folder:
         if broker.noted(folder) is not None:
             raise EngineError(f"Apache Kafka runs on {folder}; `crawlog down` stops it")
-        return _distrust(folder, {path.name for path in (folder / "log").iterdir()})
+        return _distrust(data, folder, {path.name for path in (folder / "log").iterdir()})
 
 
-def _distrust(folder: Path, names: set[str]) -> list[str]:
+def _distrust(data: Path, folder: Path, names: set[str]) -> list[str]:
     """Lets the broker that starts next check its files, and the run that it works for the whole log.
 
     Args:
@@ -387,7 +387,8 @@ def _distrust(folder: Path, names: set[str]) -> list[str]:
     for name in CLEAN_MARKS:
         (folder / "log" / name).unlink(missing_ok=True)
     (folder / CHANGED).unlink(missing_ok=True)
-    return [*map(str, cuts), *([f"what could be read of it stands in {file}"] if cuts else [])]
+    where = f"what could be read of it stands in {data / folder.name / file.name}"
+    return [*map(str, cuts), where] if cuts else []
 
 
 def _are_changed(names: list[str], *, checks: bool) -> str:
