@@ -31,7 +31,7 @@ from bench.log import login
 from bench.meter import Measured, measure
 from bench.peer import CRAWLOG, install_crawlog
 from bench.results import section, table, versions
-from bench.site import WORK, Site
+from bench.site import STOP_S, WORK, Site
 from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
 from crawlog.schemas.urls import DEFAULT_SPEC
@@ -218,7 +218,7 @@ class Log:
             cpu_s = _cpu_s(psutil.Process(process.pid))
         finally:
             process.terminate()
-            process.wait()
+            process.wait(STOP_S)
         self._until_empty(self.group)
         return Cost(sum(self.sizes[number] for number in partitions), cpu_s, self.broker_s() - broker_s)
 

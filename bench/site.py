@@ -32,6 +32,9 @@ WORK = REPO / "bench" / ".work"
 READY_S = 120.0
 """Longest wait for the site to render its pages, seconds: 720 MB of them take about 10."""
 
+STOP_S = 60.0
+"""Longest wait for a process that was asked to end, seconds."""
+
 
 def sources() -> Path:
     """The folder of the site's Go module."""
@@ -149,7 +152,7 @@ class Site:
         """Stops the site; its log is complete afterwards."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-            self._process.wait()
+            self._process.wait(STOP_S)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -28,7 +28,7 @@ from typing import IO
 
 from bench import results
 from bench.meter import descendants, name_of
-from bench.site import WORK, Site
+from bench.site import STOP_S, WORK, Site
 
 FOLDER = WORK / "soak"
 STAGES = ("fetch", "parse", "sink", "broker", "run")
@@ -184,13 +184,13 @@ def _follow(
             if not is_killed and stats.unique * 2 >= stats.expected:
                 is_killed = True
                 watch.kill_all()
-                run.wait()
+                run.wait(STOP_S)
                 run = subprocess.Popen(command, stdout=said, stderr=said)
                 watch.run = run.pid
         return looks, run.poll()
     finally:
         watch.kill_all()
-        run.wait()
+        run.wait(STOP_S)
 
 
 def _milliseconds(before: Look, after: Look, stage: str) -> float:

@@ -33,6 +33,7 @@ FLUSH_S = 0.2
 """How long a line may wait in memory."""
 
 READY_S = 30.0
+STOP_S = 60.0
 
 REASONS = {200: "OK", 301: "Moved", 302: "Found", 307: "Temporary", 308: "Permanent", 404: "Missing", 500: "Broken"}
 
@@ -257,7 +258,7 @@ class Site:
     ) -> None:
         assert self._process is not None
         self._process.terminate()
-        self._process.wait()
+        self._process.wait(STOP_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
