@@ -220,6 +220,7 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
         allow_private: Whether private addresses may be asked, where the worker lets them be asked too.
         verify_tls: Whether a server must show a certificate.
         min_tls: Oldest version of TLS that is spoken.
+        proxied: Whether no request may leave without a proxy; the proxies, which are secret, are the worker's.
         render_timeout_s, render_settle_s: Time for a page in the browser, seconds.
         render_block: What such a page asks for and does not get.
         render_max_requests, render_max_bytes: What it may ask for, and what that may bring.
@@ -246,6 +247,7 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
     allow_private: bool = _UNSAID
     verify_tls: bool = _UNSAID
     min_tls: Literal["1.2", "1.3"] = _UNSAID
+    proxied: bool = _UNSAID
     render_timeout_s: _Positive = _UNSAID
     render_settle_s: _Seconds = _UNSAID
     render_block: tuple[str, ...] = _UNSAID

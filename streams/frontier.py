@@ -20,7 +20,7 @@ from . import rows as r
 from .commands import Commands, Orders
 from .fold import Fold, Job
 from .lines import Lines, Resting
-from .manners import UNLIMITED, Limits, Manner, manner_of
+from .manners import NEEDS_PROXIES, UNLIMITED, Limits, Manner, manner_of
 from .politeness import crawl_delay_s
 from .queues import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue, NameTask, RobotsTask, Task
 from .strangers import EVERYBODY, standing_of
@@ -167,10 +167,18 @@ class Owned:
 
     def may_go_on(self, host: str, hashed: int, job: Job) -> bool:
         """Whether a job's URLs of a host, by its key, are fetched now by this worker."""
-        return self.frontier.may_go_on(host, job) and (job.number, hashed) not in self.lacks
+        return self.frontier.may_go_on(host, job) and not self.is_lacking(job.number, hashed)
+
+    def is_lacking(self, job: int, host: int) -> bool:
+        """Whether this worker lacks a setting for what a job has on a host, by its hash, as far as it knows."""
+        if NEEDS_PROXIES in self.manner(job).lacks:  # nothing may leave this machine, not even a question to DNS
+            return True
+        return bool(self.lacks) and (job, host) in self.lacks
 
     def needs(self, job: int) -> dict[str, int]:
         """URLs of a job that stay queued, by the setting that a worker needs to ask for them."""
+        if NEEDS_PROXIES in self.manner(job).lacks:
+            return {NEEDS_PROXIES: queued} if (queued := self.fold.numbers[job].counts.queued) else {}
         counts: Counter[str] = Counter()
         for (number, host), setting in self.lacks.items():
             if number == job:
@@ -662,8 +670,7 @@ class Frontier:
 
     def _goes_on(self, host: Host, queue: HostQueue) -> bool:
         """Whether a job may go on, on a host that commands leave free, so far as this worker may ask for it."""
-        lacks = host.partition.lacks
-        return self.runs(queue.job) and not (lacks and (queue.job.number, host.hash) in lacks)
+        return self.runs(queue.job) and not host.partition.is_lacking(queue.job.number, host.hash)
 
     # ------------------------------------------------------------------ dispatch
 

@@ -85,6 +85,7 @@ REQUESTS = {
     "allow_private": "network.allow_private",
     "verify_tls": "network.verify_tls",
     "min_tls": "network.min_tls",
+    "proxied": "fetch.proxies",
     "render_timeout_s": "render.timeout_s",
     "render_settle_s": "render.settle_s",
     "render_block": "render.block",
@@ -92,6 +93,9 @@ REQUESTS = {
     "render_max_bytes": "render.max_bytes",
 }
 """The same for the fields of `RequestRules`."""
+
+SECRETS = frozenset({"proxied"})
+"""Of these fields it is in the log only whether their setting says anything."""
 
 FIXED = frozenset({"frontier.order", "dedup.confirm"})
 """Keys of the state depend on these, so a job has them for its life (`Fold._revise`)."""
@@ -145,6 +149,7 @@ def limits_of(settings: "Settings") -> Limits:
         allow_private=network.allow_private,
         verify_tls=network.verify_tls,
         min_tls=network.min_tls,
+        has_proxies=bool(settings.fetch.proxies),
     )
 
 
@@ -154,7 +159,7 @@ def _values(settings: "Settings", keys: Mapping[str, str]) -> dict[str, Any]:
     for field, key in keys.items():
         section, _, name = key.partition(".")
         value = getattr(getattr(settings, section), name)
-        values[field] = value == CLAIMS[field] if field in CLAIMS else value
+        values[field] = value == CLAIMS[field] if field in CLAIMS else value if field not in SECRETS else bool(value)
     return values
 
 

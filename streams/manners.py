@@ -17,6 +17,7 @@ N = TypeVar("N", int, float)
 
 NEEDS_PRIVATE = "network.allow_private=true"
 NEEDS_LAX_TLS = "network.verify_tls=false"
+NEEDS_PROXIES = "fetch.proxies"
 """What a worker would have to be set to, to ask for what a job wants asked for."""
 
 
@@ -32,6 +33,7 @@ class Limits(NamedTuple):
     allow_private: bool = True
     verify_tls: bool = False
     min_tls: Literal["1.2", "1.3"] = "1.2"
+    has_proxies: bool = True
 
 
 UNLIMITED = Limits()
@@ -68,6 +70,7 @@ def within(rules: RequestRules, token: str, limits: Limits) -> Manner:
     lacks = (
         NEEDS_PRIVATE if rules.allow_private and not limits.allow_private else "",
         NEEDS_LAX_TLS if limits.verify_tls and not rules.verify_tls else "",
+        NEEDS_PROXIES if rules.proxied and not limits.has_proxies else "",
     )
     kept = structs.replace(
         rules,

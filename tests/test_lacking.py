@@ -14,7 +14,7 @@ from crawlog.schemas.control import Command
 from crawlog.streams.answers import Answer
 from crawlog.streams.commands import Commands
 from crawlog.streams.frontier import LACKS_S
-from crawlog.streams.manners import NEEDS_LAX_TLS, NEEDS_PRIVATE
+from crawlog.streams.manners import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits
 from crawlog.streams.queues import Task
 
 INSIDE, OUTSIDE = "http://a.com", "http://b.com"
@@ -124,6 +124,27 @@ def test_rows_of_a_job_that_begins_again_need_nothing() -> None:
     task = lacking(world, "one", f"{INSIDE}:80")
     world.take(u.encode(u.UrlsRecord(job="one", epoch=1, rewind=u.Rewind())))
     assert task.partition.needs(task.job.number) == {}
+
+
+def test_a_job_that_wants_proxies_is_not_asked_for_without_one() -> None:
+    """Not even for the addresses of its hosts; another job on them goes on."""
+    world = two_jobs()
+    world.frontier.limits = Limits(has_proxies=False)
+    named: list[str] = []
+
+    def is_named(host: str) -> bool:
+        named.append(host)
+        return True
+
+    world.frontier.is_named = is_named
+    world.job("one", rev=2, requests=u.RequestRules(proxied=True, robots=False))
+    assert sorted(world.drain_until(1e6)) == [f"{INSIDE}/two/{n}" for n in range(3)]
+    assert set(named) == {f"{INSIDE}:80"}
+    owned, job = world.frontier.owned[0], world.fold.jobs["one"]
+    assert owned.needs(job.number) == {NEEDS_PROXIES: 4}
+    world.job("one", rev=3, requests=u.RequestRules(proxied=False, robots=False))
+    assert owned.needs(job.number) == {}
+    assert len(world.drain()) == 4
 
 
 def refused(url: str, *, is_closed: bool = True, error: str = PRIVATE) -> Answer:

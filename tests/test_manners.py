@@ -9,7 +9,7 @@ from dispatching import World
 from crawlog.schemas import urls as u
 from crawlog.schemas.urls import JobSpec, UrlsRecord
 from crawlog.streams.jobs import limits_of, own_manner, request_rules, resolve_spec
-from crawlog.streams.manners import NEEDS_LAX_TLS, NEEDS_PRIVATE, Limits, Manner, manner_of
+from crawlog.streams.manners import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits, Manner, manner_of
 from crawlog.streams.settings import NO_FILE, RECORD_HEADROOM, Settings, load
 
 GIVEN = {
@@ -112,6 +112,14 @@ def test_what_a_worker_does_not_do_for_a_job_is_said() -> None:
     wants = settings(network__allow_private=True, network__verify_tls=False)
     assert met(wants, settings()).lacks == {NEEDS_PRIVATE, NEEDS_LAX_TLS}
     assert met(wants, wants).lacks == met(settings(), wants).lacks == met(settings(), settings()).lacks == set()
+
+
+def test_a_job_given_with_proxies_needs_a_worker_that_has_some() -> None:
+    """Which they are stands in no record: they may hold a password."""
+    wants = settings(fetch__proxies=("http://ann:hush@proxy.test:3128",))
+    assert met(wants, settings()).lacks == {NEEDS_PROXIES}
+    assert met(wants, wants).lacks == met(settings(), wants).lacks == set()
+    assert b"hush" not in u.encode(UrlsRecord(job="j", spec=resolve_spec(wants)))
 
 
 def test_a_worker_keeps_its_own_requests_within_its_limits() -> None:
