@@ -62,10 +62,10 @@ NAMES = 512
 LATE_NAMES = 4096
 """Names that are awaited for long; each is a few bytes in the resolver."""
 
-LATE_EACH = 16
+LATE_EACH = 20
 """To each of `fetch.concurrency`, so many hosts whose robots.txt is awaited for long; each is a connection."""
 
-LATE_TLS = 2
+LATE_TLS = 3
 """One of these by https takes the room of so many: a handshake that waits has 63 kB of memory, a request by http 14."""
 
 AT_ONCE = 4
