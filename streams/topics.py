@@ -60,6 +60,7 @@ LEADER_CHANGES = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # a new topic's leader is elected before the broker knows of it
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet how far the others are
         KafkaError._NOENT,  # the client knows of no leader, and did not ask
     }
 )
