@@ -6,7 +6,8 @@
 A point is one crawl on three brokers with three replicas, by `crawlog run --bootstrap`. A partition is copied while the
 crawl goes on. Later all brokers die at once, and come back: with that copy on all three (disks that were put back from
 an old backup), with nothing on any of them (lost disks), or with the copy on two of them while the third one, which has
-all records, stays away until another leads (an unclean election: it then gives up what it had alone). The verdict is
+all records, stays away until another leads (an unclean election, asked for where Kafka waits for the third one: this
+one then gives up what it had alone). The verdict is
 that of the damaged logs (`damage.py`): by the site's access log, the rows of FILE, the exit code and the message.
 """
 
@@ -20,6 +21,8 @@ import time
 import traceback
 from pathlib import Path
 from typing import Literal
+
+from confluent_kafka import ElectionType, TopicPartition
 
 from bench.faults import damage
 from bench.faults.__main__ import keep, kept, tell
@@ -43,6 +46,7 @@ SIZE = Size(hosts=12, pages=25, delay_s=0.4, latency_s=(0.0, 0.02), fetch=1, con
 REPLICATION = 3
 END_S = 300.0
 LED_S = 120.0
+LOOK_S = 1.0
 PARTITIONS = 8
 
 
@@ -77,11 +81,14 @@ def _hurt(crawl: Crawl, cluster: Cluster, topic: str, deed: Deed, dice: random.R
     crawl.start()
     _until(crawl, dice.uniform(0.15, 0.4))
     name = f"crawl.{topic}"
-    ends = Admin(load({"kafka.bootstrap": cluster.bootstrap})).ends((name,), PARTITIONS)[name]
-    number = dice.choice([number for number, end in enumerate(ends) if end])
-    kept_copy = crawl.folder / "copy"
-    shutil.copytree(_folder(cluster, 0, name, number), kept_copy)
+    before = _ends(cluster, name)
+    for number in range(PARTITIONS):
+        shutil.copytree(_folder(cluster, 0, name, number), crawl.folder / "copies" / str(number))
     _until(crawl, dice.uniform(0.5, 0.8))
+    number = dice.choice(
+        [at for at, (then, now) in enumerate(zip(before, _ends(cluster, name), strict=True)) if now > then]
+    )
+    kept_copy = crawl.folder / "copies" / str(number)
     cluster.kill()
     crawl.note(f"{deed} of {name}[{number}]")
     whole = len(cluster.nodes) - 1 if deed == "unclean" else len(cluster.nodes)
@@ -104,12 +111,16 @@ def _until(crawl: Crawl, share: float) -> None:
         raise RuntimeError("the crawl ended before the damage")
 
 
+def _ends(cluster: Cluster, name: str) -> tuple[int, ...]:
+    return Admin(load({"kafka.bootstrap": cluster.bootstrap})).ends((name,), PARTITIONS)[name]
+
+
 def _folder(cluster: Cluster, at: int, name: str, number: int) -> Path:
     return cluster.nodes[at].folder / "log" / f"{name}-{number}"
 
 
 def _until_led(cluster: Cluster, name: str, number: int) -> None:
-    """Waits until one of the brokers that run leads the partition."""
+    """Has one of the brokers that run lead the partition, uncleanly where Kafka waits for the third."""
     deadline = time.monotonic() + LED_S
     admin = Admin(load({"kafka.bootstrap": cluster.bootstrap}))
     while True:
@@ -118,9 +129,11 @@ def _until_led(cluster: Cluster, name: str, number: int) -> None:
             leader = known.topics[name].partitions[number].leader if name in known.topics else -1
             if 0 < leader < len(cluster.nodes):
                 return
+            asked = [TopicPartition(name, number)]
+            admin.client.elect_leaders(ElectionType.UNCLEAN, asked)
         if time.monotonic() > deadline:
             raise TimeoutError(f"{name}[{number}] has no leader after {LED_S:.0f} s")
-        time.sleep(0.2)
+        time.sleep(LOOK_S)
 
 
 def _judged(crawl: Crawl, seed: int, deed: Deed, place: tuple[str, int], began: float) -> Outcome:
