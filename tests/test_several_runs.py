@@ -5,21 +5,20 @@ import signal
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
 from processes import LIMIT_S, Process, crawlog, ended, until
 from sites import Answer, Threaded
 
 from crawlog.picture import Picture
-from crawlog.streams.kafka import kafka_config
+from crawlog.streams import groups
 from crawlog.streams.settings import Settings
-from crawlog.streams.topics import Topics, ensure, group
+from crawlog.streams.topics import ensure
 from crawlog.watch import Watch
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -129,33 +128,19 @@ def runs(tmp_path: Path, cluster: Settings, hosts: Hosts) -> Runs:
     return Runs(tmp_path, cluster, hosts)
 
 
-@contextmanager
-def member(cluster: Settings, name: str) -> Iterator[Consumer]:
-    """A member of the group that fetches, which reports nothing; it joins while it is polled."""
-    config = {"group.id": group(cluster, "fetch"), "group.instance.id": name, "auto.offset.reset": "earliest"}
-    consumer = Consumer(kafka_config(cluster) | config)
-    consumer.subscribe([Topics(cluster.kafka.prefix).urls])
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def test_workers_of_others_are_known_before_they_report(cluster: Settings) -> None:
-    """A run that ends soon has no report of some of them."""
+def test_workers_of_others_are_known_before_they_report(cluster: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends soon has no report of some of them: the group names its members, by either of their names."""
     ensure(cluster)
     watch = Watch(cluster, Picture())
     mine, theirs = "fetch-0-mine", "fetch-0-theirs"
     assert not watch.has_others({mine}, LIMIT_S)
-    with member(cluster, mine) as one, member(cluster, theirs) as other:
-
-        def joined() -> bool:
-            one.poll(0)
-            other.poll(0)
-            return watch.has_others({mine}, LIMIT_S)
-
-        until(joined, "the members of the group")
-        assert not watch.has_others({mine, theirs}, LIMIT_S)
+    members = [
+        SimpleNamespace(group_instance_id=mine, client_id="x"),
+        SimpleNamespace(group_instance_id=None, client_id=theirs),
+    ]
+    monkeypatch.setattr(groups, "_described", lambda *_: SimpleNamespace(members=members))
+    assert watch.has_others({mine}, LIMIT_S)
+    assert not watch.has_others({mine, theirs}, LIMIT_S)
     watch.close()
 
 
