@@ -37,6 +37,7 @@ from ..streams.seeds import SeedBatch, SeedBatches
 from ..streams.topics import Topics, found_partitions, partitions
 
 if TYPE_CHECKING:
+    from ..schemas.urls import RequestRules
     from ..streams.producer import Producer
     from ..streams.settings import Settings
 
@@ -304,19 +305,21 @@ def seed_file(sower: Sower, path: Path) -> Seeded:
         return sower.finish()
 
 
-def plant(  # all that a crawl begins with
+def plant(  # noqa: PLR0913  # all that a crawl begins with
     settings: "Settings",
     producer: "Producer",
     job: str,
     source: Source,
     *,
     spider: str = "",
+    requests: "RequestRules | None" = None,
     report: Report,
     look: Look | None = None,
 ) -> Seeded:
     """Seed a job, new or known: its record or the new names first, acknowledged, then the URLs.
 
     Args:
+        requests: How a new job's URLs are asked for; None for the settings.
         look: How far the workers are, to go at their pace; None where there are none.
 
     Raises: Misconfigured: there is no URL in `source`; nothing was written.
@@ -328,8 +331,8 @@ def plant(  # all that a crawl begins with
     names = scope_names(source, kind)
     if not isinstance(copy, JobCopy):
         listed = sorted(names)[:MAX_NAMES]
-        copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed))
-    elif line := kept(job, copy.spec, settings):
+        copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed, requests))
+    elif line := kept(job, copy.spec, settings, requests):
         report(line)
     if f"finished/{job}".encode() in said:
         write_control(producer, topics, [copy])  # workers report the counts of an old job again

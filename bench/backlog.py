@@ -142,7 +142,7 @@ class Crawl:
     def seed(self, file: Path) -> "subprocess.Popen[bytes]":
         """Seeds a file beside the workers."""
         return subprocess.Popen(
-            [*CRAWLOG, "seed", str(file), "--job", "bench", "-s", "network.allow_private=true", *self._options],
+            [*CRAWLOG, "seed", str(file), "--job", "bench", *self._options],
             stderr=subprocess.DEVNULL,
         )
 

@@ -381,6 +381,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     from .agents.seed import Source, old_seeds, plant
     from .agents.sitemaps import collect
     from .picture import Picture
+    from .streams.jobs import said_rules
     from .streams.producer import Producer
     from .streams.topics import ensure
     from .watch import Watch
@@ -395,7 +396,8 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
         login = _login(settings, reached)
         with closing(Watch(reached, Picture(), login)) as watch:
             producer = Producer(reached, "crawlog-seed", login=login)
-            seeded = plant(reached, producer, job, source, report=tell, look=watch.folds)
+            said = said_rules(reached)
+            seeded = plant(reached, producer, job, source, requests=said, report=tell, look=watch.folds)
             _tell_refused(reached, job, [source for source in sources if source.startswith(("http:", "https:"))])
         took_s = time.monotonic() - began
     if as_json:

@@ -483,7 +483,8 @@ class Run:
     def _plant(self) -> JobCopy:
         """The job's record, new or changed, then its seeds; all acknowledged."""
         from .agents.seed import Source, kept_seeds
-        from .streams.jobs import known_job, write_control, write_job
+        from .streams.jobs import known_job, limits_of, own_manner, write_control, write_job
+        from .streams.manners import manner_of
         from .streams.rewind import rewind_job
 
         job, source, known = self.summary.job, self.order.source, self._known
@@ -502,8 +503,8 @@ class Run:
                 self._seed(source)
         copy = known or known_job(self.settings, self.topics, job)
         assert copy is not None
-        if (rules := copy.spec.requests) is not None:
-            self._pace_s = rules.delay_s / rules.per_host
+        rules = manner_of(copy.spec, own_manner(self.settings), limits_of(self.settings)).rules
+        self._pace_s = rules.delay_s / rules.per_host
         return copy
 
     def _seed(self, source: "Source") -> None:

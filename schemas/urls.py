@@ -189,7 +189,7 @@ class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 _UNSAID: Any = None
-"""Of a field that records of older versions do not have; who reads a record's rules by `manner_of` never meets it."""
+"""Of a field that a job's record does not name; who reads its rules by `manner_of` never meets it."""
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -199,7 +199,8 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
     """How the URLs of a job are asked for; each field is a setting, by `REQUESTS`.
 
-    A worker holds its own limits beside these. What is missing in an older record, the settings of the worker say.
+    A worker holds its own limits beside these. What is missing, its settings say: `crawlog seed` names only what it was
+    given, and older records lack fields.
 
     Attributes:
         delay_s: Least rest between two requests to one host, seconds.
@@ -226,12 +227,12 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
         render_max_requests, render_max_bytes: What it may ask for, and what that may bring.
     """
 
-    delay_s: _Seconds = 1.0
-    per_host: _Count = 1
-    max_delay_s: _Seconds = 300.0
-    robots: bool = True
-    user_agent: str = ""
-    headers: tuple[str, ...] = ()
+    delay_s: _Seconds = _UNSAID
+    per_host: _Count = _UNSAID
+    max_delay_s: _Seconds = _UNSAID
+    robots: bool = _UNSAID
+    user_agent: str = _UNSAID
+    headers: tuple[str, ...] = _UNSAID
     attempts: _Count = _UNSAID
     retry_delay_s: _Seconds = _UNSAID
     timeout_s: _Positive = _UNSAID

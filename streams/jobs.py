@@ -101,11 +101,14 @@ FIXED = frozenset({"frontier.order", "dedup.confirm"})
 """Keys of the state depend on these, so a job has them for its life (`Fold._revise`)."""
 
 
-def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = ()) -> JobSpec:
+def resolve_spec(
+    settings: "Settings", spider: str = "", names: Iterable[str] = (), requests: RequestRules | None = None
+) -> JobSpec:
     """Every value that decides about a new job, so that nobody reads a worker's settings for it.
 
     Args:
         names: Scope names of the seeds; see `scope_name`.
+        requests: How its URLs are asked for; None for `request_rules`.
     """
     scope = settings.scope
     return JobSpec(
@@ -121,7 +124,7 @@ def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = 
         render=RenderRules(
             settings.render.mode, settings.render.include, settings.render.exclude, settings.render.scope
         ),
-        requests=request_rules(settings),
+        requests=requests or request_rules(settings),
         **_values(settings, SETTINGS),
     )
 
@@ -129,6 +132,12 @@ def resolve_spec(settings: "Settings", spider: str = "", names: Iterable[str] = 
 def request_rules(settings: "Settings") -> RequestRules:
     """How the URLs are asked for of a job that is given with these settings."""
     return RequestRules(**_values(settings, REQUESTS))
+
+
+def said_rules(settings: "Settings") -> RequestRules:
+    """The same as far as somebody gave the settings: by a flag, in the environment, in a file."""
+    given = _given(settings)
+    return RequestRules(**_values(settings, {field: key for field, key in REQUESTS.items() if key in given}))
 
 
 def own_manner(settings: "Settings") -> Manner:
@@ -153,6 +162,11 @@ def limits_of(settings: "Settings") -> Limits:
     )
 
 
+def _given(settings: "Settings") -> set[str]:
+    """The keys of the settings that are not left at their defaults."""
+    return {f"{name}.{field}" for name, section in settings for field in section.model_fields_set}
+
+
 def _values(settings: "Settings", keys: Mapping[str, str]) -> dict[str, Any]:
     """The values of fields by the settings that they are made of."""
     values = {}
@@ -163,16 +177,18 @@ def _values(settings: "Settings", keys: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def kept(job: str, spec: JobSpec, settings: "Settings") -> str:
+def kept(job: str, spec: JobSpec, settings: "Settings", requests: RequestRules | None = None) -> str:
     """Which settings, of those that somebody gave, a job has otherwise and keeps, and what to do; empty where none.
 
     Args:
         spec: As the job is.
+        requests: What is said of requests by a command without workers; those of a command with some have its settings
+            for what the job's record does not name.
     """
-    given = {f"{name}.{field}" for name, section in settings for field in section.model_fields_set}
-    wanted = _settings_of(resolve_spec(settings, spec.spider, spec.scope.names))
+    wanted = _settings_of(resolve_spec(settings, spec.spider, spec.scope.names, requests))
     own = _settings_of(spec)
-    others = sorted(key for key in given & own.keys() if own[key] != wanted[key])
+    compared = _given(settings) & (wanted.keys() if requests else own.keys())
+    others = sorted(key for key in compared if key not in own or own[key] != wanted[key])
     if not others:
         return ""
     fixed = [key for key in others if key in FIXED]

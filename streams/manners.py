@@ -99,8 +99,8 @@ def check_rules(rules: RequestRules) -> None:
     for name, value in structs.asdict(rules).items():
         if isinstance(value, float) and not value < inf:
             raise ValueError(f"requests.{name} is {value}, not a number of seconds")
-    read_user_agent(rules.user_agent)
-    for header in rules.headers:
+    read_user_agent(rules.user_agent or "")
+    for header in rules.headers or ():
         read_header(header)
 
 

@@ -253,7 +253,7 @@ async def test_each_request_counts_for_the_delay_of_its_own_job() -> None:
     """A slow job's requests keep a fast one's from the address for longer; a job without a delay is not limited."""
     clock = Clock()
     addresses = Addresses(Politeness(ip_rate=2), the_same, clock)
-    slow, fast, free = RequestRules(10.0), RequestRules(1.0), RequestRules(0.0)
+    slow, fast, free = RequestRules(10.0, 1), RequestRules(1.0, 1), RequestRules(0.0, 1)
     for rules in (slow, fast):
         await addresses.at_once("http://a.com/", answer, rules)
     for after_s, is_busy in ((0.0, 1), (1.0, 0), (0.0, 1), (1.0, 0), (7.5, 0), (0.0, 1), (0.5, 0)):

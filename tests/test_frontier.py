@@ -175,7 +175,7 @@ def test_the_delay_runs_from_the_responses_end() -> None:
 def test_a_longer_crawl_delay_holds() -> None:
     """As robots.txt wished it."""
     world = World()
-    world.job(requests=u.RequestRules())
+    world.job(requests=u.RequestRules(robots=True))
     world.find(*pages("a.com", 2))
     robots = world.next()
     assert robots is not None

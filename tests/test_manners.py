@@ -65,14 +65,14 @@ def test_a_worker_has_no_say_in_other_jobs(key: str) -> None:
     assert met(settings(), load({key: GIVEN[key]}, NO_FILE, {})) == own_manner(settings())
 
 
-def test_what_an_older_record_lacks_the_worker_says() -> None:
-    """Field by field: a record of the version before has the first six, the oldest none."""
+def test_what_a_record_lacks_the_worker_says() -> None:
+    """Field by field: `crawlog seed` names what it was given, an old record has none."""
     usual = own_manner(load(GIVEN, NO_FILE, {}))
-    older = msgspec.json.decode(
+    spec = msgspec.json.decode(
         b'{"requests": {"delay_s": 4.0, "user_agent": "old/1"}, "token": "oldbot"}', type=JobSpec
     )
-    manner = manner_of(older, usual, Limits())
-    said = {"delay_s": 4.0, "per_host": 1, "max_delay_s": 300.0, "robots": True, "user_agent": "old/1", "headers": ()}
+    manner = manner_of(spec, usual, Limits())
+    said = {"delay_s": 4.0, "user_agent": "old/1"}
     assert (manner.rules, manner.token) == (msgspec.structs.replace(usual.rules, **said), "oldbot")
     assert manner_of(JobSpec(token="oldbot"), usual, Limits()) is usual
 

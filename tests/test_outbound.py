@@ -628,9 +628,11 @@ async def test_names_that_lead_to_one_address_share_its_turns(monkeypatch: pytes
     async with sites(site) as client:
         urls = [site.origin.replace("127.0.0.1", f"n{n}.test") + "/" for n in range(1, 10)] + [site.origin + "/"]
         for url in urls:
-            assert (await client.addresses.at_once(url, partial(client.get, url), RequestRules())).http == 200
+            assert (await client.addresses.at_once(url, partial(client.get, url), RequestRules(1.0, 1))).http == 200
         with pytest.raises(Busy):
-            await client.addresses.at_once(urls[0].replace("n1", "n77"), partial(client.get, urls[0]), RequestRules())
+            await client.addresses.at_once(
+                urls[0].replace("n1", "n77"), partial(client.get, urls[0]), RequestRules(1.0, 1)
+            )
     assert len(site.requests) == 10
 
 
@@ -646,7 +648,7 @@ async def test_a_name_without_addresses_is_asked_for_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(connections, "FAILED_S", 60.0)
     async with sites() as client:
         url = "http://nowhere.test/"
-        assert (await client.addresses.at_once(url, partial(client.get, url), RequestRules())).error == "dns"
+        assert (await client.addresses.at_once(url, partial(client.get, url), RequestRules(1.0, 1))).error == "dns"
         assert asked == ["nowhere.test"]
         monkeypatch.setattr(connections, "FAILED_S", 0.0)
         client._resolver._known.clear()

@@ -359,6 +359,17 @@ def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told:
     assert bool(line) == bool(told)
 
 
+def test_a_seeder_says_of_requests_what_it_was_given() -> None:
+    """And leaves the rest to the workers, which it does not bring; of a known job, what that keeps is told."""
+    given = resolve(Sources(pairs=["politeness.delay_s=1.0", "robots.obey=true"], environ={})).settings
+    said = jobs.said_rules(given)
+    assert said == RequestRules(delay_s=1.0, robots=True)
+    spec = jobs.resolve_spec(Settings(), requests=jobs.said_rules(Settings()))
+    assert spec.requests == RequestRules()
+    assert "its own politeness.delay_s, robots.obey" in jobs.kept("j", spec, given, said)
+    assert jobs.kept("j", spec, given) == "", "a command with workers has its way with what the record does not say"
+
+
 def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     """What is told of a job by its settings leaves none out."""
     known = jobs._settings_of(JobSpec(requests=jobs.request_rules(Settings()))).keys()
