@@ -33,6 +33,7 @@ from .whole import Whole
 
 if TYPE_CHECKING:
     from .agents.seed import Source
+    from .schemas.urls import RequestRules
     from .streams.settings import Settings
     from .streams.sinks import Sink
     from .watch import Losses, Watch
@@ -507,6 +508,13 @@ class Run:
         self._pace_s = rules.delay_s / rules.per_host
         return copy
 
+    @property
+    def _requests(self) -> "RequestRules | None":
+        """What the job's record says of requests: what was given, where others' workers fetch; else all settings."""
+        from .streams.jobs import said_rules
+
+        return None if self.settings.run.fetch_workers else said_rules(self.settings)
+
     def _seed(self, source: "Source") -> None:
         """Sends the seeds; those that the log has are known."""
         from .agents.seed import plant
@@ -518,6 +526,7 @@ class Run:
             self.summary.job,
             source,
             spider=self.order.spider,
+            requests=self._requests,
             report=self._shown.say,
             look=self._folds,
         )
@@ -550,12 +559,12 @@ class Run:
 
         spec = copy.spec
         if source is None:  # the job goes on as it was given
-            if line := kept(copy.job, spec, self.settings):
+            if line := kept(copy.job, spec, self.settings, self._requests):
                 self._shown.say(line)
         else:
             kind = self.settings.scope.kind
             listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))[:MAX_NAMES]
-            wanted = resolve_spec(self.settings, self.order.spider, listed)
+            wanted = resolve_spec(self.settings, self.order.spider, listed, self._requests)
             spec = msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
         is_other = msgspec.structs.replace(spec, requests=copy.spec.requests) != copy.spec
         is_done = _is_finished(self._end)

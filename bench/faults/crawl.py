@@ -171,11 +171,12 @@ class Crawl:
         self._removed: list[Worker] = []
         self._settings = {
             "network.allow_private": True,
-            "fetch.user_agent": "" if self.apart else f"{AGENT}/local",
             "fetch.concurrency": size.concurrency,
             "fetch.retry_delay_s": 0.5,
             "politeness.delay_s": size.delay_s,
         } | dict(settings or {})
+        if not self.apart:
+            self._settings["fetch.user_agent"] = f"{AGENT}/local"
         self.site = Site(graph, folder / "access.log", size.latency_s)
 
     def __enter__(self) -> Self:
