@@ -5,6 +5,8 @@
 
 All must end with exit code 0 and a FILE that has every row; each page is asked for once for each job that has it; each
 host rests between two requests, whoever makes them. Their time is compared with that of one run over as many pages.
+A host that eight runs share has eight times the requests, one after the other: that rest is a part of their time, and
+`--shared 0` leaves it out.
 """
 
 import argparse
@@ -248,9 +250,10 @@ def main() -> int:
     parser.add_argument("--runs", default=",".join(map(str, COUNTS)), help="how many, with commas")
     parser.add_argument("--hosts", type=int, default=Size().hosts, help="of each run")
     parser.add_argument("--pages", type=int, default=Size().pages, help="paths of a host")
+    parser.add_argument("--shared", type=int, default=Size().shared, help="hosts that all have; 0 for times alone")
     parser.add_argument("--dry", action="store_true", help="write nothing")
     asked = parser.parse_args()
-    size = Size(8, 2, 6) if asked.short else Size(asked.hosts, pages=asked.pages)
+    size = Size(8, 2, 6) if asked.short else Size(asked.hosts, asked.shared, asked.pages)
     outcomes = []
     for count in (2,) if asked.short else map(int, asked.runs.split(",")):
         outcomes.append(compare(count, size, is_timed=not asked.short))
