@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -438,18 +438,30 @@ def report(outcomes: Iterable[Outcome]) -> str:
 
 
 def publish(command: str) -> None:
-    """Writes the section of RESULTS.md from the newest outcome of each point."""
-    of = {(o.fault, o.seed): (origin, o) for origin, o in kept(SIZE) if o.fault.startswith(f"{NAME}-")}
-    facts = {
-        "run": f"`{command}`; the newest run of each point",
-        "commits": ", ".join(sorted({origin.commit for origin, _ in of.values()})),
-        "site": f"{SIZE.hosts} hosts x {SIZE.pages} paths, {SIZE.delay_s} s delay",
-        "columns": "told: a non-zero exit names the place; … repaired: of these, complete after `crawlog repair "
+    """Writes the section of RESULTS.md."""
+    columns = (
+        "told: a non-zero exit names the place; … repaired: of these, complete after `crawlog repair "
         "--execute` and the same command; silent: exit 0, something is missing; untold: a non-zero exit without the "
-        "place; invented: requests or rows that are not the site's",
+        "place; invented: requests or rows that are not the site's"
+    )
+    record(NAME, "A damaged log", SIZE, {"run": command, "site": site(SIZE), "columns": columns})
+
+
+def site(size: Size) -> str:
+    """What is crawled, for a section's facts."""
+    return f"{size.hosts} hosts x {size.pages} paths, {size.delay_s} s delay"
+
+
+def record(name: str, title: str, size: Size, facts: Mapping[str, str]) -> None:
+    """Writes a section of RESULTS.md from the newest outcome of each point of a bench like this one."""
+    of = {(o.fault, o.seed): (origin, o) for origin, o in kept(size) if o.fault.startswith(f"{name}-")}
+    told = {
+        **facts,
+        "run": f"`{facts['run']}`; the newest run of each point",
+        "commits": ", ".join(sorted({origin.commit for origin, _ in of.values()})),
         **versions(("crawlog", "confluent-kafka", "rocksdict")),
     }
-    section(NAME, "A damaged log", report(of[at][1] for at in sorted(of)), facts)
+    section(name, title, report(of[at][1] for at in sorted(of)), told)
 
 
 if __name__ == "__main__":

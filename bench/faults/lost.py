@@ -25,13 +25,12 @@ from typing import Literal
 from confluent_kafka import ElectionType, TopicPartition
 
 from bench.faults import damage
-from bench.faults.__main__ import keep, kept, tell
+from bench.faults.__main__ import keep, tell
 from bench.faults.cluster import Cluster
 from bench.faults.crawl import JOB, Crawl, Size
 from bench.faults.graph import Graph
 from bench.faults.judge import Evidence
 from bench.faults.schedule import Outcome
-from bench.results import section, versions
 from bench.site import WORK, free_port
 from crawlog.streams.errors import EngineError
 from crawlog.streams.settings import load
@@ -183,17 +182,14 @@ def main() -> int:
 
 
 def publish(command: str) -> None:
-    """Writes the section of RESULTS.md from the newest outcome of each point."""
-    of = {(o.fault, o.seed): (origin, o) for origin, o in kept(SIZE) if o.fault.startswith(f"{NAME}-")}
-    facts = {
-        "run": f"`{command}`; the newest run of each point",
-        "commits": ", ".join(sorted({origin.commit for origin, _ in of.values()})),
-        "site": f"{SIZE.hosts} hosts x {SIZE.pages} paths, {SIZE.delay_s} s delay; three brokers, three replicas",
-        "columns": "unclean: two brokers come back with an older copy and lead, before the third; backup: all three "
-        "have an older copy; gone: none has anything; the others as in “A damaged log”",
-        **versions(("crawlog", "confluent-kafka", "rocksdict")),
-    }
-    section(NAME, "Records that a cluster has lost", damage.report(of[at][1] for at in sorted(of)), facts)
+    """Writes the section of RESULTS.md."""
+    where = f"{damage.site(SIZE)}; three brokers, three replicas"
+    columns = (
+        "unclean: two brokers come back with an older copy and lead, before the third; backup: all three "
+        "have an older copy; gone: none has anything; the others as in “A damaged log”"
+    )
+    facts = {"run": command, "site": where, "columns": columns}
+    damage.record(NAME, "Records that a cluster has lost", SIZE, facts)
 
 
 if __name__ == "__main__":
