@@ -48,10 +48,11 @@ faults: setup-dev
 bench: setup-dev
 	$(BIN)/python -m bench $(ARGS)
 
-# The installed layout, for checkers, which follow no import hooks. The files of crawlog/ and the three folders.
-build/typing: $(wildcard crawlog/*.py)
+# The installed layout, for checkers, which follow no import hooks: what stands in crawlog/, and the three folders.
+FRONT = $(filter-out %/__pycache__,$(wildcard crawlog/*))
+build/typing: $(FRONT)
 	@rm -rf $@ && mkdir -p $@/crawlog
-	@ln -s $(addprefix ../../../,$(wildcard crawlog/*.py) crawlog/py.typed schemas streams agents) $@/crawlog/
+	@ln -s $(addprefix ../../../,$(FRONT) schemas streams agents) $@/crawlog/
 
 # Installed exactly as locked: every file by its hash; then crawlog itself, built with the locked setuptools.
 setup: $(VENV)/.locked

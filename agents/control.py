@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ..schemas import control, progress
-from ..streams.commands import Commands
-from ..streams.kafka import DAMAGE, DENIED, at_end, consumer_config, edges, refused
-from ..streams.settings import Settings
-from ..streams.topics import Topics
+from crawlog.schemas import control, progress
+from crawlog.streams.commands import Commands
+from crawlog.streams.kafka import DAMAGE, DENIED, at_end, consumer_config, edges, refused
+from crawlog.streams.settings import Settings
+from crawlog.streams.topics import Topics
 
 if TYPE_CHECKING:
-    from ..streams.app import CrawlApp
+    from crawlog.streams.app import CrawlApp
 
 log = structlog.get_logger()
 

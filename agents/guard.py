@@ -19,12 +19,13 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import structlog
 
-from ..streams.ending import EX_TEMPFAIL
-from ..streams.memory import make_room
-from ..streams.settings import RECORD_HEADROOM, Settings
-from ..streams.spider import Bounds
-from ..streams.suspects import Suspects, Verdict
-from ..streams.trust import Trust, trust_of
+from crawlog.streams.ending import EX_TEMPFAIL
+from crawlog.streams.memory import make_room
+from crawlog.streams.settings import RECORD_HEADROOM, Settings
+from crawlog.streams.spider import Bounds
+from crawlog.streams.suspects import Suspects, Verdict
+from crawlog.streams.trust import Trust, trust_of
+
 from .trial import Outcomes, Trial
 
 log = structlog.get_logger()

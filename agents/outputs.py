@@ -9,20 +9,20 @@ from typing import Protocol
 
 import structlog
 
-from ..schemas import control, dead, items, urls
-from ..schemas.pages import PageMeta
-from ..schemas.urls import UrlsRecord
-from ..streams import crash
-from ..streams.domain import hashed_to
-from ..streams.errors import GiveUp
-from ..streams.founds import Batch, Founds
-from ..streams.inorder import Page
-from ..streams.parsing import Job
-from ..streams.positions import Written
-from ..streams.softerrors import SoftErrors
-from ..streams.spider import Parsed, is_redirect
-from ..streams.topics import Topics
-from ..streams.waiting import Message
+from crawlog.schemas import control, dead, items, urls
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import UrlsRecord
+from crawlog.streams import crash
+from crawlog.streams.domain import hashed_to
+from crawlog.streams.errors import GiveUp
+from crawlog.streams.founds import Batch, Founds
+from crawlog.streams.inorder import Page
+from crawlog.streams.parsing import Job
+from crawlog.streams.positions import Written
+from crawlog.streams.softerrors import SoftErrors
+from crawlog.streams.spider import Parsed, is_redirect
+from crawlog.streams.topics import Topics
+from crawlog.streams.waiting import Message
 
 log = structlog.get_logger()
 

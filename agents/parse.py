@@ -17,13 +17,14 @@ import time
 from itertools import islice
 from typing import Any
 
-from ..schemas import dead
-from ..schemas.progress import MAX_PARSED_TOLD, Progress
-from ..streams import topics
-from ..streams.app import CrawlApp
-from ..streams.consumer import COMMIT_S, within
-from ..streams.domain import Places
-from ..streams.producer import Producer
+from crawlog.schemas import dead
+from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
+from crawlog.streams import topics
+from crawlog.streams.app import CrawlApp
+from crawlog.streams.consumer import COMMIT_S, within
+from crawlog.streams.domain import Places
+from crawlog.streams.producer import Producer
+
 from . import progress
 from .control import Garbage, Obedience, follow
 from .guard import guard_of

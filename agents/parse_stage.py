@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 import structlog
 
-from ..schemas import control, pages
-from ..schemas.pages import PageMeta
-from ..schemas.progress import MAX_PARSED
-from ..streams import crash
-from ..streams.complexity import is_costly, is_simple
-from ..streams.domain import Places
-from ..streams.inorder import Page, Taken
-from ..streams.parsing import Job, Jobs
-from ..streams.spider import Parsed, TooMuch
-from ..streams.topics import Topics
-from ..streams.waiting import Held, Line, Message
+from crawlog.schemas import control, pages
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.progress import MAX_PARSED
+from crawlog.streams import crash
+from crawlog.streams.complexity import is_costly, is_simple
+from crawlog.streams.domain import Places
+from crawlog.streams.inorder import Page, Taken
+from crawlog.streams.parsing import Job, Jobs
+from crawlog.streams.spider import Parsed, TooMuch
+from crawlog.streams.topics import Topics
+from crawlog.streams.waiting import Held, Line, Message
+
 from .guard import Guard, TimeUp
 from .outputs import Outputs, Sender
 

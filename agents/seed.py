@@ -20,26 +20,26 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Self, cast
 
 import msgspec
 
-from ..schemas.control import JobCopy, Join
-from ..schemas.decoding import decoded
-from ..schemas.progress import Progress
-from ..schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
-from ..streams import crash
-from ..streams.canonical import Canonicaliser, plain, serialise
-from ..streams.domain import Places
-from ..streams.errors import Misconfigured
-from ..streams.jobs import kept, known, resolve_spec, write_control, write_job, write_joins, write_names
-from ..streams.kafka import bounds, read_all
-from ..streams.outbound import without_login
-from ..streams.pressure import Sown
-from ..streams.scope import scope_name
-from ..streams.seeds import SeedBatch, SeedBatches
-from ..streams.topics import Topics, found_partitions, partitions
+from crawlog.schemas.codec import decoded
+from crawlog.schemas.control import JobCopy, Join
+from crawlog.schemas.progress import Progress
+from crawlog.schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
+from crawlog.streams import crash
+from crawlog.streams.canonical import Canonicaliser, plain, serialise
+from crawlog.streams.domain import Places
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.jobs import kept, known, resolve_spec, write_control, write_job, write_joins, write_names
+from crawlog.streams.kafka import bounds, read_all
+from crawlog.streams.outbound import without_login
+from crawlog.streams.pressure import Sown
+from crawlog.streams.scope import scope_name
+from crawlog.streams.seeds import SeedBatch, SeedBatches
+from crawlog.streams.topics import Topics, found_partitions, partitions
 
 if TYPE_CHECKING:
-    from ..schemas.urls import RequestRules
-    from ..streams.producer import Producer
-    from ..streams.settings import Settings
+    from crawlog.schemas.urls import RequestRules
+    from crawlog.streams.producer import Producer
+    from crawlog.streams.settings import Settings
 
 MAX_LINE_BYTES = MAX_URL_BYTES + 4096
 """Longest line taken: a URL and the JSON around it; a longer one is bad, bytes."""

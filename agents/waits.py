@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import structlog
 from confluent_kafka import KafkaException
 
-from ..streams.app import CrawlApp
-from ..streams.errors import DamagedLog, EngineError
-from ..streams.member import LARGE_BYTES
-from ..streams.waiting import Message, Waiting
+from crawlog.streams.app import CrawlApp
+from crawlog.streams.errors import DamagedLog, EngineError
+from crawlog.streams.member import LARGE_BYTES
+from crawlog.streams.waiting import Message, Waiting
+
 from .bodies import BATCH, Bodies
 from .control import BEAT_S, Obedience
 from .parse_stage import ParseStage

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.outbound import without_login
+
 from .folder import is_utf_8
-from .streams.canonical import InvalidUrl, serialise
-from .streams.errors import Misconfigured
-from .streams.outbound import without_login
 
 if TYPE_CHECKING:
-    from .streams.loading import Loaded
-    from .streams.offsets import Kind
+    from crawlog.streams.loading import Loaded
+    from crawlog.streams.offsets import Kind
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
@@ -130,7 +131,7 @@ def spider(named: str) -> "Loaded":
 
     Raises: Misconfigured: there is none, or it is broken.
     """
-    from .streams.loading import load_spider
+    from crawlog.streams.loading import load_spider
 
     return load_spider(named)
 
@@ -168,7 +169,7 @@ def reset_target(given: Mapping[str, Any]) -> "tuple[Kind, str | int]":
 
     Raises: Misconfigured: none, or several.
     """
-    from .streams.offsets import Kind
+    from crawlog.streams.offsets import Kind
 
     named = [(kind, given[kind.replace("-", "_")]) for kind in get_args(Kind)]
     chosen = [(kind, value) for kind, value in named if value is not None and value is not False]

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from crawlog.schemas.control import Control, Finished, JobCopy
+from crawlog.schemas.urls import DEFAULT_SPEC
+from crawlog.streams import engine, files
+from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
+
 from . import outcome
 from .control import described, in_force
 from .picture import Picture, by_rule, needed
-from .schemas.control import Control, Finished, JobCopy
-from .schemas.urls import DEFAULT_SPEC
-from .streams import engine, files
-from .streams.errors import CrawlError, EngineError, Misconfigured
 from .supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_for_end
 from .terminal import answer, tell
 
 if TYPE_CHECKING:
-    from .streams.settings import Settings
+    from crawlog.streams.settings import Settings
 
 SHOWN = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
 """Of a job's counts."""
@@ -56,7 +57,7 @@ RECENT_S = 1.5
 
 def up(settings: "Settings") -> int:
     """Starts engine and workers in the background; returns when they run."""
-    from .streams.settings import to_environ
+    from crawlog.streams.settings import to_environ
 
     data = settings.run.data.absolute()
     log = data / "logs" / "up.log"
@@ -121,8 +122,8 @@ def down(settings: "Settings") -> int:
 
 def status(settings: "Settings", *, as_json: bool = False) -> int:
     """Tells on standard output what runs on the folder, and how far its jobs are."""
-    from .streams.jobs import known
-    from .streams.topics import Topics, found_partitions
+    from crawlog.streams.jobs import known
+    from crawlog.streams.topics import Topics, found_partitions
 
     data = settings.run.data
     held, local = holder(data), engine.running(data)
@@ -210,10 +211,10 @@ def _picture(settings: "Settings", partitions: int) -> Picture:
 
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
-    from .streams.producer import Producer
-    from .streams.rewind import settled
-    from .streams.settings import NO_FILE, load
-    from .streams.topics import Topics
+    from crawlog.streams.producer import Producer
+    from crawlog.streams.rewind import settled
+    from crawlog.streams.settings import NO_FILE, load
+    from crawlog.streams.topics import Topics
 
     out, sys.stdout = sys.stdout, sys.stderr
     settings = load(config=NO_FILE)

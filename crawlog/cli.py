@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import rich_click as click
 from click.exceptions import NoArgsIsHelpError
 
+from crawlog.streams.errors import Misconfigured
+
 from . import __version__, outcome
-from .streams.errors import Misconfigured
 from .terminal import answer, hinted, repeat, tell
 
 if TYPE_CHECKING:
-    from .streams.app import Stage
-    from .streams.kafka import Login
-    from .streams.settings import Settings, Sources
-    from .streams.topics import TopicRow
+    from crawlog.streams.app import Stage
+    from crawlog.streams.kafka import Login
+    from crawlog.streams.settings import Settings, Sources
+    from crawlog.streams.topics import TopicRow
 
 RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
 STAGES = ("fetch", "parse", "sink")
@@ -123,7 +124,7 @@ def _sources(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Sources":
     """The sources of the settings, from the values of `_settings_options` and a command's own flags."""
-    from .streams.settings import Sources
+    from crawlog.streams.settings import Sources
 
     repeat(_whereabouts(given))
     named = {"run.data": given["data"], "kafka.bootstrap": given["bootstrap"], **(flags or {})}
@@ -136,7 +137,7 @@ def _sources(
 def _settings(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Settings":
-    from .streams.settings import resolve
+    from crawlog.streams.settings import resolve
 
     return resolve(_sources(given, flags, spider)).settings
 
@@ -147,7 +148,8 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
     It is stopped after, unless `run` or `up` has come meanwhile and works with it.
     """
-    from .streams import logs
+    from crawlog.streams import logs
+
     from .supervisor import holder, same_log
 
     logs.configure("error")  # standard output is for answers
@@ -156,8 +158,9 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
         if settings.kafka.bootstrap:
             yield settings
             return
+        from crawlog.streams import engine
+
         from .folder import prepare
-        from .streams import engine
 
         prepare(settings.run.data)
         local = engine.start(settings, settings.run.data, tell)
@@ -170,7 +173,8 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
 def _login(settings: "Settings", reached: "Settings") -> "Login | None":
     """For clients of the local engine that may outlive its broker; None for those of another cluster."""
-    from .streams import engine
+    from crawlog.streams import engine
+
     from .supervisor import same_log
 
     if same_log(settings).kafka.bootstrap:
@@ -184,8 +188,9 @@ def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterato
 
     Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
     """
-    from .streams import engine
-    from .streams.topics import partitions
+    from crawlog.streams import engine
+    from crawlog.streams.topics import partitions
+
     from .supervisor import same_log
 
     settings = same_log(settings)
@@ -202,7 +207,8 @@ def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterato
 
 def _running_log(settings: "Settings") -> "Settings":
     """The settings with a cluster that runs; nothing is started."""
-    from .streams import engine
+    from crawlog.streams import engine
+
     from .supervisor import same_log
 
     settings = same_log(settings)
@@ -329,15 +335,16 @@ def status(as_json: bool, **given: Any) -> int:
 @_settings_options
 def worker(stage: "Stage", **given: Any) -> int:
     """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
+    from crawlog.streams.settings import for_stage
+    from crawlog.streams.topics import ensure
+
     from .folder import prepare
-    from .streams.settings import for_stage
-    from .streams.topics import ensure
 
     settings = _settings(given)
     prepare(settings.run.data)
     settings = _running_log(settings)
     ensure(settings)  # asks the cluster before Faust does, whose answer would be a traceback
-    from .streams.app import worker as work
+    from crawlog.streams.app import worker as work
 
     work(stage, lambda: for_stage(settings, stage))
     return outcome.FINISHED
@@ -355,7 +362,7 @@ def engine() -> None:
 @_settings_options
 def engine_fetch(to: Path | None, **given: Any) -> int:
     """Fetch Apache Kafka's jars and verify their hashes, for machines without a network."""
-    from .streams.jars import fetch_jars
+    from crawlog.streams.jars import fetch_jars
 
     jars = fetch_jars(_settings(given), to, tell)
     folder = jars[0].parent.absolute()
@@ -378,12 +385,13 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     settings = _settings(given)
     arguments.job_name(job)
     arguments.seeds(sources, from_log)
-    from .agents.seed import Source, old_seeds, plant
-    from .agents.sitemaps import collect
+    from crawlog.agents.seed import Source, old_seeds, plant
+    from crawlog.agents.sitemaps import collect
+    from crawlog.streams.jobs import said_rules
+    from crawlog.streams.producer import Producer
+    from crawlog.streams.topics import ensure
+
     from .picture import Picture
-    from .streams.jobs import said_rules
-    from .streams.producer import Producer
-    from .streams.topics import ensure
     from .watch import Watch
 
     with ExitStack() as stack:
@@ -410,9 +418,10 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Say which seeds the job's record keeps from being asked, by their spelling alone."""
+    from crawlog.streams.jobs import known_job
+    from crawlog.streams.topics import Topics
+
     from .run import refused
-    from .streams.jobs import known_job
-    from .streams.topics import Topics
 
     if lines := refused(seeds, allow_private=False):
         copy = known_job(settings, Topics(settings.kafka.prefix), job)
@@ -428,8 +437,8 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
     """Show the topics: partitions, records, size, and lag per consumer group."""
     settings = _settings(given)
     with _reachable_log(settings) if create else _existing_log(settings, needs_topics=False) as reached:
-        from .streams.groups import sinks_of
-        from .streams.topics import Admin, describe, ensure
+        from crawlog.streams.groups import sinks_of
+        from crawlog.streams.topics import Admin, describe, ensure
 
         if create:
             ensure(reached)
@@ -482,7 +491,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
             answer(*commands.listing(reached, as_json=as_json))
         return outcome.FINISHED
     with _reachable_log(settings) as reached:
-        from .streams.topics import ensure
+        from crawlog.streams.topics import ensure
 
         ensure(reached)
         tell(commands.give(reached, command) if command else commands.cancel(reached, job))
@@ -569,8 +578,9 @@ def _choice_options(command: Command) -> Command:
 @_settings_options
 def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
     """List the open dead letters by error, the commonest first: offset, time, job, URL."""
+    from crawlog.streams.letters import Choice
+
     from .dead import listed
-    from .streams.letters import Choice
 
     with _existing_log(_settings(given)) as reached:
         answer(*listed(reached, Choice(stage, job, reason), limit, handled=handled, as_json=as_json))
@@ -609,8 +619,9 @@ def dead_redrive(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
     """Send the records back to the stages that could not handle them, as they were."""
+    from crawlog.streams.letters import Choice
+
     from .dead import check_choice, redriven
-    from .streams.letters import Choice
 
     check_choice(offsets, every=every)
     with _existing_log(_settings(given)) as reached:
@@ -626,8 +637,9 @@ def dead_drop(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
     """Lay dead letters aside: they stay in the log, and are listed no more."""
+    from crawlog.streams.letters import Choice
+
     from .dead import check_choice, dropped
-    from .streams.letters import Choice
 
     check_choice(offsets, every=every)
     with _existing_log(_settings(given)) as reached:
@@ -703,9 +715,10 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     if job:
         arguments.job_name(job)
     settings = _settings(rest)
+    from crawlog.streams.groups import check_name
+
     from .replay import Order
     from .replay import replay as move
-    from .streams.groups import check_name
 
     order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"], job)
     check_name(settings, group)
@@ -738,7 +751,7 @@ def doctor(as_json: bool, **given: Any) -> int:
 @_settings_options
 def settings(with_origins: bool, as_json: bool, markdown: bool, **given: Any) -> int:
     """Show every setting as it is in force."""
-    from .streams import settings as known
+    from crawlog.streams import settings as known
 
     if markdown:
         answer(*known.reference().splitlines())
@@ -760,7 +773,7 @@ def kcat_config(**given: Any) -> int:
 
     Example: kcat -F <(crawlog kcat-config) -C -t crawl.items
     """
-    from .streams.kafka import foreign_config
+    from crawlog.streams.kafka import foreign_config
 
     for name, value in foreign_config(_running_log(_settings(given))).items():
         answer(f"{name}={value}")

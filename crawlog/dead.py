@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from crawlog.schemas import dead, pages
+from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.kafka import bounds, read
+from crawlog.streams.letters import Choice, Letter, Letters, became, by_error, by_place, mark, refusal
+from crawlog.streams.producer import Producer
+from crawlog.streams.topics import Topics
+
 from .outcome import counted
-from .schemas import dead, pages
-from .streams.errors import EngineError, Misconfigured
-from .streams.kafka import bounds, read
-from .streams.letters import Choice, Letter, Letters, became, by_error, by_place, mark, refusal
-from .streams.producer import Producer
-from .streams.topics import Topics
 from .terminal import hinted
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from .streams.settings import Settings
+    from crawlog.streams.settings import Settings
 
 BATCH = 100
 """Records redriven before they are marked: what a kill repeats at most."""

@@ -11,11 +11,11 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from .streams.errors import CrawlError, EngineError, Misconfigured
+from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
 if TYPE_CHECKING:
-    from .streams.settings import Settings
-    from .streams.topics import Admin
+    from crawlog.streams.settings import Settings
+    from crawlog.streams.topics import Admin
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -143,11 +143,11 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
     """Java and the jars; a user's own cluster needs neither."""
     if settings.kafka.bootstrap:
         return
-    from .streams.java import find_java
+    from crawlog.streams.java import find_java
 
     java = find_java(settings)
     yield Finding("java", "ok", f"{java.version} at {java.path}")
-    from .streams.jars import cache_folder, kafka_version, locked
+    from crawlog.streams.jars import cache_folder, kafka_version, locked
 
     folder, jars = cache_folder(settings), locked()
     there = sum((folder / jar.name).is_file() for jar in jars)
@@ -157,7 +157,7 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
 
 def _browser(settings: "Settings") -> Iterator[Finding]:
     """Chromium, which only JavaScript pages need."""
-    from .streams.browsers import browser_version, find_browser, wants_browser
+    from crawlog.streams.browsers import browser_version, find_browser, wants_browser
 
     is_wanted = wants_browser(settings)
     try:
@@ -176,7 +176,7 @@ def _browser(settings: "Settings") -> Iterator[Finding]:
 
 def _cluster(settings: "Settings") -> Iterator[Finding]:
     if not settings.kafka.bootstrap:
-        from .streams.engine import running
+        from crawlog.streams.engine import running
 
         engine = running(settings.run.data)
         if engine is None:
@@ -187,7 +187,7 @@ def _cluster(settings: "Settings") -> Iterator[Finding]:
 
 
 def _broker(settings: "Settings") -> Iterator[Finding]:
-    from .streams.topics import Admin
+    from crawlog.streams.topics import Admin
 
     admin = Admin(settings)
     try:
@@ -244,7 +244,7 @@ def _retention(configs: dict[str, str]) -> Finding:
 
 
 def _topics(settings: "Settings", counts: dict[str, int]) -> Finding:
-    from .streams.topics import TABLE, partitions
+    from crawlog.streams.topics import TABLE, partitions
 
     prefix, wanted = settings.kafka.prefix, settings.kafka.partitions
     has = {kind.name: counts.get(prefix + kind.name, 0) for kind in TABLE if kind.split}

@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from .streams import files
-from .streams.errors import Misconfigured
+from crawlog.streams import files
+from crawlog.streams.errors import Misconfigured
 
 OURS = ("kafka", "logs", "run", "sinks", "state", "suspects", "trials")
 """The folders that we make in it."""

@@ -52,8 +52,8 @@ def load_modules() -> None:
     import structlog  # noqa: F401  # half of its time would be rich's
 
     del sys.modules["rich"]  # a spider may want it
-    from .streams.app import AGENTS, build
-    from .streams.settings import Settings
+    from crawlog.streams.app import AGENTS, build
+    from crawlog.streams.settings import Settings
 
     for module in ("crawlog.streams.worker", "uvloop", *(name for names in AGENTS.values() for name in names)):
         import_module(module)
@@ -133,8 +133,8 @@ def main() -> None:
         return
     environ = json.loads(told)
     os.environ.update({name: value for name, value in environ.items() if "__" not in name})  # its name, its sink
-    from .streams.app import worker
-    from .streams.settings import NO_FILE, load
+    from crawlog.streams.app import worker
+    from crawlog.streams.settings import NO_FILE, load
 
     worker(stage, lambda: load(config=NO_FILE, environ=environ))  # type: ignore[arg-type]  # the supervisor names stages
 

@@ -4,16 +4,17 @@ import math
 import sys
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
+from crawlog.schemas.progress import JobCounts
+from crawlog.streams.printable import escaped
+
 from .outcome import counted
 from .picture import by_rule, needed
-from .schemas.progress import JobCounts
-from .streams.printable import escaped
 from .terminal import hinted, tell
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from .streams.letters import Commonest
+    from crawlog.streams.letters import Commonest
 
 LINE_EVERY_S = 10.0
 SCREEN_EVERY_S = 0.5

@@ -14,7 +14,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from .streams.errors import CrawlError, EngineError, Misconfigured
+from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
+
 from .terminal import tell
 
 FINISHED = 0

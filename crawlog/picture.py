@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .schemas.progress import JobCounts, Progress
+from crawlog.schemas.progress import JobCounts, Progress
 
 RATE_WINDOW_S = 5.0
 """Pages per second are a mean over this long."""

@@ -13,16 +13,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from .schemas.urls import CanonicalRules
-from .streams import charset, egress, sitemap
-from .streams.canonical import Canonicaliser, InvalidUrl, serialise
-from .streams.domain import Places, registrable_domain
-from .streams.formats import one_line
-from .streams.links import Links, extract
-from .streams.robots import RobotsRules
+from crawlog.schemas.urls import CanonicalRules
+from crawlog.streams import charset, egress, sitemap
+from crawlog.streams.canonical import Canonicaliser, InvalidUrl, serialise
+from crawlog.streams.domain import Places, registrable_domain
+from crawlog.streams.formats import one_line
+from crawlog.streams.links import Links, extract
+from crawlog.streams.robots import RobotsRules
 
 if TYPE_CHECKING:
-    from .agents.trial import Trial
+    from crawlog.agents.trial import Trial
 
 _USAGE = 2
 _LINK_SOURCES = ("a", "area")
@@ -79,8 +79,8 @@ def _robots(asked: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(1)
 def _trial() -> "Trial":
-    from .agents.trial import Trial
-    from .streams.sections import Parse
+    from crawlog.agents.trial import Trial
+    from crawlog.streams.sections import Parse
 
     return Trial(Parse())
 
@@ -98,7 +98,7 @@ _links_as_written = Links(_AsWritten(CanonicalRules(drop_params=())), _places, c
 
 def _refusal(body: bytes, content_type: str, url: str) -> str:
     """Why a page is not to be parsed; empty where it may be."""
-    from .agents.trial import TrialError
+    from crawlog.agents.trial import TrialError
 
     try:
         return _trial().refused(body, content_type, _places.of(url).domain)

@@ -12,12 +12,12 @@ The files of a cluster belong to its operator. Over the network records can be r
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .streams.errors import Misconfigured
+from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .streams.settings import Settings
+    from crawlog.streams.settings import Settings
 
 ON_A_CLUSTER = """\
 Kafka removes records over the network only from a partition's front. So its operator does this, with its files:
@@ -68,7 +68,7 @@ def placed(settings: "Settings", found: "Iterable[Cut]") -> list[Placed]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from .streams.topics import Admin
+    from crawlog.streams.topics import Admin
 
     known = Admin(settings).metadata()
     places = []
@@ -85,7 +85,7 @@ def cuts(settings: "Settings") -> list[Cut]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from .streams.logcheck import Check
+    from crawlog.streams.logcheck import Check
 
     return [Cut(p.topic, p.partition, p.damaged[0][0], p.end) for p in Check(settings).parts if p.damaged]
 
@@ -97,7 +97,8 @@ def cut(settings: "Settings") -> list[str]:
 
     Raises: Misconfigured: its files are not here, or something works on them.
     """
-    from .streams import engine
+    from crawlog.streams import engine
+
     from .supervisor import Hold
 
     if settings.kafka.bootstrap:

@@ -13,19 +13,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crawlog.schemas.urls import DEFAULT_JOB
+from crawlog.streams import groups, offsets
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.groups import Group
+from crawlog.streams.jobs import known_job
+from crawlog.streams.offsets import Move, Target
+from crawlog.streams.topics import Admin, Topics
+
 from . import outcome
-from .schemas.urls import DEFAULT_JOB
-from .streams import groups, offsets
-from .streams.errors import Misconfigured
-from .streams.groups import Group
-from .streams.jobs import known_job
-from .streams.offsets import Move, Target
-from .streams.topics import Admin, Topics
 from .supervisor import Holder, holder
 from .terminal import answer
 
 if TYPE_CHECKING:
-    from .streams.settings import Settings
+    from crawlog.streams.settings import Settings
 
 POLL_S = 0.2
 """Between two looks at a group that is to become empty."""
@@ -233,7 +234,7 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         return
     if not plan.again:
         return  # a rewind to the end would only begin an epoch
-    from .streams.rewind import rewind
+    from crawlog.streams.rewind import rewind
 
     epoch = rewind(admin.settings, {move.partition: move.after for move in plan.moves})
     report(f"rewound: what is found from now on belongs to epoch {epoch}")

@@ -18,24 +18,26 @@ from urllib.parse import urlsplit
 import msgspec
 import xxhash
 
+from crawlog.schemas.control import Finished, JobCopy
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams.browsers import find_browser, wants_browser
+from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured, Unusable
+from crawlog.streams.letters import Commonest
+
 from . import outcome
 from .background import down, status, up
 from .live import Frame, View, view
 from .picture import Finish, by_rule, ended
-from .schemas.control import Finished, JobCopy
-from .schemas.progress import JobCounts, Progress
-from .streams.browsers import find_browser, wants_browser
-from .streams.errors import AccessDenied, EngineError, Misconfigured, Unusable
-from .streams.letters import Commonest
 from .supervisor import Stop, Supervisor, names
 from .terminal import answer, rows
 from .whole import Whole
 
 if TYPE_CHECKING:
-    from .agents.seed import Source
-    from .schemas.urls import RequestRules
-    from .streams.settings import Settings
-    from .streams.sinks import Sink
+    from crawlog.agents.seed import Source
+    from crawlog.schemas.urls import RequestRules
+    from crawlog.streams.settings import Settings
+    from crawlog.streams.sinks import Sink
+
     from .watch import Losses, Watch
 
 __all__ = ["down", "run", "status", "up"]
@@ -110,7 +112,7 @@ class Order:
     @cached_property
     def source(self) -> "Source | None":
         """The seeds, read once where they come from a pipe; None when the job has all of its own."""
-        from .agents.seed import Source
+        from crawlog.agents.seed import Source
 
         arguments = [*self.seeds, *([str(self.seeds_file)] if self.seeds_file else [])]
         return Source(arguments) if arguments else None
@@ -319,8 +321,8 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
     """What to tell of seeds that their spelling alone keeps from being asked: how to have them, or that none does."""
-    from .streams.canonical import serialise
-    from .streams.egress import literal_refusal
+    from crawlog.streams.canonical import serialise
+    from crawlog.streams.egress import literal_refusal
 
     told: dict[str, str] = {}
     for seed in seeds:
@@ -336,8 +338,8 @@ class Run:
     """One job on its way to the end."""
 
     def __init__(self, order: Order, summary: Summary, supervisor: Supervisor, shown: View, started: float) -> None:
-        from .streams.producer import Producer
-        from .streams.topics import Topics
+        from crawlog.streams.producer import Producer
+        from crawlog.streams.topics import Topics
 
         assert supervisor.watch is not None
         self.order = order
@@ -414,8 +416,8 @@ class Run:
 
     def _allow_spider(self) -> None:
         """Lets workers of this data folder run the file that this command names, from now on."""
-        from .streams.loading import file_of
-        from .streams.trust import allow
+        from crawlog.streams.loading import file_of
+        from crawlog.streams.trust import allow
 
         if self.order.spider:
             allow(self.settings.run.data, file_of(self.order.spider))
@@ -425,8 +427,8 @@ class Run:
 
         Raises: Misconfigured: the job's record names a file that no command named here.
         """
-        from .streams.loading import file_of
-        from .streams.trust import trust_of
+        from crawlog.streams.loading import file_of
+        from crawlog.streams.trust import trust_of
 
         named = self._known.spec.spider if self._known else self.order.spider
         if named and (refusal := trust_of(self.settings).refusal(file_of(named))):
@@ -434,9 +436,9 @@ class Run:
 
     def _recall(self) -> None:
         """What the log says of the job, and what this command makes of it."""
-        from .streams.jobs import ended
-        from .streams.results import sink_of
-        from .streams.rewind import counting, settled
+        from crawlog.streams.jobs import ended
+        from crawlog.streams.results import sink_of
+        from crawlog.streams.rewind import counting, settled
 
         job, source = self.summary.job, self.order.source
         said = settled(self.settings, self._producer, self.topics)
@@ -467,7 +469,7 @@ class Run:
 
     def _has_nothing_to_do(self) -> bool:
         """Whether the job is finished, all its pages are parsed, and the file is there as it was made."""
-        from .streams.results import is_complete
+        from crawlog.streams.results import is_complete
 
         if self._is_cancelled and self._sink is None:
             return True
@@ -483,10 +485,10 @@ class Run:
 
     def _plant(self) -> JobCopy:
         """The job's record, new or changed, then its seeds; all acknowledged."""
-        from .agents.seed import Source, kept_seeds
-        from .streams.jobs import known_job, limits_of, own_manner, write_control, write_job
-        from .streams.manners import manner_of
-        from .streams.rewind import rewind_job
+        from crawlog.agents.seed import Source, kept_seeds
+        from crawlog.streams.jobs import known_job, limits_of, own_manner, write_control, write_job
+        from crawlog.streams.manners import manner_of
+        from crawlog.streams.rewind import rewind_job
 
         job, source, known = self.summary.job, self.order.source, self._known
         if known is not None and self._is_changed:
@@ -511,13 +513,13 @@ class Run:
     @property
     def _requests(self) -> "RequestRules | None":
         """What the job's record says of requests: what was given, where others' workers fetch; else all settings."""
-        from .streams.jobs import said_rules
+        from crawlog.streams.jobs import said_rules
 
         return None if self.settings.run.fetch_workers else said_rules(self.settings)
 
     def _seed(self, source: "Source") -> None:
         """Sends the seeds; those that the log has are known."""
-        from .agents.seed import plant
+        from crawlog.agents.seed import plant
 
         self._lost_founds = len(self.supervisor.lost_founds)
         plant(
@@ -554,8 +556,8 @@ class Run:
 
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record as this command wants it; the same when nothing is different."""
-        from .agents.seed import MAX_NAMES, scope_names
-        from .streams.jobs import kept, resolve_spec
+        from crawlog.agents.seed import MAX_NAMES, scope_names
+        from crawlog.streams.jobs import kept, resolve_spec
 
         spec = copy.spec
         if source is None:  # the job goes on as it was given
@@ -599,7 +601,7 @@ class Run:
 
     def _within_limit(self, copy: JobCopy) -> JobCopy:
         """The job's record; the job is stopped once it has as many pages as asked for."""
-        from .streams.jobs import write_job
+        from crawlog.streams.jobs import write_job
 
         limit, fetched = copy.spec.max_pages, self.supervisor.picture.counts(copy.job).fetched
         if limit is None or copy.spec.state != "running" or fetched < limit:
@@ -612,13 +614,13 @@ class Run:
 
     def _newest(self, copy: JobCopy) -> JobCopy:
         """The job's record as it is by now: another command may have cancelled the job."""
-        from .streams.jobs import known_job
+        from crawlog.streams.jobs import known_job
 
         return known_job(self.settings, self.topics, copy.job) or copy
 
     def _record(self, finish: Finish) -> None:
         """Puts the end on record, unless it stands there; a job that was stopped, or that blocks hold, has none yet."""
-        from .streams.jobs import commands, known_job, write_finished
+        from crawlog.streams.jobs import commands, known_job, write_finished
 
         copy = known_job(self.settings, self.topics, self.summary.job)
         assert copy is not None
@@ -653,7 +655,7 @@ class Run:
 
     def _note_spider(self) -> None:
         """Says how to parse the pages again, for the spider has changed; after a replay, puts the new one on record."""
-        from .streams.jobs import write_finished
+        from crawlog.streams.jobs import write_finished
 
         if self._end is not None and self.supervisor.picture.parsed(self.summary.job):
             end = msgspec.structs.replace(self._end, spider=self.order.spider_hash)
@@ -667,7 +669,7 @@ class Run:
 
     def _write_file(self, finish: Finish) -> None:
         """Makes the file whole; the sink's worker must have let go of it. Rows of a job that goes no further stay."""
-        from .streams.results import Behind, finalise
+        from crawlog.streams.results import Behind, finalise
 
         if self._sink is None or self.summary.reason in UNFINISHED:
             return
@@ -696,7 +698,7 @@ class Run:
 
     def _refill(self, finish: Finish) -> None:
         """Has the sink read crawl.items from its start once more; it keeps the rows that it has."""
-        from .streams.results import Results
+        from crawlog.streams.results import Results
 
         assert self._sink is not None
         self.supervisor.stop_stage("sink")
@@ -716,7 +718,7 @@ class Run:
 
     def _count_rows(self) -> None:
         """Says what FILE has, which stays as it was made."""
-        from .streams.results import final_of
+        from crawlog.streams.results import final_of
 
         final = final_of(self._sink.folder(self.settings.run.data)) if self._sink else None
         self.summary.rows = final.rows if final else None
@@ -783,8 +785,8 @@ class Run:
 
     def _read_early(self) -> int:
         """Pages of this run that the first reports had counted already; 0 where the broker is away."""
-        from .streams.jobs import pages_done
-        from .streams.kafka import read_all
+        from crawlog.streams.jobs import pages_done
+        from crawlog.streams.kafka import read_all
 
         with suppress(EngineError):
             early = read_all(self.settings, self.topics.urls, self.supervisor.picture.unread)

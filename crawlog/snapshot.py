@@ -9,23 +9,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.printable import without_secrets
+
 from . import outcome
-from .streams.errors import Misconfigured
-from .streams.printable import without_secrets
 
 if TYPE_CHECKING:
-    from .streams.settings import Settings
-    from .streams.snapshot import Manifest, Snapshots
+    from crawlog.streams.settings import Settings
+    from crawlog.streams.snapshot import Manifest, Snapshots
 
 Say = Callable[[str], None]
 
 
 def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, report: Say) -> int:
     """Makes a snapshot of every state in the data folder, or lists all that there are of this crawl."""
-    from .streams import logs
-    from .streams.kafka import identity
-    from .streams.snapshot import Snapshots, store_of
-    from .streams.topics import Topics, partitions
+    from crawlog.streams import logs
+    from crawlog.streams.kafka import identity
+    from crawlog.streams.snapshot import Snapshots, store_of
+    from crawlog.streams.topics import Topics, partitions
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     if not settings.snapshots.to:
@@ -49,10 +50,10 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
 
 
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
-    from .streams import rows as r
-    from .streams.copies import NotCopied, copy_database
-    from .streams.errors import Unusable
-    from .streams.store import Database, Memory, check
+    from crawlog.streams import rows as r
+    from crawlog.streams.copies import NotCopied, copy_database
+    from crawlog.streams.errors import Unusable
+    from crawlog.streams.store import Database, Memory, check
 
     state, memory = settings.run.data / "state", Memory(settings.state.memory_mb)
     for folder in sorted(path for path in state.glob("*") if path.name.isdigit()):

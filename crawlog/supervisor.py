@@ -24,17 +24,19 @@ from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 import xxhash
 
+from crawlog.streams import engine, files
+from crawlog.streams.errors import EngineError, Misconfigured
+
 from . import outcome
 from .picture import Picture
-from .streams import engine, files
-from .streams.errors import EngineError, Misconfigured
 from .workers import Name, Workers
 
 if TYPE_CHECKING:
-    from .streams.damage import Cut
-    from .streams.logcheck import Check
-    from .streams.marks import Marks
-    from .streams.settings import Settings
+    from crawlog.streams.damage import Cut
+    from crawlog.streams.logcheck import Check
+    from crawlog.streams.marks import Marks
+    from crawlog.streams.settings import Settings
+
     from .watch import Watch
 
 WORKERS_STOP_S = 3.8
@@ -172,7 +174,7 @@ class Supervisor:
         self.lost_founds: list[Cut] = []
         self.report = report
         if settings.snapshots.to:
-            from .streams.snapshot import store_of
+            from crawlog.streams.snapshot import store_of
 
             store_of(settings.snapshots.to)  # a missing package shows here, not in each worker
         self._data = settings.run.data
@@ -202,9 +204,10 @@ class Supervisor:
         """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
-        from .streams import logs
-        from .streams.marks import Marks
-        from .streams.topics import ensure
+        from crawlog.streams import logs
+        from crawlog.streams.marks import Marks
+        from crawlog.streams.topics import ensure
+
         from .watch import Watch
 
         logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
@@ -215,8 +218,8 @@ class Supervisor:
 
     def _lost(self) -> "list[Cut]":
         """The partitions that have lost records since anybody looked, by their ends or by their leaders' epochs."""
-        from .streams.damage import cuts
-        from .streams.topics import Topics
+        from crawlog.streams.damage import cuts
+        from crawlog.streams.topics import Topics
 
         assert self._marks is not None
         return [*cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once), *self._marks.look()]
@@ -227,7 +230,7 @@ class Supervisor:
         Args:
             found: What is known already.
         """
-        from .streams import recovery
+        from crawlog.streams import recovery
 
         if self.engine and self.engine.lost_power:
             recovery.after_power_cut(self.settings, self.report)
@@ -246,7 +249,7 @@ class Supervisor:
 
     def _founds(self, cuts: "Iterable[Cut]") -> "list[Cut]":
         """Those of these partitions that are of crawl.urls."""
-        from .streams.topics import Topics
+        from crawlog.streams.topics import Topics
 
         return [one for one in cuts if one.topic == Topics(self.settings.kafka.prefix).urls]
 
@@ -269,9 +272,9 @@ class Supervisor:
         Args:
             founds: All pages are parsed again, since founds are gone.
         """
-        from .streams import recovery
-        from .streams.damage import cuts
-        from .streams.topics import Topics
+        from crawlog.streams import recovery
+        from crawlog.streams.damage import cuts
+        from crawlog.streams.topics import Topics
 
         self.stop_stage("parse")
         self.picture.forget("parse")
@@ -349,7 +352,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _told(self, stage: str) -> dict[str, str]:
-        from .streams.settings import for_stage, to_environ
+        from crawlog.streams.settings import for_stage, to_environ
 
         return to_environ(for_stage(self.settings, stage))
 
@@ -367,7 +370,7 @@ class Supervisor:
 
     def _revive(self) -> None:
         """Starts a broker that died; its clients find it again, as it has the same port if that is still free."""
-        from .streams.marks import Marks
+        from crawlog.streams.marks import Marks
 
         before = self.settings.kafka
         died = self.engine

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import BinaryIO, TextIO
 
-from .streams.printable import escaped
+from crawlog.streams.printable import escaped
 
 _HINT = re.compile(r"`(crawlog (?!probe\b)[a-z][^`]*)`(?! \(pid)")
 """A command that a message names; with a pid behind it, it is one that runs."""

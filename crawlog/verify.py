@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from crawlog.streams.errors import Misconfigured
+
 from . import outcome
-from .streams.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from .streams.decoded import Row
-    from .streams.logcheck import Check, Finding
-    from .streams.settings import Settings
-    from .streams.verify import Difference, Verdict
+    from crawlog.streams.decoded import Row
+    from crawlog.streams.logcheck import Check, Finding
+    from crawlog.streams.settings import Settings
+    from crawlog.streams.verify import Difference, Verdict
 
 
 def verify(settings: "Settings", rows: int, *, as_json: bool, say: Callable[[str], None]) -> int:
     """Folds again, prints the verdicts; 0 when all states are equal, `outcome.DIFFERENT` when one is not."""
-    from .streams import logs
-    from .streams import verify as streams
+    from crawlog.streams import logs
+    from crawlog.streams import verify as streams
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     state = settings.run.data / "state"
@@ -48,7 +49,7 @@ def verify_log(settings: "Settings", *, as_json: bool, say: Callable[[str], None
     """Reads the whole log, prints what is missing; 0 when nothing is, else `outcome.DIFFERENT`."""
     from msgspec.json import encode
 
-    from .streams.logcheck import Check
+    from crawlog.streams.logcheck import Check
 
     check = Check(settings)
     if as_json:

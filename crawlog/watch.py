@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
-from .schemas import progress
-from .streams.errors import EngineError
-from .streams.kafka import AWAY, DAMAGE, Login, consumer_config, refused
-from .streams.letters import Tally
-from .streams.topics import Admin, Topics, group
+from crawlog.schemas import progress
+from crawlog.streams.errors import EngineError
+from crawlog.streams.kafka import AWAY, DAMAGE, Login, consumer_config, refused
+from crawlog.streams.letters import Tally
+from crawlog.streams.topics import Admin, Topics, group
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
+    from crawlog.schemas.progress import Progress
+    from crawlog.streams.settings import Settings
+
     from .picture import Picture
-    from .schemas.progress import Progress
-    from .streams.settings import Settings
 
 BATCH = 500
 """Records taken at a time; of reports a worker sends one per second and partition."""
@@ -122,7 +123,7 @@ class Watch:
 
         Raises: EngineError: no answer in time.
         """
-        from .streams.groups import names_of
+        from crawlog.streams.groups import names_of
 
         found = names_of(self._admin, group(self._admin.settings, "fetch"), within_s)
         return any(name not in own for name in found)

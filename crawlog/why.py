@@ -12,29 +12,30 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
+from crawlog.schemas import items, pages, progress
+from crawlog.schemas.control import Command, JobCopy
+from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.urls import UrlsRecord
+from crawlog.streams.canonical import InvalidUrl, serialise
+from crawlog.streams.commands import FREE, Commands, Orders
+from crawlog.streams.damage import REPORTS
+from crawlog.streams.domain import Places, partition_of
+from crawlog.streams.errors import DamagedLog, Misconfigured
+from crawlog.streams.history import Event, History, Offer, Spelling, State, in_order
+from crawlog.streams.jobs import known
+from crawlog.streams.kafka import TIMEOUT_S, bounds, consumer_config, read, read_around
+from crawlog.streams.letters import Letter, Letters, became
+from crawlog.streams.robots import RobotsRules
+from crawlog.streams.topics import Admin, Topics, group
+
 from .outcome import counted
 from .picture import needed
-from .schemas import items, pages, progress
-from .schemas.control import Command, JobCopy
-from .schemas.progress import JobCounts
-from .schemas.urls import UrlsRecord
-from .streams.canonical import InvalidUrl, serialise
-from .streams.commands import FREE, Commands, Orders
-from .streams.damage import REPORTS
-from .streams.domain import Places, partition_of
-from .streams.errors import DamagedLog, Misconfigured
-from .streams.history import Event, History, Offer, Spelling, State, in_order
-from .streams.jobs import known
-from .streams.kafka import TIMEOUT_S, bounds, consumer_config, read, read_around
-from .streams.letters import Letter, Letters, became
-from .streams.robots import RobotsRules
-from .streams.topics import Admin, Topics, group
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from .schemas.progress import Progress
-    from .streams.settings import Settings
+    from crawlog.schemas.progress import Progress
+    from crawlog.streams.settings import Settings
 
 TELL_S = 2.0
 """After this long, and then as often, the user is told how far the reading is, seconds."""
@@ -360,7 +361,7 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
     """A row of a state's cache column; None where there is no such state on this machine, or it cannot be read now."""
     from rocksdict import AccessType, Options, Rdict
 
-    from .streams.store import CACHE_COLUMN
+    from crawlog.streams.store import CACHE_COLUMN
 
     folder = settings.run.data / "state" / str(partition)
     if not folder.is_dir():

@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from crawlog.streams import ending, files
+from crawlog.streams.errors import EngineError, Misconfigured
+
 from .forkserver import PR_SET_CHILD_SUBREAPER, READY, prctl
-from .streams import ending, files
-from .streams.errors import EngineError, Misconfigured
 
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 8.0

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from .decoding import decoded
+from .codec import decoded
 from .progress import JobCounts
 from .urls import JobSpec
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from .decoding import decoded
+from .codec import decoded
 
 VERSION = 1
 

@@ -6,7 +6,7 @@ older: (partition, offset) of a page grows with time, as one URL's pages all lie
 
 import msgspec
 
-from .decoding import decoded
+from .codec import decoded
 
 VERSION = 1
 

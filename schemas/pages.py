@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from .decoding import decoded
+from .codec import decoded
 
 VERSION = 1
 HEADER = "crawlog"

@@ -6,7 +6,7 @@ wrote it: a partition has one owner. `at` is for people; clocks jump.
 
 import msgspec
 
-from .decoding import decoded
+from .codec import decoded
 
 VERSION = 1
 

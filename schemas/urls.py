@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from .decoding import decoded
+from .codec import decoded
 
 VERSION = 1
 """Version of every record on this topic; a record of another version goes to crawl.dead."""

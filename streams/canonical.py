@@ -10,7 +10,8 @@ import ada_url
 import can_ada
 import xxhash
 
-from ..schemas.urls import CanonicalRules
+from crawlog.schemas.urls import CanonicalRules
+
 from .domain import registrable_domain
 
 _SCHEMES = ("http://", "https://")

@@ -7,7 +7,8 @@ dispatcher, never for the fold: what it keeps waiting stays queued.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..schemas.control import Command
+from crawlog.schemas.control import Command
+
 from .canonical import InvalidUrl, serialise
 
 _PORTS = {"http": "80", "https": "443"}

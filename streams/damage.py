@@ -12,7 +12,8 @@ crawl.progress holds reports alone, and each is replaced within a second: where 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..schemas import progress
+from crawlog.schemas import progress
+
 from . import groups
 from .errors import DamagedLog
 from .kafka import bounds, commits, read_around

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 import msgspec
 import re2
 
-from ..schemas import urls as u
-from ..schemas.progress import JobCounts
+from crawlog.schemas import urls as u
+from crawlog.schemas.progress import JobCounts
+
 from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, fingerprint
 from .domain import Place, Places

@@ -8,7 +8,8 @@ the page waits for that batch; and a link counts as sent only when its batch was
 from array import array
 from collections.abc import Callable, Mapping
 
-from ..schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
+from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
+
 from .links import Outlink
 
 _FOUND_BYTES = 110

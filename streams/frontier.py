@@ -26,7 +26,8 @@ from .queues import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue, NameTask
 from .strangers import EVERYBODY, standing_of
 
 if TYPE_CHECKING:
-    from ..schemas.control import Command
+    from crawlog.schemas.control import Command
+
     from .domain import Place
 
 WINDOW_BUDGET = 250_000

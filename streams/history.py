@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..schemas import urls as u
-from ..schemas.progress import JobCounts
+from crawlog.schemas import urls as u
+from crawlog.schemas.progress import JobCounts
+
 from . import rows as r
 from .canonical import Canonicaliser, InvalidUrl, plain, serialise
 from .domain import Place, Places

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..schemas import control, urls
-from ..schemas.control import Command, Control, Finished, JobCopy, Join
-from ..schemas.urls import (
+from crawlog.schemas import control, urls
+from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join
+from crawlog.schemas.urls import (
     MAX_BATCH_NAMES,
     CanonicalRules,
     JobSpec,
@@ -22,6 +22,7 @@ from ..schemas.urls import (
     TrapRules,
     UrlsRecord,
 )
+
 from . import crash
 from .commands import Commands
 from .domain import Places

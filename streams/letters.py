@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..schemas import pages
-from ..schemas.dead import HANDLED, Mark, decode_mark, from_headers
-from ..schemas.decoding import decoded
+from crawlog.schemas import pages
+from crawlog.schemas.codec import decoded
+from crawlog.schemas.dead import HANDLED, Mark, decode_mark, from_headers
 
 FOLD = "frontier"
 """The stage whose verdict on a record is always the same."""

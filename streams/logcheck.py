@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from ..schemas import control, dead, items, pages, progress
-from ..schemas import urls as u
+from crawlog.schemas import control, dead, items, pages, progress
+from crawlog.schemas import urls as u
+
 from . import groups
 from .errors import DamagedLog
 from .kafka import Patience, at_end, bounds, check_jump, commits, consumer_config, passes, refused

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import structs
 
-from ..schemas.urls import JobSpec, RequestRules
+from crawlog.schemas.urls import JobSpec, RequestRules
+
 from .outbound import read_header, read_user_agent
 
 N = TypeVar("N", int, float)

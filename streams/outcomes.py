@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from ..schemas import urls as u
-from ..schemas.pages import PageMeta
+from crawlog.schemas import urls as u
+from crawlog.schemas.pages import PageMeta
+
 from .manners import NEEDS_LAX_TLS, NEEDS_PRIVATE
 
 if TYPE_CHECKING:

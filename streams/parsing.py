@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..schemas import control
-from ..schemas.pages import PageMeta
-from ..schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
+from crawlog.schemas import control
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
+
 from .canonical import Canonicaliser, InvalidUrl, fingerprint
 from .domain import Places
 from .errors import Misconfigured

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from math import inf
 
-from ..schemas.progress import Progress
+from crawlog.schemas.progress import Progress
 
 SLOWING_FROM = 0.5
 """Share of a limit from which fetching slows; at the whole limit it stops."""

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import TopicPartition
 
-from ..schemas import urls as u
-from ..schemas.control import JobCopy
+from crawlog.schemas import urls as u
+from crawlog.schemas.control import JobCopy
+
 from . import groups
 from .errors import EngineError
 from .jobs import known

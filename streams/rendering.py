@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser
 
-from ..schemas.urls import JobSpec, RenderRules
+from crawlog.schemas.urls import JobSpec, RenderRules
+
 from .domain import Place
 from .links import parsed
 from .outbound import origin_of

@@ -6,7 +6,7 @@ a finished job writes the job's copy to crawl.control once more; every worker re
 
 from collections import OrderedDict
 
-from ..schemas.control import Control, Finished, JobCopy, Join
+from crawlog.schemas.control import Control, Finished, JobCopy, Join
 
 MOST_FINISHED = 50
 """Finished jobs that a report names: 10 kB of counts at most, where names are short."""

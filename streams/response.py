@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from ..schemas.pages import PageMeta
+from crawlog.schemas.pages import PageMeta
+
 from . import charset, queries, scrapy_names
 from .canonical import InvalidUrl, serialise
 from .links import base_of, parsed

@@ -20,8 +20,9 @@ from uuid import uuid4
 import msgspec
 import xxhash
 
-from ..schemas import urls as u
-from ..schemas.control import Control, JobCopy, Rewound
+from crawlog.schemas import urls as u
+from crawlog.schemas.control import Control, JobCopy, Rewound
+
 from . import crash
 from .errors import Misconfigured
 from .jobs import acknowledged, known, write_control, write_job

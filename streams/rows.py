@@ -39,8 +39,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 import xxhash
 
-from ..schemas.progress import JobCounts
-from ..schemas.urls import JobSpec
+from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.urls import JobSpec
 
 FORMAT = 4
 """Version of the keys and values in a state database."""

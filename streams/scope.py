@@ -10,7 +10,8 @@ from collections.abc import Container, Iterable
 
 import re2
 
-from ..schemas.urls import JobSpec, TrapRules
+from crawlog.schemas.urls import JobSpec, TrapRules
+
 from .domain import Place
 from .errors import Misconfigured
 from .rows import hashed

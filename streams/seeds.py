@@ -7,7 +7,8 @@ a batch over several domains has no key, and the partition is always set.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
+from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
+
 from .domain import Place
 
 FRAME_BYTES = 96

@@ -21,8 +21,8 @@ from aiokafka.errors import KafkaError
 from aiokafka.record.default_records import DefaultRecord
 from aiokafka.record.memory_records import MemoryRecords
 
-from ..schemas import items, pages
-from ..schemas import urls as u
+from crawlog.schemas import items, pages
+from crawlog.schemas import urls as u
 
 _HEAD = struct.Struct(">qiibI")
 """First offset, length of what comes behind it, leader epoch, version, CRC."""

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from ..schemas import items
+from crawlog.schemas import items
+
 from . import formats
 from .errors import Misconfigured
 

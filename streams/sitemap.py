@@ -21,8 +21,9 @@ from typing import NamedTuple
 import msgspec
 import webencodings
 
-from ..schemas.decoding import decoded
-from ..schemas.urls import MAX_URL_BYTES
+from crawlog.schemas.codec import decoded
+from crawlog.schemas.urls import MAX_URL_BYTES
+
 from .canonical import InvalidUrl, joined_base, serialise
 
 MAX_URLS = 50_000

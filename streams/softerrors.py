@@ -13,7 +13,8 @@ from collections import OrderedDict
 
 import xxhash
 
-from ..schemas.pages import PageMeta
+from crawlog.schemas.pages import PageMeta
+
 from .spider import is_followed, is_html, is_redirect
 from .twins import HOSTS, NEAR_BITS, Twins, simhash
 

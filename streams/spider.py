@@ -15,8 +15,9 @@ from typing import NamedTuple
 import msgspec
 from selectolax.lexbor import SelectolaxError
 
-from ..schemas.pages import PageMeta
-from ..schemas.urls import JobSpec
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import JobSpec
+
 from . import sitemap
 from .directives import NOTHING_SAID, directives, header_links, refresh_target
 from .links import Links, Outlink, extract

@@ -25,7 +25,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
     ResourceType,
 )
 
-from ..schemas import control
+from crawlog.schemas import control
+
 from .errors import EngineError, Misconfigured
 from .kafka import DENIED, bounds, commits, denied, kafka_config, read
 from .producer import Producer

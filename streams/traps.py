@@ -15,7 +15,8 @@ from typing import Protocol
 import msgspec
 import xxhash
 
-from ..schemas.urls import FoundUrl, TrapRules
+from crawlog.schemas.urls import FoundUrl, TrapRules
+
 from . import rows as r
 from .canonical import fingerprint, sessionless
 from .domain import Place

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from ..schemas.pages import PageMeta
+from crawlog.schemas.pages import PageMeta
+
 from .inorder import Page
 from .kafka import Record
 
