@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from crawlog.schemas import urls as u
-from crawlog.streams import crash
+from crawlog.streams import crash_points
 from crawlog.streams.queues import Task
 
 from .frontier import Stage
@@ -57,7 +57,7 @@ class Dones:
         first = gathered[0].task
         shared = all(done.task.domain == first.domain for done in gathered)
         record = u.UrlsRecord(job=job, epoch=epoch, at=time.time(), results=[done.result for done in gathered])
-        crash.point("fetch.done.sending")
+        crash_points.point("fetch.done.sending")
         self._stage.producer.send(
             self._stage.names.urls,
             u.encode(record),
@@ -67,6 +67,6 @@ class Dones:
         )
 
     def _acknowledged(self, gathered: list[_Done], _partition: int, _offset: int) -> None:
-        crash.point("fetch.done.acknowledged")
+        crash_points.point("fetch.done.acknowledged")
         for done in gathered:
             self._release(done.task)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
-from crawlog.streams import crash, validators
+from crawlog.streams import crash_points, validators
 from crawlog.streams.answers import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
 from crawlog.streams.outcomes import CRASH_LOOP, Needs, Unasked, needs, unasked
 from crawlog.streams.queues import Task
@@ -119,7 +119,7 @@ class Tasks:
         try:
             if self._logins.is_over(session, task, answer, asked_at):
                 return _End(held=answer.held)
-            crash.point("fetch.answered")
+            crash_points.point("fetch.answered")
             return self._judged(task, answer)
         except Exception as error:  # noqa: BLE001  # it would be asked for again, and break again
             return _End(write=self._broken(task, answer.held, error))

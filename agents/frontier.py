@@ -24,13 +24,13 @@ import structlog
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams import crash, ending, store, topics
+from crawlog.streams import crash_points, exit_codes, store, topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.candidates import States
 from crawlog.streams.commands import Commands
 from crawlog.streams.domain import Place
-from crawlog.streams.ending import EX_TEMPFAIL
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
+from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import limits_of, own_manner
@@ -140,19 +140,19 @@ class Stage:
         Whoever runs out of time here closes all the same: another worker may own them the next moment.
         """
         self.rebalance_started()
-        crash.point("revoke.started")
+        crash_points.point("revoke.started")
         try:
             await self._end_restore()
             if self.drain is not None:
                 await self.drain()
-            crash.point("revoke.drained")
+            crash_points.point("revoke.drained")
             for number in sorted(self.live):
                 self.checkpoint(self.live[number])
                 self._tenure.given_up(number, self.frontier.rests_of(number))
-            crash.point("revoke.checkpointed")
+            crash_points.point("revoke.checkpointed")
         finally:
             self._close()
-        crash.point("revoke.closed")
+        crash_points.point("revoke.closed")
 
     async def _end_restore(self) -> None:
         """Wait for the restoring thread; it stays known until it has ended, for two must never fold one state."""
@@ -211,7 +211,7 @@ class Stage:
         await asyncio.sleep(RESTORE_AGAIN_S)
 
     def _go_live(self) -> None:
-        crash.point("restore.live")
+        crash_points.point("restore.live")
         for number, partition in self._opened.items():
             if number not in self.live:
                 self.live[number] = partition
@@ -228,7 +228,7 @@ class Stage:
         for number in sorted(partitions):
             if number not in self._opened:
                 self._opened[number] = self.states.open(number, interrupt)
-        crash.point("restore.opened")
+        crash_points.point("restore.opened")
         todo = [self._opened[number] for number in sorted(partitions)]
         restorer = Restorer(self.settings, self.names.urls)
         folded = restorer.restore(todo, outbox.send, self._restore_checkpoint(outbox, len(todo)), interrupt)
@@ -241,11 +241,11 @@ class Stage:
 
         def checkpoint(partition: store.Partition) -> None:
             self.app.watchdog.beat()
-            crash.point("restore.batch")
+            crash_points.point("restore.batch")
             if partition.changes >= limit and not self._undelivered.get(partition.number, 0):
                 outbox.delivered()
                 partition.checkpoint()
-                crash.point("restore.checkpointed")
+                crash_points.point("restore.checkpointed")
 
         return checkpoint
 
@@ -271,7 +271,7 @@ class Stage:
         began = time.perf_counter()
         effects = partition.take(value, offset, timestamp_s)
         self.folding_s += time.perf_counter() - began
-        crash.point("fold.taken")
+        crash_points.point("fold.taken")
         if effects.rewind is not None:
             self._restore_again(number, offset + 1)
             return
@@ -298,14 +298,14 @@ class Stage:
 
     def _send(self, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects) -> None:
         for topic, to, record_key, record, headers in records_of(self.names, number, offset, key, value, effects):
-            crash.point("forward.sending")
+            crash_points.point("forward.sending")
             self._undelivered[number] = self._undelivered.get(number, 0) + 1
             self.producer.send(
                 topic, record, key=record_key, partition=to, headers=headers, on_delivery=partial(self._sent, number)
             )
 
     def _sent(self, number: int, _partition: int, _offset: int) -> None:
-        crash.point("forward.acknowledged")
+        crash_points.point("forward.acknowledged")
         self._undelivered[number] -= 1
 
     # ------------------------------------------------------------------ checkpoints
@@ -414,10 +414,10 @@ class Stage:
 def _restored(restoring: "asyncio.Task[None]") -> None:
     """A restore that breaks ends the worker: it has partitions that it would never dispatch for."""
     error = None if restoring.cancelled() else restoring.exception()
-    if error is not None and not ending.is_for_good(error):
+    if error is not None and not exit_codes.is_for_good(error):
         log.error("restore_broken", exc_info=error, then="exit for a restart")
     if error is not None:
-        ending.end(error, stage="fetch")
+        exit_codes.end(error, stage="fetch")
 
 
 Outgoing = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]] | None]

@@ -19,7 +19,7 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import structlog
 
-from crawlog.streams.ending import EX_TEMPFAIL
+from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.memory import make_room
 from crawlog.streams.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.spider import Bounds

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from crawlog.schemas import pages as pg
-from crawlog.streams import crash, outcomes, validators
+from crawlog.streams import crash_points, outcomes, validators
 from crawlog.streams.answers import Answer, Held
 from crawlog.streams.errors import GiveUp
 
@@ -80,7 +80,7 @@ class Outcomes:
 
     def _send_page(self, meta: pg.PageMeta, body: bytes, sent: _Sent) -> None:
         task = sent.task
-        crash.point("fetch.page.sending")
+        crash_points.point("fetch.page.sending")
         self._stage.producer.send(
             self._stage.names.pages,
             body,
@@ -91,7 +91,7 @@ class Outcomes:
         )
 
     def _paged(self, sent: _Sent, size_bytes: int, partition: int, offset: int) -> None:
-        crash.point("fetch.page.acknowledged")
+        crash_points.point("fetch.page.acknowledged")
         task, result, held, known = sent
         held.give()  # until now the producer had a copy of the body
         if known is not None:

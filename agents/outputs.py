@@ -12,7 +12,7 @@ import structlog
 from crawlog.schemas import control, dead, items, urls
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import UrlsRecord
-from crawlog.streams import crash
+from crawlog.streams import crash_points
 from crawlog.streams.domain import hashed_to
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.founds import Batch, Founds
@@ -85,7 +85,7 @@ class Outputs:
             spider=job.spider,
         )
         if meta.kind != "robots":  # nobody asked for it as a page, and its URL may be one
-            crash.point("parse.item.sending")
+            crash_points.point("parse.item.sending")
             key = items.key(meta.job, meta.url)
             at = hashed_to(key, self._partitions)
             self._send_item(
@@ -138,7 +138,7 @@ class Outputs:
             job=job,
             traceback=trace,
         )
-        crash.point("parse.dead.sending")
+        crash_points.point("parse.dead.sending")
         headers = letter.headers() + [(name, value) for name, value in message.headers or ()]
         try:
             self._bury(message.value, message.key, headers, page)
@@ -187,7 +187,7 @@ class Outputs:
             _await(batches, page)
 
     def _send_founds(self, batch: Batch) -> None:
-        crash.point("parse.founds.sending")
+        crash_points.point("parse.founds.sending")
         record = UrlsRecord(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls, dropped=batch.dropped)
         self._send(
             self._names.urls,
@@ -198,7 +198,7 @@ class Outputs:
         )
 
     def _acknowledged(self, batch: Batch, partition: int, offset: int) -> None:
-        crash.point("parse.founds.acknowledged")
+        crash_points.point("parse.founds.acknowledged")
         self._found_ends[partition] = max(self._found_ends.get(partition, 0), offset + 1)
         batch.acknowledged()
 

@@ -13,7 +13,7 @@ import structlog
 from crawlog.schemas import control, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
-from crawlog.streams import crash
+from crawlog.streams import crash_points
 from crawlog.streams.complexity import is_costly, is_simple
 from crawlog.streams.domain import Places
 from crawlog.streams.inorder import Page, Taken
@@ -164,7 +164,7 @@ class ParseStage:
     def take(self, message: Message, *, aside: bool = False) -> None:
         """Parse a page, hold it, or put it aside if it may be; else its outputs are on their way, or gather."""
         page = self._taken.take(message.partition, message.offset)
-        crash.point("parse.taken")
+        crash_points.point("parse.taken")
         self.bytes += len(message.value or b"")
         try:
             meta = pages.decode(_header(message))

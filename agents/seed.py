@@ -24,7 +24,7 @@ from crawlog.schemas.codec import decoded
 from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
-from crawlog.streams import crash
+from crawlog.streams import crash_points
 from crawlog.streams.canonical import Canonicaliser, plain, serialise
 from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
@@ -241,7 +241,7 @@ class Sower:
             self._send(batch)
         while not self._producer.flush(FLUSH_S):
             self._report(f"waiting for Kafka: {self._producer.outstanding} records are not acknowledged yet")
-        crash.point("seeds.acknowledged")
+        crash_points.point("seeds.acknowledged")
         if self._bad > TOLD:
             self._report(f"{self._bad - TOLD} more lines are no URLs")
         if self._logins > 1:
@@ -249,7 +249,7 @@ class Sower:
         return Seeded(self.count, self._bad, frozenset(self._names.values()))
 
     def _send(self, batch: SeedBatch) -> None:
-        crash.point("seeds.sending")
+        crash_points.point("seeds.sending")
         record = UrlsRecord(job=self._copy.job, epoch=self._copy.epoch, urls=batch.urls)
         on_delivery = None
         if self._look is not None:

@@ -19,7 +19,7 @@ import structlog
 
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import Progress
-from crawlog.streams import ending
+from crawlog.streams import exit_codes
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryLater, Unusable
 from crawlog.streams.groups import forget
@@ -268,9 +268,9 @@ class Worker:
                 offsets = await self._stage.fold(batch)
             except Unusable as error:
                 log.critical("sink_damaged", error=str(error), then="the next worker sets it aside and fills it again")
-                os._exit(ending.EX_TEMPFAIL)
+                os._exit(exit_codes.EX_TEMPFAIL)
             except DamagedLog as error:
-                ending.end(error)
+                exit_codes.end(error)
             except Exception as error:
                 log.exception("sink_write_failed", error=repr(error), file=str(self._stage.results.path))
                 if isinstance(error, OSError | CrawlError):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bench.results import REPO, section, table, versions
 from bench.site import WORK
 from crawlog.streams import engine
-from crawlog.streams.crash import POINTS, VARIABLE
+from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.settings import load
 from crawlog.streams.verify import verify
 

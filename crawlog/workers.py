@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from crawlog.streams import ending, files
+from crawlog.streams import exit_codes, files
 from crawlog.streams.errors import EngineError, Misconfigured
 
 from .forkserver import PR_SET_CHILD_SUBREAPER, READY, prctl
@@ -34,7 +34,7 @@ HEALTHY_S = 5.0
 MAX_FAILURES = 6
 """Ends by itself, in a row, without a report or at the same record, after which a worker is given up."""
 
-RESTART_WANTED = (ending.EX_TEMPFAIL, 3)
+RESTART_WANTED = (exit_codes.EX_TEMPFAIL, 3)
 """Exit codes of a worker that asks for a restart (EX_TEMPFAIL): its watchdog, a state that has to be opened anew, Kafka
 being away; and of one that Kafka gave no answer, as it did when the run began."""
 
@@ -138,11 +138,11 @@ class Kept:
         if code == -signal.SIGKILL:
             self.backoff_s = min(self.backoff_s, KILLED_BACKOFF_S)
         words = self.last_words()
-        same = code == ending.EX_SOFTWARE and _timeless(words) == self.broke_at and now - self.started_at < SAME_S
-        self.broke_at = _timeless(words) if code == ending.EX_SOFTWARE else ""
+        same = code == exit_codes.EX_SOFTWARE and _timeless(words) == self.broke_at and now - self.started_at < SAME_S
+        self.broke_at = _timeless(words) if code == exit_codes.EX_SOFTWARE else ""
         is_right = (has_worked and not same) or code < 0 or code in RESTART_WANTED
         self.failures = 0 if is_right else self.failures + 1
-        self.denials = self.denials + 1 if code == ending.EX_NOPERM else 0
+        self.denials = self.denials + 1 if code == exit_codes.EX_NOPERM else 0
         self.start_at = now + self.backoff_s
         self.backoff_s = min(2 * self.backoff_s, MAX_BACKOFF_S)
         self.forget()
@@ -172,7 +172,7 @@ class Kept:
         """The last line of its log."""
         with contextlib.suppress(OSError):
             lines = self.log.read_bytes()[-8192:].decode(errors="replace").strip().splitlines()
-            return ending.heard(lines[-1])[:LAST_WORDS] if lines else "it said nothing"
+            return exit_codes.heard(lines[-1])[:LAST_WORDS] if lines else "it said nothing"
         return "its log cannot be read"
 
 
@@ -340,7 +340,7 @@ class Workers:
         assert one.process is not None
         code = one.process.returncode
         why = one.bury(now, has_worked=has_worked)
-        if code in ending.FOR_GOOD or one.denials >= MAX_DENIALS:
+        if code in exit_codes.FOR_GOOD or one.denials >= MAX_DENIALS:
             kind = Misconfigured if code == 2 else EngineError
             raise kind(f"{one.title} {why}\nIts log: {one.log}")
         if one.failures >= MAX_FAILURES:

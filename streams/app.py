@@ -34,8 +34,8 @@ from faust.utils import venusian
 
 from . import files
 from .consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
-from .ending import EX_SOFTWARE, EX_TEMPFAIL
 from .errors import CrawlError, Misconfigured
+from .exit_codes import EX_SOFTWARE, EX_TEMPFAIL
 from .kafka import aiokafka_credentials
 from .lease import Lease
 from .member import LIBRARY, Assignor

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from . import crash
+from . import crash_points
 
 
 class InOrder:
@@ -97,7 +97,7 @@ class Taken:
     def _finish(self, order: InOrder, partition: int, offset: int) -> None:
         if self._orders.get(partition) is not order:
             return  # the partition was given up since: whoever has it now reads the page again
-        crash.point("parse.page.done")
+        crash_points.point("parse.page.done")
         self.undone -= 1
         before = len(order)
         following = order.finish(offset)

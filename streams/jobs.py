@@ -23,7 +23,7 @@ from crawlog.schemas.urls import (
     UrlsRecord,
 )
 
-from . import crash
+from . import crash_points
 from .commands import Commands
 from .domain import Places
 from .errors import EngineError
@@ -229,12 +229,12 @@ def write_job(  # a record and where it goes
     copy = JobCopy(job, spec, epoch)
     record = urls.encode(UrlsRecord(job=job, epoch=epoch, spec=spec))
     for partition in range(partitions(settings)):
-        crash.point("job.sending")
+        crash_points.point("job.sending")
         producer.send(topics.urls, record, partition=partition)
     acknowledged(producer, f"the record of job {job}")
-    crash.point("job.acknowledged")
+    crash_points.point("job.acknowledged")
     write_control(producer, topics, [copy])
-    crash.point("job.copied")
+    crash_points.point("job.copied")
     return copy
 
 

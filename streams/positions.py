@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from . import crash
+from . import crash_points
 
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
 """Where to start reading, by partition; a partition left out starts where the group committed."""
@@ -239,11 +239,11 @@ class Positions:
         async with self._one_at_a_time:
             positions = self.pending()
             if positions:
-                crash.point("commit.sending")
+                crash_points.point("commit.sending")
             ends = merged(self.written, self._written_before)
             is_held = not positions or await self._commit({p: at._replace(written=ends) for p, at in positions.items()})
             if positions:
-                crash.point("commit.acknowledged")
+                crash_points.point("commit.acknowledged")
             if is_held:
                 self._committed.update((p, position) for p, position in positions.items() if p in self._began)
             return is_held

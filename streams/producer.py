@@ -16,7 +16,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Librdkafka
 
-from . import ending
+from . import exit_codes
 from .errors import AccessDenied, GiveUp
 from .kafka import AWAY, DENIED, Login, denied, kafka_config
 
@@ -86,7 +86,7 @@ class Producer:
         self._on_fatal = on_fatal or die
         self._login = login
         self._is_away = False
-        self._on_denied = on_denied or ending.end
+        self._on_denied = on_denied or exit_codes.end
         self._settings = settings
         self._denied: tuple[float, str] | None = None
         self._outstanding = 0

@@ -25,7 +25,7 @@ import msgspec
 import xxhash
 from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
-from . import crash, files, formats
+from . import crash_points, files, formats
 from .errors import Misconfigured, RetryLater, Unusable
 from .kafka import LogIdentity
 from .rocks import Rocks, set_aside
@@ -184,9 +184,9 @@ class Results:
             batch.take(partition, offset, found)
         blocks = b"".join(batch.blocks)
         if blocks:
-            crash.point("sink.rows.writing")
+            crash_points.point("sink.rows.writing")
             _write_at(self._file, blocks, self.meta.length)
-            crash.point("sink.rows.written")
+            crash_points.point("sink.rows.written")
         if batch.meta != self.meta:
             self._write(batch.changes, batch.meta)
         return batch.written
@@ -310,7 +310,7 @@ class Results:
     def _write(self, changes: WriteBatch, meta: Meta) -> None:
         changes.put(b"m", msgspec.json.encode(meta))
         self._db.apply(changes)
-        crash.point("sink.state.written")
+        crash_points.point("sink.state.written")
         self.meta = meta
 
 
@@ -472,9 +472,9 @@ def _make(results: Results, path: Path) -> None:
     if suffix == ".jsonl" and results.meta.live == results.meta.length:
         results.sync()
         results.note_final(results.path)
-        crash.point("finish.noted")
+        crash_points.point("finish.noted")
         results.path.replace(path)
-        crash.point("finish.renamed")
+        crash_points.point("finish.renamed")
         return
     made = path.with_name(f"{path.name}.new.partial")
     try:
@@ -490,9 +490,9 @@ def _make(results: Results, path: Path) -> None:
         then = "nothing is lost, and the same command makes it once it can be written"
         raise OSError(error.errno, f"{error.strerror}; {then}", str(path)) from error
     results.note_final(made)
-    crash.point("finish.noted")
+    crash_points.point("finish.noted")
     made.replace(path)
-    crash.point("finish.renamed")
+    crash_points.point("finish.renamed")
     results.path.unlink()
 
 

@@ -23,7 +23,7 @@ import xxhash
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Control, JobCopy, Rewound
 
-from . import crash
+from . import crash_points
 from .errors import Misconfigured
 from .jobs import acknowledged, known, write_control, write_job
 from .kafka import bounds, read_all
@@ -179,7 +179,7 @@ def _begin(settings: "Settings", producer: Producer, topics: Topics, begun: Rewo
         raise Misconfigured(f"there are no more than {u.MAX_EPOCH} epochs: give the job another name, or another log")
     begun = msgspec.structs.replace(begun, mark=uuid4().hex[:8])
     write_control(producer, topics, [begun])
-    crash.point("rewind.noted")
+    crash_points.point("rewind.noted")
     if begun not in counted(known(settings, topics)):
         raise Misconfigured(
             f"another command began epoch {begun.epoch} at the same instant, and was first: nothing was changed by this"
@@ -190,11 +190,11 @@ def _begin(settings: "Settings", producer: Producer, topics: Topics, begun: Rewo
 
 def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: Rewound) -> None:
     for partition in range(partitions(settings)):
-        crash.point("rewind.sending")
+        crash_points.point("rewind.sending")
         record = u.UrlsRecord(begun.job or None, begun.epoch, rewind=u.Rewind(begun.start.get(partition, 0)))
         producer.send(topics.urls, u.encode(record), partition=partition)
     acknowledged(producer, f"epoch {begun.epoch} in {topics.urls}")
-    crash.point("rewind.acknowledged")
+    crash_points.point("rewind.acknowledged")
     if begun.spec is not None:
         _renew_job(settings, producer, topics, JobCopy(begun.job, begun.spec, begun.epoch))
     else:
@@ -203,7 +203,7 @@ def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: 
     ends = bounds(settings, topics.urls, list(range(partitions(settings))))
     upto = {partition: end for partition, (_, end) in ends.items()}
     write_control(producer, topics, [msgspec.structs.replace(begun, complete=True, upto=upto)])
-    crash.point("rewind.complete")
+    crash_points.point("rewind.complete")
 
 
 def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: JobCopy) -> None:
@@ -258,7 +258,7 @@ class _Past:
     def _send_again(self, producer: Producer, partition: int, record: u.UrlsRecord) -> None:
         found = [url for url in record.urls or () if not url.parent or _mark(record.job, url.parent) not in self._asked]
         if found:
-            crash.point("rewind.founds.sending")
+            crash_points.point("rewind.founds.sending")
             again = u.UrlsRecord(record.job, record.epoch, record.at, record.fwd, urls=found)
             producer.send(self._topic, u.encode(again), partition=partition)
 

@@ -26,7 +26,7 @@ from rocksdict import (
     WriteBufferManager,
 )
 
-from . import crash
+from . import crash_points
 from . import rows as r
 from .domain import Places
 from .errors import Misconfigured, Unusable
@@ -405,9 +405,9 @@ class Partition:
         log_ids = self.identity.cluster, self.identity.topic
         skipped = self.fold.skipped
         meta = r.Meta(r.FORMAT, fold_version(), self.number, self.offset, *log_ids, self.last_hash, skipped)
-        crash.point("checkpoint.writing")
+        crash_points.point("checkpoint.writing")
         self.db.write(r.Changes({**self.rows.dirty, r.META: r.pack(meta)}, self.rows.dropped))
-        crash.point("checkpoint.written")
+        crash_points.point("checkpoint.written")
         self.rows.taken()
         self.checkpointed = self.offset
         return self.offset

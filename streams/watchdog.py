@@ -27,9 +27,9 @@ from aiokafka.errors import (
 )
 from mode import Service
 
-from . import ending
-from .ending import EX_TEMPFAIL
+from . import exit_codes
 from .errors import AccessDenied, DamagedLog, EngineError
+from .exit_codes import EX_TEMPFAIL
 from .kafka import denied, probe
 from .lease import boottime
 from .member import LIBRARY
@@ -187,8 +187,8 @@ class Watchdog(Service):
 
     def end(self, why: str, cause: BaseException | None = None, code: int = EX_TEMPFAIL, **fields: object) -> None:
         """One line, then the end of the process; the supervisor starts no new one where the cause would stay."""
-        if cause is not None and ending.is_for_good(cause):
-            ending.end(cause, why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
+        if cause is not None and exit_codes.is_for_good(cause):
+            exit_codes.end(cause, why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
         log.critical("worker_stuck", why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
         os._exit(code)
 

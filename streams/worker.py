@@ -16,9 +16,9 @@ import faust
 import structlog
 from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
-from . import ending, logs
-from .ending import EX_TEMPFAIL
+from . import exit_codes, logs
 from .errors import CrawlError
+from .exit_codes import EX_TEMPFAIL
 from .memory import give_back_large_blocks
 from .watchdog import denial
 
@@ -80,9 +80,9 @@ class Worker(faust.Worker):
             code = EX_TEMPFAIL  # the next one finds out what was lost, and begins where the log goes on
             log.error("log_ends_early", group=self.app.conf.id, wanted=str(error))
         else:
-            code = ending.code_of(error)
+            code = exit_codes.code_of(error)
             log.critical("worker_crashed", group=self.app.conf.id, error=repr(error), exc_info=error)
-            ending.say(error)
+            exit_codes.say(error)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
@@ -123,8 +123,8 @@ def refuse(error: Exception, stage: str) -> NoReturn:
     """End before the start, with the reason in one line."""
     logs.configure("error")
     log.critical("worker_refused", stage=stage, error=str(error))
-    ending.say(error)
-    raise SystemExit(ending.code_of(error)) from None
+    exit_codes.say(error)
+    raise SystemExit(exit_codes.code_of(error)) from None
 
 
 def _severity(level: str) -> str:

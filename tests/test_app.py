@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from processes import Process
 
 from crawlog.streams import engine as local
-from crawlog.streams.ending import EX_DATAERR, EX_SOFTWARE, heard
 from crawlog.streams.engine import Engine
+from crawlog.streams.exit_codes import EX_DATAERR, EX_SOFTWARE, heard
 from crawlog.streams.kafka import commits, kafka_config, metadata_of
 from crawlog.streams.lease import Lease
 from crawlog.streams.member import watched

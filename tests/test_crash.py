@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cluster import ROOT, Cluster, log_of, needs_site
 
-from crawlog.streams.crash import POINTS, VARIABLE
+from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.restore import RESTORE_CHANGES
 from crawlog.streams.settings import Settings, load
 from crawlog.streams.verify import verify
@@ -33,7 +33,7 @@ def test_the_table_names_exactly_the_points_in_the_code() -> None:
 )
 def test_a_wrong_setting_is_refused_at_the_start(tmp_path: Path, spec: str) -> None:
     """With the form and the points that there are."""
-    done = _python(tmp_path, spec, "import crawlog.streams.crash")
+    done = _python(tmp_path, spec, "import crawlog.streams.crash_points")
     assert done.returncode == 1
     assert "FOLDER POINT:COUNT" in done.stderr
 

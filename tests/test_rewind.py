@@ -19,7 +19,7 @@ from crawlog.agents.seed import kept_seeds
 from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound
-from crawlog.streams import crash, jobs, topics
+from crawlog.streams import crash_points, jobs, topics
 from crawlog.streams import rewind as rewinds
 from crawlog.streams import rows as r
 from crawlog.streams.domain import Places
@@ -471,7 +471,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, point: str, count: int) -> Iterator[N
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(crash, "point", die)
+        patch.setattr(crash_points, "point", die)
         with pytest.raises(Killed):
             yield
 

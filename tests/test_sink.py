@@ -25,8 +25,8 @@ from crawlog.agents import sink as agent
 from crawlog.agents.sink import Read, SinkStage, Worker
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
-from crawlog.streams.ending import EX_TEMPFAIL
 from crawlog.streams.errors import Misconfigured, Unusable
+from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.groups import Group, move
 from crawlog.streams.kafka import LogIdentity, bounds, kafka_config, read
 from crawlog.streams.offsets import Move

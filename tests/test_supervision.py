@@ -9,8 +9,8 @@ from typing import IO, Any
 import pytest
 
 from crawlog import background, supervisor
-from crawlog.streams.ending import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
+from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS
 from crawlog.streams.settings import load
 from crawlog.workers import (
     HEALTHY_S,
