@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.kafka import DAMAGE, Patience, at_end, consumer_config, edges, passes
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 BATCH = 256
 """Pages looked up together."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from crawlog.streams.answers import Answer
     from crawlog.streams.manners import Manner
     from crawlog.streams.queues import Host, Task
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
     from .hosts import Hosts
 

@@ -22,7 +22,7 @@ from crawlog.schemas.urls import RequestRules
 from crawlog.streams.egress import address_refusal
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.outbound import REACHED_NOT, Proxy
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 from .outfit import ProxyFailed
 from .protocol import Handler

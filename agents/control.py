@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from crawlog.schemas import control, progress
 from crawlog.streams.commands import Commands
 from crawlog.streams.kafka import DAMAGE, DENIED, at_end, consumer_config, edges, refused
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from crawlog.streams.forms import Form
 from crawlog.streams.headers import note
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner, headers_of
-from crawlog.streams.sections import Fetch
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.sections import Fetch
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.validators import of_headers
 
 from .addresses import Addresses

@@ -19,7 +19,7 @@ from crawlog.streams.retrying import may_pass
 
 if TYPE_CHECKING:
     from crawlog.streams.queues import Task
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
     from .caution import Caution
     from .http import Client

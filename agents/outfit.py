@@ -28,7 +28,7 @@ from crawlog.streams.outbound import (
     read_login,
     read_proxy,
 )
-from crawlog.streams.sections import Fetch
+from crawlog.streams.settings.sections import Fetch
 
 log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from crawlog.streams.kafka import consumer_config, edges, kafka_config, metadata_of
 from crawlog.streams.positions import reached
 from crawlog.streams.pressure import Pressure
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import group
 
 log = structlog.get_logger()

@@ -28,7 +28,7 @@ from .visit import Failed, Gone, Visit
 if TYPE_CHECKING:
     from crawlog.streams.manners import Manner
     from crawlog.streams.rendering import Reach
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 log = structlog.get_logger()
 

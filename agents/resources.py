@@ -32,7 +32,7 @@ from .http import Asker, Client
 from .room import Room
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 HOPS = 10
 """Redirects of one request that are followed."""

@@ -39,7 +39,7 @@ from crawlog.streams.topics import Topics, found_partitions, partitions
 if TYPE_CHECKING:
     from crawlog.schemas.urls import RequestRules
     from crawlog.streams.producer import Producer
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 MAX_LINE_BYTES = MAX_URL_BYTES + 4096
 """Longest line taken: a URL and the JSON around it; a longer one is bad, bytes."""

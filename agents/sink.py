@@ -34,7 +34,7 @@ from . import progress
 from .control import Obedience, follow
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 log = structlog.get_logger()
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from crawlog.streams.pressure import Pressure
     from crawlog.streams.producer import Producer
     from crawlog.streams.queues import Task
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 TOLD_HOSTS = 100_000
 """Hosts that are remembered as told, some 20 MB; then all of them are forgotten."""

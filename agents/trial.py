@@ -27,7 +27,7 @@ from crawlog.streams import files
 from crawlog.streams.complexity import Allowances, Limits, Outcome, is_simple
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.links import readings
-from crawlog.streams.sections import Parse
+from crawlog.streams.settings.sections import Parse
 
 from . import trial_child
 from .trial_child import ANSWERED, ASKED, REFUSED

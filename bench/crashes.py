@@ -20,7 +20,7 @@ from bench.results import REPO, section, table, versions
 from bench.site import WORK
 from crawlog.streams import engine
 from crawlog.streams.crash_points import POINTS, VARIABLE
-from crawlog.streams.settings import load
+from crawlog.streams.settings.settings import load
 from crawlog.streams.verify import verify
 
 sys.path.insert(0, str(REPO / "tests"))

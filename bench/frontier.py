@@ -31,8 +31,8 @@ from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.queues import RobotsTask, Task
-from crawlog.streams.sections import State
-from crawlog.streams.settings import NO_FILE, load
+from crawlog.streams.settings.sections import State
+from crawlog.streams.settings.settings import NO_FILE, load
 from crawlog.streams.store import Memory, Partition
 from crawlog.streams.worker import spare_the_collector
 

@@ -37,7 +37,7 @@ from bench.meter import Measured, measure
 from bench.site import REPO, WORK, Site
 from crawlog.agents.http import Client
 from crawlog.streams import engine
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 
 FOLDER = WORK / "hostile"
 SETTINGS: dict[str, object] = {

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from crawlog.streams.settings import Settings, environ_name
+from crawlog.streams.settings.settings import Settings, environ_name
 
 LOGIN = ("security_protocol", "sasl_mechanism", "sasl_username", "sasl_password")
 

@@ -9,7 +9,7 @@ import psutil
 from crawlog.streams import broker
 from crawlog.streams.engine import fetch_jars
 from crawlog.streams.java import FLAGS, class_path, environ, find_java
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 PROPERTIES = """\
 process.roles=broker,controller

@@ -26,7 +26,7 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.domain import Places
-from crawlog.streams.settings import Run, Settings
+from crawlog.streams.settings.settings import Run, Settings
 from crawlog.streams.topics import Topics
 
 AT_ONCE = 64

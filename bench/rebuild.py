@@ -27,7 +27,7 @@ from crawlog.streams import engine, topics
 from crawlog.streams.domain import Places
 from crawlog.streams.kafka import identity, kafka_config
 from crawlog.streams.restore import Restorer, restore_changes
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
 from crawlog.streams.worker import spare_the_collector
 

@@ -32,7 +32,7 @@ from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 
 PAGES = 200
 MOST_MB = 700

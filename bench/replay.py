@@ -42,7 +42,7 @@ from crawlog.streams.groups import Group
 from crawlog.streams.kafka import consumer_config, take
 from crawlog.streams.links import Links
 from crawlog.streams.offsets import Target, plan
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.spider import parse_page
 from crawlog.streams.topics import Admin
 

@@ -30,7 +30,7 @@ from bench.log import login, start
 from bench.results import section, table, versions
 from bench.site import WORK, free_port
 from crawlog.streams import engine
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 
 COUNTS = (1, 2, 4, 8)
 MOST = 1.5

@@ -24,8 +24,8 @@ from bench.site import WORK
 from crawlog.streams.canonical import fingerprint
 from crawlog.streams.domain import Places
 from crawlog.streams.rows import Rows
-from crawlog.streams.sections import State
 from crawlog.streams.seen import SeenTable
+from crawlog.streams.settings.sections import State
 from crawlog.streams.store import Database, Memory
 from crawlog.streams.worker import spare_the_collector
 

@@ -28,7 +28,7 @@ from .supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_
 from .terminal import answer, tell
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 SHOWN = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
 """Of a job's counts."""
@@ -57,7 +57,7 @@ RECENT_S = 1.5
 
 def up(settings: "Settings") -> int:
     """Starts engine and workers in the background; returns when they run."""
-    from crawlog.streams.settings import to_environ
+    from crawlog.streams.settings.settings import to_environ
 
     data = settings.run.data.absolute()
     log = data / "logs" / "up.log"
@@ -213,7 +213,7 @@ def main() -> None:
     """The supervisor in the background, until SIGTERM."""
     from crawlog.streams.producer import Producer
     from crawlog.streams.rewind import settled
-    from crawlog.streams.settings import NO_FILE, load
+    from crawlog.streams.settings.settings import NO_FILE, load
     from crawlog.streams.topics import Topics
 
     out, sys.stdout = sys.stdout, sys.stderr

@@ -26,7 +26,7 @@ from .terminal import answer, hinted, repeat, tell
 if TYPE_CHECKING:
     from crawlog.streams.app import Stage
     from crawlog.streams.kafka import Login
-    from crawlog.streams.settings import Settings, Sources
+    from crawlog.streams.settings.settings import Settings, Sources
     from crawlog.streams.topics import TopicRow
 
 RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
@@ -124,7 +124,7 @@ def _sources(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Sources":
     """The sources of the settings, from the values of `_settings_options` and a command's own flags."""
-    from crawlog.streams.settings import Sources
+    from crawlog.streams.settings.settings import Sources
 
     repeat(_whereabouts(given))
     named = {"run.data": given["data"], "kafka.bootstrap": given["bootstrap"], **(flags or {})}
@@ -137,7 +137,7 @@ def _sources(
 def _settings(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Settings":
-    from crawlog.streams.settings import resolve
+    from crawlog.streams.settings.settings import resolve
 
     return resolve(_sources(given, flags, spider)).settings
 
@@ -335,7 +335,7 @@ def status(as_json: bool, **given: Any) -> int:
 @_settings_options
 def worker(stage: "Stage", **given: Any) -> int:
     """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
-    from crawlog.streams.settings import for_stage
+    from crawlog.streams.settings.settings import for_stage
     from crawlog.streams.topics import ensure
 
     from .folder import prepare
@@ -751,7 +751,7 @@ def doctor(as_json: bool, **given: Any) -> int:
 @_settings_options
 def settings(with_origins: bool, as_json: bool, markdown: bool, **given: Any) -> int:
     """Show every setting as it is in force."""
-    from crawlog.streams import settings as known
+    from crawlog.streams.settings import settings as known
 
     if markdown:
         answer(*known.reference().splitlines())

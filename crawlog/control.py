@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from crawlog.schemas.control import Control
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 
 def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Command:

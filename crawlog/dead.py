@@ -26,7 +26,7 @@ from .terminal import hinted
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 BATCH = 100
 """Records redriven before they are marked: what a kill repeats at most."""

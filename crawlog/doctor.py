@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
     from crawlog.streams.topics import Admin
 
 Status = Literal["ok", "warn", "fail"]

@@ -53,7 +53,7 @@ def load_modules() -> None:
 
     del sys.modules["rich"]  # a spider may want it
     from crawlog.streams.app import AGENTS, build
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
     for module in ("crawlog.streams.worker", "uvloop", *(name for names in AGENTS.values() for name in names)):
         import_module(module)
@@ -134,7 +134,7 @@ def main() -> None:
     environ = json.loads(told)
     os.environ.update({name: value for name, value in environ.items() if "__" not in name})  # its name, its sink
     from crawlog.streams.app import worker
-    from crawlog.streams.settings import NO_FILE, load
+    from crawlog.streams.settings.settings import NO_FILE, load
 
     worker(stage, lambda: load(config=NO_FILE, environ=environ))  # type: ignore[arg-type]  # the supervisor names stages
 

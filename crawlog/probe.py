@@ -80,7 +80,7 @@ def _robots(asked: dict[str, Any]) -> dict[str, Any]:
 @lru_cache(1)
 def _trial() -> "Trial":
     from crawlog.agents.trial import Trial
-    from crawlog.streams.sections import Parse
+    from crawlog.streams.settings.sections import Parse
 
     return Trial(Parse())
 

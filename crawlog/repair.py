@@ -17,7 +17,7 @@ from crawlog.streams.errors import Misconfigured
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 ON_A_CLUSTER = """\
 Kafka removes records over the network only from a partition's front. So its operator does this, with its files:

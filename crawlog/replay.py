@@ -26,7 +26,7 @@ from .supervisor import Holder, holder
 from .terminal import answer
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 POLL_S = 0.2
 """Between two looks at a group that is to become empty."""

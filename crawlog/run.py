@@ -35,7 +35,7 @@ from .whole import Whole
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
     from crawlog.schemas.urls import RequestRules
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
     from crawlog.streams.sinks import Sink
 
     from .watch import Losses, Watch

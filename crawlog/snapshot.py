@@ -15,7 +15,7 @@ from crawlog.streams.printable import without_secrets
 from . import outcome
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
     from crawlog.streams.snapshot import Manifest, Snapshots
 
 Say = Callable[[str], None]

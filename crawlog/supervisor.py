@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from crawlog.streams.damage import Cut
     from crawlog.streams.logcheck import Check
     from crawlog.streams.marks import Marks
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
     from .watch import Watch
 
@@ -352,7 +352,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _told(self, stage: str) -> dict[str, str]:
-        from crawlog.streams.settings import for_stage, to_environ
+        from crawlog.streams.settings.settings import for_stage, to_environ
 
         return to_environ(for_stage(self.settings, stage))
 

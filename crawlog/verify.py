@@ -16,7 +16,7 @@ from . import outcome
 if TYPE_CHECKING:
     from crawlog.streams.decoded import Row
     from crawlog.streams.logcheck import Check, Finding
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
     from crawlog.streams.verify import Difference, Verdict
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from crawlog.schemas.progress import Progress
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
     from .picture import Picture
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from crawlog.schemas.progress import Progress
-    from crawlog.streams.settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 TELL_S = 2.0
 """After this long, and then as often, the user is told how far the reading is, seconds."""

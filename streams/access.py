@@ -15,9 +15,10 @@ from .politeness import backoff_s, retry_after_s
 from .robots import MAX_BYTES, MAX_TTL_S
 
 if TYPE_CHECKING:
+    from crawlog.streams.settings.sections import Robots
+
     from .answers import Answer
     from .manners import Manner
-    from .sections import Robots
 
 UNREACHABLE_TTL_S = 300.0
 """How long a host whose robots.txt could not be read is not asked again."""

@@ -32,6 +32,8 @@ from faust.tables.manager import TableManager
 from faust.topics import Topic
 from faust.utils import venusian
 
+from crawlog.streams.settings.settings import Settings, load
+
 from . import files
 from .consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
 from .errors import CrawlError, Misconfigured
@@ -40,7 +42,6 @@ from .kafka import aiokafka_credentials
 from .lease import Lease
 from .member import LIBRARY, Assignor
 from .positions import Position, Positions
-from .settings import Settings, load
 from .sinks import ENVIRONMENT, name_of
 from .topics import Topics, group
 from .watchdog import Watchdog

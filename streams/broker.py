@@ -26,7 +26,7 @@ from .errors import EngineError
 from .java import environ, is_ours
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 HOST = "127.0.0.1"
 

@@ -24,6 +24,8 @@ from pathlib import Path
 
 import structlog
 
+from crawlog.streams.settings.settings import Settings
+
 from . import files
 from . import rows as r
 from .copies import NotCopied, copy_database
@@ -31,7 +33,6 @@ from .domain import Places
 from .kafka import LogIdentity, bounds, identity
 from .restore import Interrupted
 from .rocks import StateLocked, is_machines_fault
-from .settings import Settings
 from .snapshot import Snapshots, store_of
 from .store import Database, Memory, Origin, Partition, fold_version
 from .topics import partitions

@@ -21,7 +21,7 @@ from .positions import written
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 REPORTS = 2_000
 """Reports at the end of crawl.progress that are read: a minute of 32 partitions."""

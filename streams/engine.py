@@ -42,7 +42,7 @@ from .jars import Report, cache_folder, fetch_jars, kafka_version
 from .java import FLAGS, Archive, archive, class_path, find_java
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 __all__ = ["Engine", "check_private", "exists", "fetch_jars", "login", "reserve", "running", "start", "stop"]
 

@@ -32,8 +32,9 @@ from .results import known_sinks
 from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group
 
 if TYPE_CHECKING:
+    from crawlog.streams.settings.settings import Settings
+
     from .offsets import Move
-    from .settings import Settings
 
 STAGES = ("parse", "sink", "fetch")
 

@@ -23,7 +23,7 @@ from . import trust
 from .errors import EngineError
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 PARALLEL = 8
 """Jars fetched at a time: a repository's usual limit of connections to one client."""

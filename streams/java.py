@@ -20,7 +20,7 @@ from .errors import EngineError
 from .jars import locked
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 MIN_MAJOR = 17
 """Kafka 4 brokers run on Java 17 and later."""

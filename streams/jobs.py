@@ -33,7 +33,7 @@ from .producer import Producer
 from .topics import Topics, partitions
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 JOINS = b"join/"
 """What keys of joins in crawl.control begin with."""

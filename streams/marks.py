@@ -28,7 +28,7 @@ from .kafka import bounds, read
 from .topics import LAST, Admin, Topics
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 FILE = "ends.json"
 

@@ -21,7 +21,7 @@ from .errors import AccessDenied, GiveUp
 from .kafka import AWAY, DENIED, Login, denied, kafka_config
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 log = structlog.get_logger()
 

@@ -46,8 +46,9 @@ from .segments import founds
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
+    from crawlog.streams.settings.settings import Settings
+
     from .damage import Cut
-    from .settings import Settings
 
 WINDOW_S = 60.0
 """What the operating system had not written may be so old; Linux writes what is older than 30 s."""

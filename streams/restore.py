@@ -14,10 +14,11 @@ import structlog
 import xxhash
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from crawlog.streams.settings.settings import Settings
+
 from .errors import CrawlError, EngineError
 from .fold import Effects
 from .kafka import Patience, check_jump, consumer_config, edges, passes, refused
-from .settings import Settings
 from .store import Partition
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 )
 
 from crawlog.schemas import control
+from crawlog.streams.settings.sections import PREFIX
 
 from .errors import EngineError, Misconfigured
 from .kafka import DENIED, bounds, commits, denied, kafka_config, read
 from .producer import Producer
-from .sections import PREFIX
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         TopicMetadata,
     )
 
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 ANSWER_TIMEOUT_S = 15.0
 """Longest wait for one answer of the cluster."""

@@ -20,7 +20,7 @@ import msgspec
 from . import files
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from crawlog.streams.settings.settings import Settings
 
 ROOT = 0
 

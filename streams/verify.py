@@ -16,6 +16,8 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
+from crawlog.streams.settings.settings import Settings
+
 from . import rows as r
 from .copies import NotCopied, copy_database
 from .decoded import Row, decoded
@@ -23,7 +25,6 @@ from .domain import Places
 from .errors import Unusable
 from .kafka import LogIdentity, bounds, identity
 from .restore import Restorer, restore_changes
-from .settings import Settings
 from .snapshot import Snapshots, store_of
 from .store import Database, Memory, Origin, Partition, fold_version
 from .topics import Topics, partitions

@@ -38,8 +38,9 @@ from .topics import Admin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crawlog.streams.settings.settings import Settings
+
     from .app import CrawlApp
-    from .settings import Settings
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from processes import Process, crawlog
 
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 

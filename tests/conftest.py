@@ -26,7 +26,7 @@ from bench.corpora import FOLDER, MISSING
 from bench.log import login as variables
 from crawlog.streams import engine as local
 from crawlog.streams.engine import Engine
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of 200 processes compiles crawlog, half a second's work,
 sys.dont_write_bytecode = False  # and each worker of pytest-xdist rewrites all asserts

@@ -15,7 +15,7 @@ from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner
 from crawlog.streams.queues import NameTask, RobotsTask, Task
 from crawlog.streams.robots import RobotsRules
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 PLACES = Places(1)
 WALL = 1_700_000_000.0

@@ -26,7 +26,7 @@ from crawlog.streams import store
 from crawlog.streams.answers import Answer
 from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.validators import of_headers
 
 URLS, PAGES = "crawl.urls", "crawl.pages"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from crawlog.agents.http import Client
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 
 class Site:

@@ -8,7 +8,7 @@ from crawlog.streams.access import Access, Counts, Later, Meaning, Unreachable
 from crawlog.streams.answers import Answer
 from crawlog.streams.manners import Manner
 from crawlog.streams.robots import MAX_BYTES, MAX_TTL_S
-from crawlog.streams.sections import Robots
+from crawlog.streams.settings.sections import Robots
 
 NOW = 1_700_000_000.0
 FORBIDS = b"User-agent: *\nDisallow: /"

@@ -11,7 +11,7 @@ import pytest
 
 from crawlog.agents.addresses import LONGEST_S, Addresses, Busy
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.sections import Politeness
+from crawlog.streams.settings.sections import Politeness
 
 A = TypeVar("A")
 

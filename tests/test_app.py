@@ -41,7 +41,7 @@ from crawlog.streams.positions import (
     written,
 )
 from crawlog.streams.producer import Producer
-from crawlog.streams.settings import Settings, to_environ
+from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.topics import Topics, ensure, group
 
 STRANGE = ("", "x;", "-9;", "9", "9 9;", "\u0669;", "9" * 5000 + ";", "6;")

@@ -13,7 +13,7 @@ from crawlog.agents.http import Client
 from crawlog.streams.answers import Answer
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner
-from crawlog.streams.settings import NO_FILE, load
+from crawlog.streams.settings.settings import NO_FILE, load
 
 
 def manner(**rules: Any) -> Manner:

@@ -15,7 +15,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import Unusable
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.restore import Interrupted
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Partition
 
 LOG = LogIdentity("c", "t")

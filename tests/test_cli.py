@@ -22,7 +22,7 @@ from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.letters import Commonest
 from crawlog.streams.outbound import basic, read_login
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import ensure
 
 UNREACHABLE = "127.0.0.1:1"

@@ -24,7 +24,7 @@ from crawlog.streams import validators
 from crawlog.streams.answers import Answer
 from crawlog.streams.engine import Engine
 from crawlog.streams.kafka import kafka_config
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.validators import UNWRITTEN, Validators, of_headers
 
 URL = "http://a.com/x"

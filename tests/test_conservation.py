@@ -24,7 +24,7 @@ from crawlog.streams.kafka import consumer_config, kafka_config
 from crawlog.streams.ledger import Gone, Ledger
 from crawlog.streams.logcheck import Check
 from crawlog.streams.results import Behind, sink_of
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.verify import verify_log
 from crawlog.whole import Whole
 

@@ -22,8 +22,8 @@ from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.sections import Kafka
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics
 
 A, B = "http://a.com/", "http://b.com/"

@@ -11,7 +11,7 @@ from cluster import ROOT, Cluster, log_of, needs_site
 
 from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.restore import RESTORE_CHANGES
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.verify import verify
 
 IN_WORKERS = [

@@ -15,7 +15,7 @@ from crawlog.streams.candidates import States
 from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity, identity, kafka_config
 from crawlog.streams.restore import Restorer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
 from crawlog.streams.verify import verify
 

@@ -29,8 +29,8 @@ from crawlog.streams.engine import Engine
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.kafka import identity, kafka_config, read, read_all
 from crawlog.streams.restore import Restorer
-from crawlog.streams.sections import Kafka
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
 from crawlog.watch import Watch
 

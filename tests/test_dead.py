@@ -12,7 +12,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, read
 from crawlog.streams.letters import Choice, Commonest, Letter, Letters, Tally, by_error, by_place, mark, refusal
 from crawlog.streams.producer import Producer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics, ensure
 
 AT = 1_700_000_000.0

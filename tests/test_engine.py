@@ -15,7 +15,7 @@ from sites import Answer, Threaded
 
 from crawlog.streams import broker, engine, jars, java
 from crawlog.streams.errors import EngineError
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 
 def settings(**values: object) -> Settings:

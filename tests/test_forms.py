@@ -16,8 +16,8 @@ from crawlog.agents.logins import shown
 from crawlog.streams.answers import Answer
 from crawlog.streams.formpage import MAX_INPUTS, filled_in
 from crawlog.streams.forms import Form, Session, leads_to, read_form
-from crawlog.streams.sections import Fetch
-from crawlog.streams.settings import Sources, origins
+from crawlog.streams.settings.sections import Fetch
+from crawlog.streams.settings.settings import Sources, origins
 
 TEXT = "http://a.com/login#user=ann&password=p%26ss"
 FIELDS = (("user", "ann"), ("password", "p&ss"))

@@ -22,7 +22,7 @@ from crawlog.agents.reading import DRAINED_BYTES, FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.streams.answers import Answer
 from crawlog.streams.forms import read_form
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 LIMIT = 10_000
 HTML = "Content-Type: text/html\r\n"

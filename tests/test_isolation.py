@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sites import Answer, Threaded
 
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("schemas", "streams", "agents", "crawlog")

@@ -14,8 +14,8 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams import kafka
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.restore import Restorer
-from crawlog.streams.sections import Kafka
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Admin
 
 

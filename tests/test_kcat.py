@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from crawlog.schemas import dead
 from crawlog.streams import engine
 from crawlog.streams.kafka import bounds, read
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 
 pytestmark = [
     pytest.mark.broker,

@@ -25,7 +25,7 @@ from crawlog.streams.damage import Cut
 from crawlog.streams.errors import EngineError
 from crawlog.streams.kafka import kafka_config, read
 from crawlog.streams.marks import Mark, Marks, is_suspect
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.topics import Admin, Topics
 from crawlog.verify import verify_log
 

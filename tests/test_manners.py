@@ -10,7 +10,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.urls import JobSpec, UrlsRecord
 from crawlog.streams.jobs import limits_of, own_manner, request_rules, resolve_spec
 from crawlog.streams.manners import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits, Manner, manner_of
-from crawlog.streams.settings import NO_FILE, RECORD_HEADROOM, Settings, load
+from crawlog.streams.settings.settings import NO_FILE, RECORD_HEADROOM, Settings, load
 
 GIVEN = {
     "politeness.delay_s": 9.0,

@@ -37,8 +37,8 @@ from crawlog.streams.outbound import (
     read_header,
     read_login,
 )
-from crawlog.streams.sections import Fetch
-from crawlog.streams.settings import Sources, origins, resolve
+from crawlog.streams.settings.sections import Fetch
+from crawlog.streams.settings.settings import Sources, origins, resolve
 
 
 class Socks(Site):

@@ -15,7 +15,7 @@ from crawlog.streams.kafka import bounds, consumer_config
 from crawlog.streams.positions import Position
 from crawlog.streams.pressure import Pressure
 from crawlog.streams.producer import Producer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics, ensure, group
 
 MB = 1 << 20

@@ -16,7 +16,7 @@ from crawlog.streams import topics
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import known
 from crawlog.streams.kafka import bounds, kafka_config
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Admin, Topics
 
 pytestmark = pytest.mark.broker

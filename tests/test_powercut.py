@@ -13,7 +13,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.kafka import bounds, consumer_config, identity, kafka_config, read
 from crawlog.streams.recovery import after_power_cut
 from crawlog.streams.restore import Restorer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
 
 SPEC = u.JobSpec(scope=u.ScopeSpec(kind="any"), max_depth=5)

@@ -28,7 +28,7 @@ from crawlog.streams.engine import Engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.kafka import kafka_config
 from crawlog.streams.producer import Producer
-from crawlog.streams.settings import Settings, Sources, origins
+from crawlog.streams.settings.settings import Settings, Sources, origins
 from crawlog.streams.topics import Admin, ensure
 from crawlog.supervisor import Hold
 from crawlog.watch import Watch

@@ -11,8 +11,8 @@ from crawlog.streams import producer as producing
 from crawlog.streams.errors import AccessDenied, GiveUp, Misconfigured
 from crawlog.streams.kafka import aiokafka_credentials, consumer_config, kafka_config
 from crawlog.streams.producer import Producer
-from crawlog.streams.sections import Kafka
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.settings import Settings
 
 MOCK: dict[str, object] = {"test.mock.num.brokers": 1}
 SETTINGS = Settings(kafka=Kafka(bootstrap="mock:9092"))

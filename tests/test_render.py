@@ -36,7 +36,7 @@ from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fetching import PLAIN, World, changed, running  # a helper beside the tests

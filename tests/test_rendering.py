@@ -12,7 +12,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import resolve_spec
 from crawlog.streams.rendering import Cors, Reach, Rendering, Wish, emptiness, forwarded, is_shown, refusal
-from crawlog.streams.settings import load
+from crawlog.streams.settings.settings import load
 
 SCRIPT = "<script src=/app.js></script>"
 WORDS = "word " * 50

@@ -18,9 +18,9 @@ from crawlog.streams.engine import Engine
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, kafka_config, read
 from crawlog.streams.recovery import offer_again
-from crawlog.streams.sections import Kafka
 from crawlog.streams.segments import write_down
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.settings import Settings
 
 __all__ = ["log", "lossy"]  # fixtures
 

@@ -16,7 +16,7 @@ from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, commits, kafka_config, read
 from crawlog.streams.offsets import Kind
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics, ensure, group
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

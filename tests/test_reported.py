@@ -15,7 +15,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.jobs import write_finished
 from crawlog.streams.producer import Producer
 from crawlog.streams.reported import MOST_FINISHED, ReportedJobs
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics
 
 __all__ = ["data", "site", "there"]

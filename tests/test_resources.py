@@ -29,8 +29,8 @@ from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.rendering import Reach, Wish
 from crawlog.streams.robots import RobotsRules
-from crawlog.streams.sections import Politeness
-from crawlog.streams.settings import NO_FILE, Settings, load
+from crawlog.streams.settings.sections import Politeness
+from crawlog.streams.settings.settings import NO_FILE, Settings, load
 
 DELAY_S = 0.15
 

@@ -12,7 +12,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams import restore, topics
 from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity, kafka_config
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from crawlog.streams import formats, results
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.results import Results, finalise, is_complete, sink_of
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sinks import Entry, Sink, entry, name_of, sink_from
 from crawlog.whole import Whole
 

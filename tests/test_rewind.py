@@ -28,7 +28,7 @@ from crawlog.streams.fold import Fold, effective
 from crawlog.streams.kafka import bounds, identity, kafka_config
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Restorer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sinks import Sink, Void
 from crawlog.streams.store import Memory, Partition
 

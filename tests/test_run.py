@@ -26,7 +26,7 @@ from crawlog.streams.kafka import bounds, kafka_config, read_all
 from crawlog.streams.letters import Choice
 from crawlog.streams.producer import Producer
 from crawlog.streams.rewind import rewind
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Database, Memory
 from crawlog.streams.topics import Admin, Topics
 from crawlog.streams.verify import verify

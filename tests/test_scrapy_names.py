@@ -10,7 +10,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams import scrapy_names
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.loading import load_spider
-from crawlog.streams.settings import known_keys
+from crawlog.streams.settings.settings import known_keys
 
 GOOD = """
 import crawlog

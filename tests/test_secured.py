@@ -13,7 +13,7 @@ from bench.node import Node
 from bench.site import free_port
 from crawlog.streams import broker
 from crawlog.streams.errors import EngineError
-from crawlog.streams.settings import load
+from crawlog.streams.settings.settings import load
 from crawlog.streams.topics import Admin
 
 pytestmark = [

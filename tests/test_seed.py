@@ -34,9 +34,9 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, read
 from crawlog.streams.producer import Producer
-from crawlog.streams.sections import Run, Scope
 from crawlog.streams.seeds import FRAME_BYTES, SeedBatch, SeedBatches
-from crawlog.streams.settings import Settings, Sources, known_keys, resolve
+from crawlog.streams.settings.sections import Run, Scope
+from crawlog.streams.settings.settings import Settings, Sources, known_keys, resolve
 from crawlog.streams.topics import Topics, ensure, partitions
 
 PARTITIONS = 4

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.printable import HIDDEN
-from crawlog.streams.settings import (
+from crawlog.streams.settings.settings import (
     NO_FILE,
     RECORD_HEADROOM,
     Fetch,

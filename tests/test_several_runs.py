@@ -17,7 +17,7 @@ from sites import Answer, Threaded
 
 from crawlog.picture import Picture
 from crawlog.streams import groups
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import ensure
 from crawlog.watch import Watch
 

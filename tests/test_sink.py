@@ -33,7 +33,7 @@ from crawlog.streams.offsets import Move
 from crawlog.streams.producer import Producer
 from crawlog.streams.results import Results, finalise, sink_of, state_of
 from crawlog.streams.rocks import DAMAGED
-from crawlog.streams.settings import Settings, to_environ
+from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sinks import Sink
 from crawlog.streams.topics import Admin, Topics, ensure, group, partitions
 

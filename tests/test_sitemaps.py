@@ -22,7 +22,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.links import Links
 from crawlog.streams.outbound import basic
-from crawlog.streams.settings import Settings, Sources, resolve
+from crawlog.streams.settings.settings import Settings, Sources, resolve
 from crawlog.streams.spider import parse_listing
 
 

@@ -18,7 +18,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import Unusable
 from crawlog.streams.kafka import LogIdentity, kafka_config
 from crawlog.streams.restore import Restorer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Partition
 
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))

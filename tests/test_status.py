@@ -17,7 +17,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import write_job
 from crawlog.streams.producer import Producer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics, ensure
 from crawlog.supervisor import Hold, holder
 

@@ -14,7 +14,7 @@ from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.rocks import StateLocked
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import FROM_THE_START, Database, Memory, Origin, Partition, check
 
 PLACES = Places(1)

@@ -16,7 +16,7 @@ from crawlog.agents.http import Client
 from crawlog.streams import strangers
 from crawlog.streams.answers import Answer
 from crawlog.streams.rows import HostRow
-from crawlog.streams.settings import load
+from crawlog.streams.settings.settings import load
 from crawlog.streams.strangers import (
     FLOOR_S,
     LATE_S,

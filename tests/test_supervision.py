@@ -11,7 +11,7 @@ import pytest
 from crawlog import background, supervisor
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
 from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS
-from crawlog.streams.settings import load
+from crawlog.streams.settings.settings import load
 from crawlog.workers import (
     HEALTHY_S,
     KILLED_BACKOFF_S,

@@ -32,7 +32,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.letters import Letter, became
 from crawlog.streams.printable import escaped
 from crawlog.streams.producer import Producer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import TABLE, TopicRow, Topics, ensure
 
 ROOT = Path(__file__).parent.parent

@@ -14,8 +14,8 @@ from crawlog.streams.errors import EngineError
 from crawlog.streams.groups import sinks_of
 from crawlog.streams.kafka import identity, kafka_config
 from crawlog.streams.results import Results
-from crawlog.streams.sections import Kafka
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sinks import Sink
 from crawlog.streams.topics import Topics
 

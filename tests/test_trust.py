@@ -10,7 +10,7 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.loading import load_spider
-from crawlog.streams.settings import Sources, resolve
+from crawlog.streams.settings.settings import Sources, resolve
 from crawlog.streams.trust import Trust, allow, trust_of
 
 SPIDER = """

@@ -17,7 +17,7 @@ from crawlog.streams.decoded import decoded
 from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity, identity, kafka_config
 from crawlog.streams.rocks import DAMAGED
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Database, Memory, Partition
 from crawlog.streams.verify import differences
 from crawlog.verify import verify

@@ -21,7 +21,7 @@ from crawlog.agents.trial import Trial
 from crawlog.agents.waits import Waits
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.sections import Parse
+from crawlog.streams.settings.sections import Parse
 from crawlog.streams.waiting import WAITING_BYTES
 
 

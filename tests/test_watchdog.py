@@ -24,8 +24,8 @@ from crawlog.streams import watchdog as module
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.positions import Range
 from crawlog.streams.producer import Producer
-from crawlog.streams.sections import Kafka, Parse
-from crawlog.streams.settings import Settings, to_environ
+from crawlog.streams.settings.sections import Kafka, Parse
+from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.topics import Topics, ensure
 from crawlog.streams.watchdog import Watchdog
 

@@ -14,7 +14,7 @@ from crawlog.streams.domain import Places, hashed_to
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.history import Offer, State
 from crawlog.streams.producer import Producer
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics, ensure
 from crawlog.why import Inquiry, Story, _facts, _offered, moment, why
 

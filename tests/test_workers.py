@@ -11,7 +11,7 @@ import pytest
 from cluster import Cluster, log_of, needs_site
 from processes import Process, crawlog
 
-from crawlog.streams.settings import Settings, load, to_environ
+from crawlog.streams.settings.settings import Settings, load, to_environ
 from crawlog.streams.verify import Verdict, verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]

@@ -28,7 +28,7 @@ from bench.faults.judge import Evidence, Poison, State
 from bench.faults.site import REPO, Site
 from bench.log import login, start
 from crawlog.streams import engine
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.verify import verify
 
 JOB = "judged"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from crawlog.streams.kafka import kafka_config
-from crawlog.streams.settings import Settings
+from crawlog.streams.settings.settings import Settings
 
 VERSION = 1
 """Of the records that are understood here."""

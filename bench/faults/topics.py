@@ -10,7 +10,7 @@ from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
 from crawlog.streams import engine
 from crawlog.streams.kafka import kafka_config
-from crawlog.streams.settings import Settings, load
+from crawlog.streams.settings.settings import Settings, load
 
 ANSWER_S = 30.0
 GROUPS = ("crawlog-fetch", "crawlog-parse", "crawlog-sink")

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, Self, get_type_hints
 from pydantic import BaseModel, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from .errors import Misconfigured
-from .printable import HIDDEN, without_secrets
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.printable import HIDDEN, without_secrets
+
 from .sections import (
     Canonical,
     Dedup,
@@ -346,7 +347,7 @@ def reference() -> str:
     lines = [
         "# Settings",
         "",
-        "Made by `crawlog settings --markdown` from the docstrings in `streams/sections.py`.",
+        "Made by `crawlog settings --markdown` from the docstrings in `streams/settings/sections.py`.",
         "Precedence: flag > `-s KEY=VALUE` > spider > `CRAWLOG_SECTION__NAME` in the environment > `crawlog.toml`",
         "> default.",
         f"A `crawlog.toml` in the working folder may not set {', '.join(f'`{key}`' for key in NAMED_ONLY)}",
