@@ -28,7 +28,6 @@ from crawlog.streams import crash_points, exit_codes, store, topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.candidates import States
 from crawlog.streams.commands import Commands
-from crawlog.streams.domain import Place
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fold import Effects, Job
@@ -41,6 +40,7 @@ from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.rocks import is_machines_fault
 from crawlog.streams.snapshot import Snapshots
 from crawlog.streams.tenure import Tenure
+from crawlog.streams.url.place import Place
 
 from .control import Obedience, follow
 

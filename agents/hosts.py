@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from crawlog.streams.answers import Answer
-from crawlog.streams.domain import Place
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
+from crawlog.streams.url.place import Place
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Owned

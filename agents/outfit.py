@@ -16,7 +16,6 @@ from yarl import URL
 from crawlog.streams.answers import REDIRECTS
 from crawlog.streams.cookies import Jar
 from crawlog.streams.detours import Detours
-from crawlog.streams.domain import registrable_domain
 from crawlog.streams.forms import read_form
 from crawlog.streams.outbound import (
     TUNNELLED_NOT,
@@ -29,6 +28,7 @@ from crawlog.streams.outbound import (
     read_proxy,
 )
 from crawlog.streams.settings.sections import Fetch
+from crawlog.streams.url.place import registrable_domain
 
 log = structlog.get_logger()
 

@@ -13,7 +13,6 @@ from crawlog.schemas import control, dead, items, urls
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
-from crawlog.streams.domain import hashed_to
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.founds import Batch, Founds
 from crawlog.streams.inorder import Page
@@ -22,6 +21,7 @@ from crawlog.streams.positions import Written
 from crawlog.streams.softerrors import SoftErrors
 from crawlog.streams.spider import Parsed, is_redirect
 from crawlog.streams.topics import Topics
+from crawlog.streams.url.place import hashed_to
 from crawlog.streams.waiting import Message
 
 log = structlog.get_logger()

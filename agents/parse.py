@@ -22,8 +22,8 @@ from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams import topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.consumer import COMMIT_S, within
-from crawlog.streams.domain import Places
 from crawlog.streams.producer import Producer
+from crawlog.streams.url.place import Places
 
 from . import progress
 from .control import Garbage, Obedience, follow

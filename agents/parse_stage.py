@@ -15,11 +15,11 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
 from crawlog.streams.complexity import is_costly, is_simple
-from crawlog.streams.domain import Places
 from crawlog.streams.inorder import Page, Taken
 from crawlog.streams.parsing import Job, Jobs
 from crawlog.streams.spider import Parsed, TooMuch
 from crawlog.streams.topics import Topics
+from crawlog.streams.url.place import Places
 from crawlog.streams.waiting import Held, Line, Message
 
 from .guard import Guard, TimeUp

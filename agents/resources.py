@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from crawlog.streams.answers import REDIRECTS, Answer
-from crawlog.streams.canonical import plain
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.queues import Host
 from crawlog.streams.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
+from crawlog.streams.url.canonical import plain
 
 from .hosts import Hosts
 from .http import Asker, Client

@@ -25,16 +25,16 @@ from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
 from crawlog.streams import crash_points
-from crawlog.streams.canonical import Canonicaliser, plain, serialise
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import kept, known, resolve_spec, write_control, write_job, write_joins, write_names
 from crawlog.streams.kafka import bounds, read_all
 from crawlog.streams.outbound import without_login
 from crawlog.streams.pressure import Sown
-from crawlog.streams.scope import scope_name
 from crawlog.streams.seeds import SeedBatch, SeedBatches
 from crawlog.streams.topics import Topics, found_partitions, partitions
+from crawlog.streams.url.canonical import Canonicaliser, plain, serialise
+from crawlog.streams.url.place import Places
+from crawlog.streams.url.scope import scope_name
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import RequestRules

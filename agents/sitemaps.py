@@ -15,10 +15,10 @@ from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.streams import sitemap
 from crawlog.streams.answers import Answer
-from crawlog.streams.canonical import InvalidUrl, plain, serialise
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.outbound import without_login
+from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
+from crawlog.streams.url.place import Places
 
 from .http import Client
 

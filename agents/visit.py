@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from crawlog.streams.answers import Answer
-from crawlog.streams.canonical import InvalidUrl, plain, serialise
 from crawlog.streams.outbound import origin_of
 from crawlog.streams.rendering import Wish
+from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
 
 from .chromium import CLOSE_S, START_S, Chromium
 from .protocol import LeaseLost

@@ -26,7 +26,6 @@ from bench.peer import CRAWLOG
 from bench.results import section, table, versions
 from bench.site import REPO, WORK, Site
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
-from crawlog.streams.domain import Places
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.kafka import LogIdentity
@@ -34,6 +33,7 @@ from crawlog.streams.queues import RobotsTask, Task
 from crawlog.streams.settings.sections import State
 from crawlog.streams.settings.settings import NO_FILE, load
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.url.place import Places
 from crawlog.streams.worker import spare_the_collector
 
 PARTITIONS = 8

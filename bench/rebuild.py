@@ -24,11 +24,11 @@ from bench.seen import offers, url_of
 from bench.site import WORK
 from crawlog.schemas import urls as u
 from crawlog.streams import engine, topics
-from crawlog.streams.domain import Places
 from crawlog.streams.kafka import identity, kafka_config
 from crawlog.streams.restore import Restorer, restore_changes
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.url.place import Places
 from crawlog.streams.worker import spare_the_collector
 
 OFFERS = 2_000_000

@@ -27,12 +27,12 @@ from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import browser_version, find_browser
-from crawlog.streams.domain import Places
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.url.place import Places
 
 PAGES = 200
 MOST_MB = 700

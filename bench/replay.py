@@ -36,8 +36,6 @@ from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
 from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import engine, groups
-from crawlog.streams.canonical import Canonicaliser
-from crawlog.streams.domain import Places
 from crawlog.streams.groups import Group
 from crawlog.streams.kafka import consumer_config, take
 from crawlog.streams.links import Links
@@ -45,6 +43,8 @@ from crawlog.streams.offsets import Target, plan
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.spider import parse_page
 from crawlog.streams.topics import Admin
+from crawlog.streams.url.canonical import Canonicaliser
+from crawlog.streams.url.place import Places
 
 GOAL = 0.7
 """The worker's pages a CPU second, in those of the bare loop, at least."""

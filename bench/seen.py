@@ -21,12 +21,12 @@ from pathlib import Path
 
 from bench.results import section, table, versions
 from bench.site import WORK
-from crawlog.streams.canonical import fingerprint
-from crawlog.streams.domain import Places
 from crawlog.streams.rows import Rows
 from crawlog.streams.seen import SeenTable
 from crawlog.streams.settings.sections import State
 from crawlog.streams.store import Database, Memory
+from crawlog.streams.url.canonical import fingerprint
+from crawlog.streams.url.place import Places
 from crawlog.streams.worker import spare_the_collector
 
 OFFERS = 5_000_000

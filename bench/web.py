@@ -17,13 +17,13 @@ from typing import Any
 import webencodings
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.charset import decide
-from crawlog.streams.domain import Places
 from crawlog.streams.links import Links, extract
 from crawlog.streams.robots import RobotsRules
 from crawlog.streams.sniff import computed
 from crawlog.streams.twins import simhash
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
+from crawlog.streams.url.place import Places
 
 from .corpora import FOLDER, MISSING
 from .results import section, table, versions

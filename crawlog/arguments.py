@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.outbound import without_login
+from crawlog.streams.url.canonical import InvalidUrl, serialise
 
 from .folder import is_utf_8
 

@@ -15,11 +15,11 @@ import msgspec
 
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams import charset, egress, sitemap
-from crawlog.streams.canonical import Canonicaliser, InvalidUrl, serialise
-from crawlog.streams.domain import Places, registrable_domain
 from crawlog.streams.formats import one_line
 from crawlog.streams.links import Links, extract
 from crawlog.streams.robots import RobotsRules
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
+from crawlog.streams.url.place import Places, registrable_domain
 
 if TYPE_CHECKING:
     from crawlog.agents.trial import Trial

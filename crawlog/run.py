@@ -321,8 +321,8 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
     """What to tell of seeds that their spelling alone keeps from being asked: how to have them, or that none does."""
-    from crawlog.streams.canonical import serialise
     from crawlog.streams.egress import literal_refusal
+    from crawlog.streams.url.canonical import serialise
 
     told: dict[str, str] = {}
     for seed in seeds:

@@ -16,10 +16,8 @@ from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import UrlsRecord
-from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.commands import FREE, Commands, Orders
 from crawlog.streams.damage import REPORTS
-from crawlog.streams.domain import Places, partition_of
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.history import Event, History, Offer, Spelling, State, in_order
 from crawlog.streams.jobs import known
@@ -27,6 +25,8 @@ from crawlog.streams.kafka import TIMEOUT_S, bounds, consumer_config, read, read
 from crawlog.streams.letters import Letter, Letters, became
 from crawlog.streams.robots import RobotsRules
 from crawlog.streams.topics import Admin, Topics, group
+from crawlog.streams.url.canonical import InvalidUrl, serialise
+from crawlog.streams.url.place import Places, partition_of
 
 from .outcome import counted
 from .picture import needed

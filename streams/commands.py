@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from crawlog.schemas.control import Command
-
-from .canonical import InvalidUrl, serialise
+from crawlog.streams.url.canonical import InvalidUrl, serialise
 
 _PORTS = {"http": "80", "https": "443"}
 

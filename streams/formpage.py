@@ -2,7 +2,8 @@
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from .canonical import InvalidUrl, serialise
+from crawlog.streams.url.canonical import InvalidUrl, serialise
+
 from .forms import Form
 from .links import base_of, parsed
 from .outbound import origin_of

@@ -27,8 +27,7 @@ from .strangers import EVERYBODY, standing_of
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Command
-
-    from .domain import Place
+    from crawlog.streams.url.place import Place
 
 WINDOW_BUDGET = 250_000
 """URLs of all host queues in memory, about: with more hosts each window is smaller."""

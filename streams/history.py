@@ -14,10 +14,10 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, plain, serialise
+from crawlog.streams.url.place import Place, Places
 
 from . import rows as r
-from .canonical import Canonicaliser, InvalidUrl, plain, serialise
-from .domain import Place, Places
 from .fold import Fold, Job, Placed, effective
 
 FLUSH_ROWS = 50_000

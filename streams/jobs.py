@@ -22,10 +22,10 @@ from crawlog.schemas.urls import (
     TrapRules,
     UrlsRecord,
 )
+from crawlog.streams.url.place import Places
 
 from . import crash_points
 from .commands import Commands
-from .domain import Places
 from .errors import EngineError
 from .kafka import bounds, read
 from .manners import Limits, Manner, within

@@ -20,10 +20,11 @@ from typing import Literal, NamedTuple
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint, joined_base
+from crawlog.streams.url.place import Place, Places
+
 from . import charset, queries
-from .canonical import Canonicaliser, InvalidUrl, fingerprint, joined_base
 from .directives import refresh_target, srcset_urls
-from .domain import Place, Places
 
 _SELECTORS = {
     "a": "a[href]",

@@ -13,14 +13,14 @@ import msgspec
 from crawlog.schemas import control
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
+from crawlog.streams.url.place import Places
+from crawlog.streams.url.scope import Names, Scope, scope_name
 
-from .canonical import Canonicaliser, InvalidUrl, fingerprint
-from .domain import Places
 from .errors import Misconfigured
 from .founds import Sent
 from .links import Links, Outlink
 from .loading import load_spider
-from .scope import Names, Scope, scope_name
 from .softerrors import Sketches, SoftErrors
 from .spider import (
     NOTHING,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from selectolax.lexbor import LexborHTMLParser
 
 from crawlog.schemas.urls import JobSpec, RenderRules
+from crawlog.streams.url.place import Place
+from crawlog.streams.url.scope import any_of, scope_name
 
-from .domain import Place
 from .links import parsed
 from .outbound import origin_of
-from .scope import any_of, scope_name
 from .sniff import HTML, XHTML, essence
 
 if TYPE_CHECKING:

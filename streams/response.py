@@ -9,9 +9,9 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.url.canonical import InvalidUrl, serialise
 
 from . import charset, queries, scrapy_names
-from .canonical import InvalidUrl, serialise
 from .links import base_of, parsed
 
 

@@ -26,9 +26,10 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from crawlog.streams.url.place import Places
+
 from . import crash_points
 from . import rows as r
-from .domain import Places
 from .errors import Misconfigured, Unusable
 from .fold import FOLD_VERSION, Effects, Fold, effective
 from .kafka import LogIdentity

@@ -16,10 +16,10 @@ import msgspec
 import xxhash
 
 from crawlog.schemas.urls import FoundUrl, TrapRules
+from crawlog.streams.url.canonical import fingerprint, sessionless
+from crawlog.streams.url.place import Place
 
 from . import rows as r
-from .canonical import fingerprint, sessionless
-from .domain import Place
 
 MORE_PER_URLS = 10
 """One stray more for so many URLs of the domain."""

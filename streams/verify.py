@@ -17,11 +17,11 @@ import msgspec
 import psutil
 
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.url.place import Places
 
 from . import rows as r
 from .copies import NotCopied, copy_database
 from .decoded import Row, decoded
-from .domain import Places
 from .errors import Unusable
 from .kafka import LogIdentity, bounds, identity
 from .restore import Restorer, restore_changes

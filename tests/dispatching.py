@@ -8,7 +8,6 @@ from msgspec import structs
 
 from crawlog.schemas import urls as u
 from crawlog.streams import rows as r
-from crawlog.streams.domain import Places
 from crawlog.streams.fold import Fold
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import own_manner
@@ -16,6 +15,7 @@ from crawlog.streams.manners import Manner
 from crawlog.streams.queues import NameTask, RobotsTask, Task
 from crawlog.streams.robots import RobotsRules
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.url.place import Places
 
 PLACES = Places(1)
 WALL = 1_700_000_000.0

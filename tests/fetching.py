@@ -24,9 +24,9 @@ from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams import store
 from crawlog.streams.answers import Answer
-from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.url.place import Places
 from crawlog.streams.validators import of_headers
 
 URLS, PAGES = "crawl.urls", "crawl.pages"

@@ -10,11 +10,11 @@ from crawlog.schemas import items, pages, urls
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.member import LARGE_BYTES
 from crawlog.streams.topics import Topics
 from crawlog.streams.trust import Trust
+from crawlog.streams.url.place import Places
 
 NAMES = Topics("crawl.")
 PAGE = "http://a.test/p"

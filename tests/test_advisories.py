@@ -8,9 +8,9 @@ import pytest
 from sites import Site, sites
 
 from crawlog.agents.outfit import Outfit
-from crawlog.streams.canonical import InvalidUrl, serialise
 from crawlog.streams.outbound import basic
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.url.canonical import InvalidUrl, serialise
 
 TESTS = Path(__file__).parent
 ADVISORY = re.compile(r"GHSA(?:-[0-9a-z]{4}){3}|CVE-\d{4}-\d+")

@@ -11,12 +11,12 @@ import pytest
 from crawlog.schemas import urls as u
 from crawlog.streams import candidates
 from crawlog.streams.candidates import States
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Unusable
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.restore import Interrupted
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Partition
+from crawlog.streams.url.place import Places
 
 LOG = LogIdentity("c", "t")
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))

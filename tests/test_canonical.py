@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crawlog.agents.http import sent_as
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.canonical import Canonicaliser, InvalidUrl, fingerprint, serialise
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint, serialise
 
 DEFAULT = Canonicaliser(CanonicalRules())
 FILES = ("urltestdata.json", "ada_long_urltestdata.json", "urltestdata-javascript-only.json")

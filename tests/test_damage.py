@@ -12,11 +12,11 @@ from crawlog.schemas import urls as u
 from crawlog.snapshot import snapshot
 from crawlog.streams import topics
 from crawlog.streams.candidates import States
-from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity, identity, kafka_config
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.url.place import Places
 from crawlog.streams.verify import verify
 
 pytestmark = pytest.mark.broker

@@ -24,7 +24,6 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams import topics
 from crawlog.streams.damage import cuts
-from crawlog.streams.domain import Places
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.kafka import identity, kafka_config, read, read_all
@@ -32,6 +31,7 @@ from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.url.place import Places
 from crawlog.watch import Watch
 
 pytestmark = pytest.mark.broker

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.canonical import Canonicaliser, InvalidUrl
 from crawlog.streams.links import extract
 from crawlog.streams.robots import RobotsRules
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.domain import Place, Places, hashed_to, murmur2, partition_of, registrable_domain
 from crawlog.streams.rows import hashed
+from crawlog.streams.url.place import Place, Places, hashed_to, murmur2, partition_of, registrable_domain
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from crawlog.streams import access, pressure
 from crawlog.streams.access import Access
 from crawlog.streams.answers import Answer, Held
 from crawlog.streams.consumer import within
-from crawlog.streams.domain import Places
 from crawlog.streams.manners import Manner
 from crawlog.streams.rendering import Reach
 from crawlog.streams.suspects import Deaths, _hash
+from crawlog.streams.url.place import Places
 
 
 def hosts(number: int, path: str = "x") -> list[str]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
 from crawlog.streams import rows as r
-from crawlog.streams.domain import Places
 from crawlog.streams.fold import Effects, Fold
+from crawlog.streams.url.place import Places
 
 PLACES = Places(1)
 AT = 1_700_000_000.0

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
-from crawlog.streams.domain import Places
 from crawlog.streams.history import Event, History, Needle, acting
+from crawlog.streams.url.place import Places
 
 PLACES = Places(1)
 URL = "http://a.example/x"

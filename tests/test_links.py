@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams import links as links_module
-from crawlog.streams.canonical import Canonicaliser, InvalidUrl, serialise
-from crawlog.streams.domain import Places
 from crawlog.streams.links import MEMORABLE_CHARS, Links, extract, readings, thinned
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
+from crawlog.streams.url.place import Places
 
 URL = "http://site.test/dir/page.html?q=1"
 

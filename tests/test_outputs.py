@@ -11,7 +11,7 @@ from parsing import NAMES, PAGE, Message, Stage, links, spider_job
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec
-from crawlog.streams.domain import partition_of
+from crawlog.streams.url.place import partition_of
 
 
 def test_a_page_gives_a_row_with_all_its_keys() -> None:

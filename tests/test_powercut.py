@@ -9,12 +9,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams import broker, groups, topics
-from crawlog.streams.domain import Places
 from crawlog.streams.kafka import bounds, consumer_config, identity, kafka_config, read
 from crawlog.streams.recovery import after_power_cut
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.url.place import Places
 
 SPEC = u.JobSpec(scope=u.ScopeSpec(kind="any"), max_depth=5)
 PLACES = Places(8)

@@ -30,13 +30,13 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import RenderRules, ScopeSpec
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import own_manner
 from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.url.place import Places
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fetching import PLAIN, World, changed, running  # a helper beside the tests

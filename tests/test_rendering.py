@@ -8,11 +8,11 @@ import pytest
 
 from crawlog.schemas.urls import JobSpec, RenderRules, ScopeSpec
 from crawlog.streams.answers import Answer
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.jobs import resolve_spec
 from crawlog.streams.rendering import Cors, Reach, Rendering, Wish, emptiness, forwarded, is_shown, refusal
 from crawlog.streams.settings.settings import load
+from crawlog.streams.url.place import Places
 
 SCRIPT = "<script src=/app.js></script>"
 WORDS = "word " * 50

@@ -21,7 +21,6 @@ from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
-from crawlog.streams.domain import Place, Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier import HOSTS_AWAKE, Frontier
 from crawlog.streams.jobs import own_manner
@@ -31,6 +30,7 @@ from crawlog.streams.rendering import Reach, Wish
 from crawlog.streams.robots import RobotsRules
 from crawlog.streams.settings.sections import Politeness
 from crawlog.streams.settings.settings import NO_FILE, Settings, load
+from crawlog.streams.url.place import Place, Places
 
 DELAY_S = 0.15
 

@@ -10,10 +10,10 @@ from confluent_kafka import Producer
 
 from crawlog.schemas import urls as u
 from crawlog.streams import restore, topics
-from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.url.place import Places
 
 if TYPE_CHECKING:
     from crawlog.streams.fold import Effects

@@ -22,7 +22,6 @@ from crawlog.schemas.control import JobCopy, Rewound
 from crawlog.streams import crash_points, jobs, topics
 from crawlog.streams import rewind as rewinds
 from crawlog.streams import rows as r
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import Fold, effective
 from crawlog.streams.kafka import bounds, identity, kafka_config
@@ -31,6 +30,7 @@ from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sinks import Sink, Void
 from crawlog.streams.store import Memory, Partition
+from crawlog.streams.url.place import Places
 
 
 def rewind(epoch: int, start: int = 0, job: str | None = None) -> bytes:

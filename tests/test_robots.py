@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bench.web import real_robots
 from crawlog.streams import robots
-from crawlog.streams.canonical import serialise
 from crawlog.streams.robots import MAX_BYTES, MAX_PIECES, READ_BYTE_S, READING_SHARE, RobotsRules, Shared
+from crawlog.streams.url.canonical import serialise
 
 
 def allowed(text: str | bytes, path: str = "/x", token: str = "crawlog") -> bool:

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.scope import Names, Scope, scope_name, trap
+from crawlog.streams.url.place import Places
+from crawlog.streams.url.scope import Names, Scope, scope_name, trap
 
 PLACES = Places(8)
 

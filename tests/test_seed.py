@@ -30,7 +30,6 @@ from crawlog.schemas.urls import (
     decode,
 )
 from crawlog.streams import jobs, pressure
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import bounds, read
 from crawlog.streams.producer import Producer
@@ -38,6 +37,7 @@ from crawlog.streams.seeds import FRAME_BYTES, SeedBatch, SeedBatches
 from crawlog.streams.settings.sections import Run, Scope
 from crawlog.streams.settings.settings import Settings, Sources, known_keys, resolve
 from crawlog.streams.topics import Topics, ensure, partitions
+from crawlog.streams.url.place import Places
 
 PARTITIONS = 4
 

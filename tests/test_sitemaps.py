@@ -17,13 +17,13 @@ from crawlog.agents.seed import Source
 from crawlog.agents.sitemaps import collect
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
-from crawlog.streams.canonical import Canonicaliser
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.links import Links
 from crawlog.streams.outbound import basic
 from crawlog.streams.settings.settings import Settings, Sources, resolve
 from crawlog.streams.spider import parse_listing
+from crawlog.streams.url.canonical import Canonicaliser
+from crawlog.streams.url.place import Places
 
 
 class Site:

@@ -11,11 +11,11 @@ from crawlog.schemas import urls as u
 from crawlog.streams import rows as r
 from crawlog.streams import snapshot
 from crawlog.streams.copies import copy_database
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.snapshot import Damaged, Folder, Manifest, Snapshots, fitting, store_of
 from crawlog.streams.store import Database, Memory, Origin, Partition, fold_version
+from crawlog.streams.url.place import Places
 
 LOG = LogIdentity("c", "t")
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))

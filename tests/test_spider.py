@@ -12,12 +12,12 @@ import pytest
 from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
-from crawlog.streams.canonical import Canonicaliser
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.links import Links
 from crawlog.streams.loading import load_spider
 from crawlog.streams.spider import Bounds, Parsed, TooMuch, parser_of
+from crawlog.streams.url.canonical import Canonicaliser
+from crawlog.streams.url.place import Places
 
 PAGE = "http://a.test/dir/p?q=1"
 HTML = "text/html; charset=utf-8"

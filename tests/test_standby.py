@@ -14,12 +14,12 @@ from crawlog.agents.standby import Standby, chosen
 from crawlog.schemas import urls as u
 from crawlog.streams import candidates, topics
 from crawlog.streams.candidates import States
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Unusable
 from crawlog.streams.kafka import LogIdentity, kafka_config
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Partition
+from crawlog.streams.url.place import Places
 
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
 SITES = {Places(8).of(f"http://site{n}.com/").partition: f"http://site{n}.com" for n in range(200)}

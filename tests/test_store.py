@@ -10,12 +10,12 @@ import pytest
 from crawlog.schemas import urls as u
 from crawlog.streams import rocks
 from crawlog.streams import rows as r
-from crawlog.streams.domain import Places
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.rocks import StateLocked
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import FROM_THE_START, Database, Memory, Origin, Partition, check
+from crawlog.streams.url.place import Places
 
 PLACES = Places(1)
 LOG = LogIdentity("cluster", "topic")

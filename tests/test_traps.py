@@ -9,9 +9,9 @@ import pytest
 
 from crawlog.schemas import urls as u
 from crawlog.streams import rows as r
-from crawlog.streams.domain import Places
 from crawlog.streams.fold import Fold
 from crawlog.streams.traps import grows, session_twin, shape
+from crawlog.streams.url.place import Places
 
 Site = Callable[[str], Iterable[str]]
 """The links of a page, by its path and query; a URL of another host begins with http."""

@@ -18,8 +18,8 @@ from test_resources import Owner, _no_rules, budget, script
 from crawlog.agents.hosts import Hosts
 from crawlog.agents.http import Client
 from crawlog.agents.resources import Resources
-from crawlog.streams.domain import Places
 from crawlog.streams.settings.settings import NO_FILE, Settings, load
+from crawlog.streams.url.place import Places
 
 UNASKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\nnobody"
 HTML = "Content-Type: text/html\r\n"

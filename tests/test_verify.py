@@ -14,11 +14,11 @@ from crawlog.streams import rows as r
 from crawlog.streams import topics
 from crawlog.streams.copies import NotCopied, copy_database
 from crawlog.streams.decoded import decoded
-from crawlog.streams.domain import Places
 from crawlog.streams.kafka import LogIdentity, identity, kafka_config
 from crawlog.streams.rocks import DAMAGED
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Database, Memory, Partition
+from crawlog.streams.url.place import Places
 from crawlog.streams.verify import differences
 from crawlog.verify import verify
 

@@ -10,12 +10,12 @@ import pytest
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, encode, key
-from crawlog.streams.domain import Places, hashed_to
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.history import Offer, State
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics, ensure
+from crawlog.streams.url.place import Places, hashed_to
 from crawlog.why import Inquiry, Story, _facts, _offered, moment, why
 
 URL = "http://a.example/x"

@@ -11,10 +11,10 @@ from collections.abc import Container, Iterable
 import re2
 
 from crawlog.schemas.urls import JobSpec, TrapRules
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.rows import hashed
 
-from .domain import Place
-from .errors import Misconfigured
-from .rows import hashed
+from .place import Place
 
 RULES = frozenset({"url_length", "depth", "redirects", "scope", "exclude", "include", "trap_params", "trap_path"})
 """Names of all rules that `Scope.refusal` knows."""

@@ -12,7 +12,7 @@ import xxhash
 
 from crawlog.schemas.urls import CanonicalRules
 
-from .domain import registrable_domain
+from .place import registrable_domain
 
 _SCHEMES = ("http://", "https://")
 
