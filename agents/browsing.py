@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from crawlog.schemas.urls import RenderRules
-    from crawlog.streams.answers import Answer
-    from crawlog.streams.manners import Manner
+    from crawlog.streams.http.answer import Answer
+    from crawlog.streams.http.request_rules import Manner
     from crawlog.streams.queues import Host, Task
     from crawlog.streams.settings.settings import Settings
 

@@ -19,9 +19,9 @@ from python_socks import ProxyConnectionError, ProxyError, ProxyType
 from python_socks.async_.asyncio import Proxy as SocksProxy
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.egress import address_refusal
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.outbound import REACHED_NOT, Proxy
+from crawlog.streams.http.egress import address_refusal
+from crawlog.streams.http.request import REACHED_NOT, Proxy
 from crawlog.streams.settings.settings import Settings
 
 from .outfit import ProxyFailed

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
-from crawlog.streams import crash_points, validators
-from crawlog.streams.answers import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
+from crawlog.streams import crash_points
+from crawlog.streams.http import validators
+from crawlog.streams.http.answer import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
 from crawlog.streams.outcomes import CRASH_LOOP, Needs, Unasked, needs, unasked
 from crawlog.streams.queues import Task
 
@@ -24,10 +25,10 @@ from .addresses import BUSY_S, Busy
 from .http import THE_CRAWL, Asker
 
 if TYPE_CHECKING:
-    from crawlog.streams.forms import Session
+    from crawlog.streams.http.login import Session
+    from crawlog.streams.http.validators import Validators
     from crawlog.streams.retrying import Retrying
     from crawlog.streams.strangers import Patience
-    from crawlog.streams.validators import Validators
 
     from .browsing import Browsing
     from .caution import Caution

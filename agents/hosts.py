@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from crawlog.streams.answers import Answer
 from crawlog.streams.frontier import Frontier
-from crawlog.streams.manners import Manner
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.url.place import Place
 

@@ -16,15 +16,15 @@ import aiohttp
 from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.answers import OK, Answer
-from crawlog.streams.egress import literal_refusal, port_refusal
-from crawlog.streams.forms import Form
-from crawlog.streams.headers import note
+from crawlog.streams.http.answer import OK, Answer
+from crawlog.streams.http.egress import literal_refusal, port_refusal
+from crawlog.streams.http.headers import note
+from crawlog.streams.http.login import Form
+from crawlog.streams.http.request_rules import Manner, headers_of
+from crawlog.streams.http.validators import of_headers
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.manners import Manner, headers_of
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.validators import of_headers
 
 from .addresses import Addresses
 from .connections import (
@@ -112,7 +112,7 @@ class Client:
         session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,  # see `streams/codings.py`
+            auto_decompress=False,  # see `streams/http/codings.py`
             headers={
                 "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
                 "Accept-Encoding": "gzip, deflate, br, zstd",

@@ -1,6 +1,6 @@
 """Form logins: in turns of the host before a job's first page there, and again when a session is over.
 
-A session's state is `streams/forms.py`. It takes two turns of a task: one reads the form's page, one posts the form.
+A session's state is `streams/http/login.py`. It takes two turns of a task: one reads the form's page, one posts the form.
 """
 
 import time
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
 
-from crawlog.streams.answers import REDIRECTS, Answer
 from crawlog.streams.formpage import PAGE_BYTES, filled_in
-from crawlog.streams.forms import Session, leads_to, read_form
-from crawlog.streams.outbound import origin_of
+from crawlog.streams.http.answer import REDIRECTS, Answer
+from crawlog.streams.http.login import Session, leads_to, read_form
+from crawlog.streams.http.request import origin_of
 from crawlog.streams.outcomes import unasked
 from crawlog.streams.retrying import may_pass
 

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from crawlog.schemas import pages as pg
-from crawlog.streams import crash_points, outcomes, validators
-from crawlog.streams.answers import Answer, Held
+from crawlog.streams import crash_points, outcomes
 from crawlog.streams.errors import GiveUp
+from crawlog.streams.http import validators
+from crawlog.streams.http.answer import Answer, Held
 
 from .dones import Dones
 from .frontier import Stage
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import Result
+    from crawlog.streams.http.validators import Validators
     from crawlog.streams.outcomes import Unasked
     from crawlog.streams.pressure import Pressure
     from crawlog.streams.queues import Task
     from crawlog.streams.retrying import Again
-    from crawlog.streams.validators import Validators
 
 
 class _Sent(NamedTuple):

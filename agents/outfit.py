@@ -1,4 +1,4 @@
-"""What a request is sent with, and by which way: `streams/outbound.py` decides, here it is put into aiohttp's words."""
+"""What a request is sent with, and by which way: `streams/http/request.py` decides, here it is put into aiohttp's words."""
 
 import asyncio
 import time
@@ -13,11 +13,11 @@ import structlog
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
-from crawlog.streams.answers import REDIRECTS
-from crawlog.streams.cookies import Jar
-from crawlog.streams.detours import Detours
-from crawlog.streams.forms import read_form
-from crawlog.streams.outbound import (
+from crawlog.streams.http.answer import REDIRECTS
+from crawlog.streams.http.cookie_walls import Detours
+from crawlog.streams.http.cookies import Jar
+from crawlog.streams.http.login import read_form
+from crawlog.streams.http.request import (
     TUNNELLED_NOT,
     Bandwidth,
     Bandwidths,

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import aiohttp
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.answers import Answer
-from crawlog.streams.codings import BadCoding, TooLarge, decoder
-from crawlog.streams.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.codings import BadCoding, TooLarge, decoder
+from crawlog.streams.http.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
 
 from .outfit import Worn
 from .room import Room

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.http.answer import Answer
 from crawlog.streams.jobs import own_manner
 
 from .chromium import START_S, Chromium
@@ -26,7 +26,7 @@ from .resources import Budget, Resources
 from .visit import Failed, Gone, Visit
 
 if TYPE_CHECKING:
-    from crawlog.streams.manners import Manner
+    from crawlog.streams.http.request_rules import Manner
     from crawlog.streams.rendering import Reach
     from crawlog.streams.settings.settings import Settings
 

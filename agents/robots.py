@@ -13,11 +13,11 @@ import structlog
 
 from crawlog.streams import access
 from crawlog.streams.access import UNREACHABLE_TTL_S, Access, Counts, Later
-from crawlog.streams.answers import Answer
-from crawlog.streams.manners import Manner
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.robots import MAX_BYTES, RobotsRules, Shared
 from crawlog.streams.outcomes import CRASH_LOOP, opens
 from crawlog.streams.queues import Host
-from crawlog.streams.robots import MAX_BYTES, RobotsRules, Shared
 from crawlog.streams.strangers import Patience
 
 from .addresses import BUSY_S, Busy

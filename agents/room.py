@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 
-from crawlog.streams.answers import Held
+from crawlog.streams.http.answer import Held
 
 
 class Room:

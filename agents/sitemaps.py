@@ -14,9 +14,9 @@ import msgspec
 from crawlog import __version__
 from crawlog.schemas import pages as pg
 from crawlog.streams import sitemap
-from crawlog.streams.answers import Answer
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.outbound import without_login
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request import without_login
 from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
 from crawlog.streams.url.place import Places
 

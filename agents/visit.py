@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from crawlog.streams.answers import Answer
-from crawlog.streams.outbound import origin_of
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request import origin_of
 from crawlog.streams.rendering import Wish
 from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
 

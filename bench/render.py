@@ -25,11 +25,11 @@ from crawlog.agents.hosts import Hosts
 from crawlog.agents.http import Client
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
-from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import browser_version, find_browser
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.url.place import Places

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.outbound import without_login
+from crawlog.streams.http.request import without_login
 from crawlog.streams.url.canonical import InvalidUrl, serialise
 
 from .folder import is_utf_8

@@ -321,7 +321,7 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
     """What to tell of seeds that their spelling alone keeps from being asked: how to have them, or that none does."""
-    from crawlog.streams.egress import literal_refusal
+    from crawlog.streams.http.egress import literal_refusal
     from crawlog.streams.url.canonical import serialise
 
     told: dict[str, str] = {}
@@ -486,8 +486,8 @@ class Run:
     def _plant(self) -> JobCopy:
         """The job's record, new or changed, then its seeds; all acknowledged."""
         from crawlog.agents.seed import Source, kept_seeds
+        from crawlog.streams.http.request_rules import manner_of
         from crawlog.streams.jobs import known_job, limits_of, own_manner, write_control, write_job
-        from crawlog.streams.manners import manner_of
         from crawlog.streams.rewind import rewind_job
 
         job, source, known = self.summary.job, self.order.source, self._known

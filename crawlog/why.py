@@ -20,10 +20,10 @@ from crawlog.streams.commands import FREE, Commands, Orders
 from crawlog.streams.damage import REPORTS
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.history import Event, History, Offer, Spelling, State, in_order
+from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs import known
 from crawlog.streams.kafka import TIMEOUT_S, bounds, consumer_config, read, read_around
 from crawlog.streams.letters import Letter, Letters, became
-from crawlog.streams.robots import RobotsRules
 from crawlog.streams.topics import Admin, Topics, group
 from crawlog.streams.url.canonical import InvalidUrl, serialise
 from crawlog.streams.url.place import Places, partition_of

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
+
 from .politeness import backoff_s, retry_after_s
-from .robots import MAX_BYTES, MAX_TTL_S
 
 if TYPE_CHECKING:
+    from crawlog.streams.http.answer import Answer
+    from crawlog.streams.http.request_rules import Manner
     from crawlog.streams.settings.sections import Robots
-
-    from .answers import Answer
-    from .manners import Manner
 
 UNREACHABLE_TTL_S = 300.0
 """How long a host whose robots.txt could not be read is not asked again."""

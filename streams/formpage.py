@@ -2,11 +2,11 @@
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from crawlog.streams.http.login import Form
+from crawlog.streams.http.request import origin_of
 from crawlog.streams.url.canonical import InvalidUrl, serialise
 
-from .forms import Form
 from .links import base_of, parsed
-from .outbound import origin_of
 
 PAGE_BYTES = 1024 * 1024
 """Of a form's page so much is looked at."""

@@ -22,13 +22,13 @@ from crawlog.schemas.urls import (
     TrapRules,
     UrlsRecord,
 )
+from crawlog.streams.http.request_rules import Limits, Manner, within
 from crawlog.streams.url.place import Places
 
 from . import crash_points
 from .commands import Commands
 from .errors import EngineError
 from .kafka import bounds, read
-from .manners import Limits, Manner, within
 from .producer import Producer
 from .topics import Topics, partitions
 

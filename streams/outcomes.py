@@ -9,12 +9,12 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
-
-from .manners import NEEDS_LAX_TLS, NEEDS_PRIVATE
+from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE
 
 if TYPE_CHECKING:
-    from .answers import Answer
-    from .manners import Manner
+    from crawlog.streams.http.answer import Answer
+    from crawlog.streams.http.request_rules import Manner
+
     from .queues import Host, Task
     from .retrying import Again
 

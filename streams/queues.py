@@ -14,9 +14,10 @@ from .politeness import crawl_delay_s
 from .strangers import NEW
 
 if TYPE_CHECKING:
+    from crawlog.streams.http.request_rules import Manner
+    from crawlog.streams.http.robots import RobotsRules
+
     from .frontier import Owned
-    from .manners import Manner
-    from .robots import RobotsRules
 
 WINDOW = 30
 """URLs of one host queue in memory, at most."""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from selectolax.lexbor import LexborHTMLParser
 
 from crawlog.schemas.urls import JobSpec, RenderRules
+from crawlog.streams.http.request import origin_of
+from crawlog.streams.http.sniff import HTML, XHTML, essence
 from crawlog.streams.url.place import Place
 from crawlog.streams.url.scope import any_of, scope_name
 
 from .links import parsed
-from .outbound import origin_of
-from .sniff import HTML, XHTML, essence
 
 if TYPE_CHECKING:
-    from .answers import Answer
+    from crawlog.streams.http.answer import Answer
 
 LITTLE_TEXT = 200
 """Characters of visible text below which a page may be empty."""

@@ -17,13 +17,13 @@ from selectolax.lexbor import SelectolaxError
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.http.sniff import essence
 
 from . import sitemap
 from .directives import NOTHING_SAID, directives, header_links, refresh_target
 from .links import Links, Outlink, extract
 from .response import Request, Response
 from .scrapy_names import of_selector
-from .sniff import essence
 
 SPIDER = "default@1"
 """Name and version in each record of crawl.items; counted up when the same page gives another row."""

@@ -10,7 +10,8 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from .answers import Answer
+    from crawlog.streams.http.answer import Answer
+
     from .rows import HostRow
 
 MET, NEW, SILENT = range(3)

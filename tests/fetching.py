@@ -23,11 +23,11 @@ from crawlog.agents.room import Room
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams import store
-from crawlog.streams.answers import Answer
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.validators import of_headers
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
-from crawlog.streams.validators import of_headers
 
 URLS, PAGES = "crawl.urls", "crawl.pages"
 

@@ -5,9 +5,9 @@ import pytest
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams import access
 from crawlog.streams.access import Access, Counts, Later, Meaning, Unreachable
-from crawlog.streams.answers import Answer
-from crawlog.streams.manners import Manner
-from crawlog.streams.robots import MAX_BYTES, MAX_TTL_S
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
 from crawlog.streams.settings.sections import Robots
 
 NOW = 1_700_000_000.0

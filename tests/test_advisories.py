@@ -8,7 +8,7 @@ import pytest
 from sites import Site, sites
 
 from crawlog.agents.outfit import Outfit
-from crawlog.streams.outbound import basic
+from crawlog.streams.http.request import basic
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.canonical import InvalidUrl, serialise
 

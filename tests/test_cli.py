@@ -20,8 +20,8 @@ from crawlog.replay import Order
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
+from crawlog.streams.http.request import basic, read_login
 from crawlog.streams.letters import Commonest
-from crawlog.streams.outbound import basic, read_login
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import ensure
 

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.codings import MAX_MEMBERS, PIECE_BYTES, BadCoding, TooLarge, decoder
+from crawlog.streams.http.codings import MAX_MEMBERS, PIECE_BYTES, BadCoding, TooLarge, decoder
 
 PAGE = b"<html>%s</html>" % b" ".join(hashlib.sha256(b"%d" % n).hexdigest().encode() for n in range(1500))
 MOST = 1 << 20

@@ -20,12 +20,12 @@ from crawlog.agents.bodies import NEAR, Bodies, older, rounds
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams import validators
-from crawlog.streams.answers import Answer
 from crawlog.streams.engine import Engine
+from crawlog.streams.http import validators
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.validators import UNWRITTEN, Validators, of_headers
 from crawlog.streams.kafka import kafka_config
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.validators import UNWRITTEN, Validators, of_headers
 
 URL = "http://a.com/x"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, Jar, date, read
+from crawlog.streams.http.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, Jar, date, read
 
 NOW = 1_700_000_000.0
 AT = 784111777.0

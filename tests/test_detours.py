@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawlog.streams import detours
-from crawlog.streams.detours import Detours
+from crawlog.streams.http import cookie_walls
+from crawlog.streams.http.cookie_walls import Detours
 
 A, B, C = (f"http://a.com/{name}" for name in "abc")
 
@@ -51,7 +51,7 @@ def test_all_pages_behind_one_check_are_led_back_to() -> None:
 
 def test_only_so_many_redirects_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those seen last."""
-    monkeypatch.setattr(detours, "REMEMBERED", 2)
+    monkeypatch.setattr(cookie_walls, "REMEMBERED", 2)
     known = Detours()
     for number in range(4):
         known.note("j", f"{A}{number}", f"{B}{number}", "")

@@ -9,8 +9,8 @@ from sites import sites
 
 from crawlog.agents.connections import Connector
 from crawlog.agents.http import Asker
-from crawlog.streams.egress import address_refusal, literal_refusal, port_refusal
-from crawlog.streams.forms import read_form
+from crawlog.streams.http.egress import address_refusal, literal_refusal, port_refusal
+from crawlog.streams.http.login import read_form
 from crawlog.streams.retrying import may_pass
 
 METADATA = [

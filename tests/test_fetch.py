@@ -17,9 +17,9 @@ from crawlog.agents.room import Room
 from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams import access, pressure
 from crawlog.streams.access import Access
-from crawlog.streams.answers import Answer, Held
 from crawlog.streams.consumer import within
-from crawlog.streams.manners import Manner
+from crawlog.streams.http.answer import Answer, Held
+from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.rendering import Reach
 from crawlog.streams.suspects import Deaths, _hash
 from crawlog.streams.url.place import Places

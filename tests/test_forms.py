@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from sites import Site, sites
 
 from crawlog.agents.logins import shown
-from crawlog.streams.answers import Answer
 from crawlog.streams.formpage import MAX_INPUTS, filled_in
-from crawlog.streams.forms import Form, Session, leads_to, read_form
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.login import Form, Session, leads_to, read_form
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.settings import Sources, origins
 

@@ -13,8 +13,8 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams import frontier as front
 from crawlog.streams.commands import Commands
+from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.queues import RobotsTask, Task
-from crawlog.streams.robots import RobotsRules
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.0015, 0.003, 0.0045])

@@ -3,8 +3,8 @@
 import pytest
 from multidict import CIMultiDict
 
-from crawlog.streams.answers import Answer
-from crawlog.streams.headers import HEADER_CHARS, note
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.headers import HEADER_CHARS, note
 
 
 def noted(http: int = 200, **headers: str) -> Answer:

@@ -20,8 +20,8 @@ from crawlog.agents.http import Client
 from crawlog.agents.protocol import LeaseLost
 from crawlog.agents.reading import DRAINED_BYTES, FREE_BYTES
 from crawlog.agents.room import Room
-from crawlog.streams.answers import Answer
-from crawlog.streams.forms import read_form
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.login import read_form
 from crawlog.streams.settings.settings import Settings
 
 LIMIT = 10_000

@@ -11,10 +11,10 @@ from msgspec import structs
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
-from crawlog.streams.answers import Answer
 from crawlog.streams.commands import Commands
 from crawlog.streams.frontier import LACKS_S
-from crawlog.streams.manners import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits
 from crawlog.streams.queues import Task
 
 INSIDE, OUTSIDE = "http://a.com", "http://b.com"

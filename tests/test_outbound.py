@@ -24,9 +24,9 @@ from crawlog.agents.connections import Connector
 from crawlog.agents.http import Asker
 from crawlog.agents.protocol import LeaseLost
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.cookies import MOST_COOKIES
-from crawlog.streams.forms import read_form
-from crawlog.streams.outbound import (
+from crawlog.streams.http.cookies import MOST_COOKIES
+from crawlog.streams.http.login import read_form
+from crawlog.streams.http.request import (
     FAILURES,
     REST_S,
     Bandwidth,

@@ -8,9 +8,9 @@ from dispatching import World
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams.commands import Commands
-from crawlog.streams.manners import Limits
+from crawlog.streams.http.request_rules import Limits
+from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.queues import RobotsTask, Task
-from crawlog.streams.robots import RobotsRules
 
 HOST = "a.com"
 SLOW, FAST = 5.0, 1.0

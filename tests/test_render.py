@@ -28,12 +28,12 @@ from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import RenderRules, ScopeSpec
-from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier import Frontier
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places

@@ -18,16 +18,16 @@ from crawlog.agents.render import Renderer
 from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.agents.visit import Failed, Visit
 from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
-from crawlog.streams.answers import Answer
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.commands import Orders
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier import HOSTS_AWAKE, Frontier
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import Manner
+from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.manners import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.rendering import Reach, Wish
-from crawlog.streams.robots import RobotsRules
 from crawlog.streams.settings.sections import Politeness
 from crawlog.streams.settings.settings import NO_FILE, Settings, load
 from crawlog.streams.url.place import Place, Places

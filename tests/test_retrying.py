@@ -3,8 +3,8 @@
 import pytest
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.answers import Answer
-from crawlog.streams.manners import Manner
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.queues import Host
 from crawlog.streams.retrying import MOST_S, Again, Retrying, may_pass
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.web import real_robots
-from crawlog.streams import robots
-from crawlog.streams.robots import MAX_BYTES, MAX_PIECES, READ_BYTE_S, READING_SHARE, RobotsRules, Shared
+from crawlog.streams.http import robots
+from crawlog.streams.http.robots import MAX_BYTES, MAX_PIECES, READ_BYTE_S, READING_SHARE, RobotsRules, Shared
 from crawlog.streams.url.canonical import serialise
 
 

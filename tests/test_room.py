@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlog.agents.room import Room
-from crawlog.streams.answers import Held
+from crawlog.streams.http.answer import Held
 
 SIZE = 10
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fetching import Web, running
 
-from crawlog.streams import robots
-from crawlog.streams.answers import Answer
+from crawlog.streams.http import robots
+from crawlog.streams.http.answer import Answer
 
 FORBIDS = b"User-agent: *\nDisallow: /"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.sniff import computed
+from crawlog.streams.http.sniff import computed
 
 HTML = "text/html"
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .answers import REDIRECTS
+from .answer import REDIRECTS
 
 if TYPE_CHECKING:
     from multidict import MultiMapping
 
-    from .answers import Answer
+    from .answer import Answer
 
 HEADER_CHARS = 2000
 """Of Link, of X-Robots-Tag and of Refresh, so much is kept with a page."""

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
 
-from .outbound import origin_of
+from .request import origin_of
 
 Sign = Literal["redirect", "401", "403"]
 """A redirect to the form's own URL, or a status."""

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from crawlog.schemas.urls import JobSpec, RequestRules
 
-from .outbound import read_header, read_user_agent
+from .request import read_header, read_user_agent
 
 N = TypeVar("N", int, float)
 
