@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
 
-from crawlog.streams.formpage import PAGE_BYTES, filled_in
+from crawlog.streams.html.login_form import PAGE_BYTES, filled_in
 from crawlog.streams.http.answer import REDIRECTS, Answer
 from crawlog.streams.http.login import Session, leads_to, read_form
 from crawlog.streams.http.request import origin_of

@@ -14,7 +14,7 @@ from crawlog.schemas import control, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
-from crawlog.streams.complexity import is_costly, is_simple
+from crawlog.streams.html.cost import is_costly, is_simple
 from crawlog.streams.inorder import Page, Taken
 from crawlog.streams.parsing import Job, Jobs
 from crawlog.streams.spider import Parsed, TooMuch

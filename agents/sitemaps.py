@@ -13,8 +13,8 @@ import msgspec
 
 from crawlog import __version__
 from crawlog.schemas import pages as pg
-from crawlog.streams import sitemap
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.html import sitemap
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request import without_login
 from crawlog.streams.url.canonical import InvalidUrl, plain, serialise

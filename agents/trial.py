@@ -24,9 +24,9 @@ import msgspec
 import selectolax
 
 from crawlog.streams import files
-from crawlog.streams.complexity import Allowances, Limits, Outcome, is_simple
 from crawlog.streams.errors import CrawlError
-from crawlog.streams.links import readings
+from crawlog.streams.html.cost import Allowances, Limits, Outcome, is_simple
+from crawlog.streams.html.links import readings
 from crawlog.streams.settings.sections import Parse
 
 from . import trial_child

@@ -37,8 +37,8 @@ from crawlog.schemas import pages
 from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import engine, groups
 from crawlog.streams.groups import Group
+from crawlog.streams.html.links import Links
 from crawlog.streams.kafka import consumer_config, take
-from crawlog.streams.links import Links
 from crawlog.streams.offsets import Target, plan
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.spider import parse_page

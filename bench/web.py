@@ -17,11 +17,11 @@ from typing import Any
 import webencodings
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.charset import decide
+from crawlog.streams.html.charset import decide
+from crawlog.streams.html.links import Links, extract
+from crawlog.streams.html.simhash import simhash
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.http.sniff import computed
-from crawlog.streams.links import Links, extract
-from crawlog.streams.twins import simhash
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.url.place import Places
 

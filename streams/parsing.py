@@ -13,13 +13,14 @@ import msgspec
 from crawlog.schemas import control
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
+from crawlog.streams.html.links import Links, Outlink
+from crawlog.streams.html.simhash import Twins
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
 from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import Names, Scope, scope_name
 
 from .errors import Misconfigured
 from .founds import Sent
-from .links import Links, Outlink
 from .loading import load_spider
 from .softerrors import Sketches, SoftErrors
 from .spider import (
@@ -35,7 +36,6 @@ from .spider import (
     parse_page,
 )
 from .trust import Trust
-from .twins import Twins
 
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before what they list, whose priorities are -10 to 10."""

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from selectolax.lexbor import LexborHTMLParser
 
 from crawlog.schemas.urls import JobSpec, RenderRules
+from crawlog.streams.html.links import parsed
 from crawlog.streams.http.request import origin_of
 from crawlog.streams.http.sniff import HTML, XHTML, essence
 from crawlog.streams.url.place import Place
 from crawlog.streams.url.scope import any_of, scope_name
-
-from .links import parsed
 
 if TYPE_CHECKING:
     from crawlog.streams.http.answer import Answer

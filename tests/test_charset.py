@@ -9,7 +9,7 @@ import webencodings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.charset import decide, decode
+from crawlog.streams.html.charset import decide, decode
 
 RUSSIAN = "Привет, это обычный русский текст о погоде и природе."
 

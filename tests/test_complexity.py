@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.streams.complexity import (
+from crawlog.streams.html.cost import (
     DOMAINS,
     FAILURES,
     FEW_TAGS,
@@ -14,7 +14,7 @@ from crawlog.streams.complexity import (
     is_costly,
     is_simple,
 )
-from crawlog.streams.links import flattened
+from crawlog.streams.html.links import flattened
 
 LINK = b"<li><a class=x href=/a>some words</a></li>\n"
 ATTACK = b"<div>x</p>" * 20_000

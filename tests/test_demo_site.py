@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from crawlog.schemas.urls import CanonicalRules
+from crawlog.streams.html.links import extract
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.links import extract
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sites import Site, sites
 
 from crawlog.agents.logins import shown
-from crawlog.streams.formpage import MAX_INPUTS, filled_in
+from crawlog.streams.html.login_form import MAX_INPUTS, filled_in
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.login import Form, Session, leads_to, read_form
 from crawlog.streams.settings.sections import Fetch

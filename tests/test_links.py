@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams import links as links_module
-from crawlog.streams.links import MEMORABLE_CHARS, Links, extract, readings, thinned
+from crawlog.streams.html import links as links_module
+from crawlog.streams.html.links import MEMORABLE_CHARS, Links, extract, readings, thinned
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.url.place import Places
 

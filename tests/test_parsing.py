@@ -7,7 +7,7 @@ from crawlog.schemas.control import JobCopy as Copy
 from crawlog.schemas.control import Join, Missing
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, ScopeSpec, TrapRules
-from crawlog.streams.links import Outlink
+from crawlog.streams.html.links import Outlink
 from crawlog.streams.parsing import SITEMAP_PRIORITY, Job, Jobs
 from crawlog.streams.spider import Bounds, Parsed
 from crawlog.streams.url.canonical import fingerprint

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.links import extract
-from crawlog.streams.queries import in_page
+from crawlog.streams.html.links import extract
+from crawlog.streams.html.queries import in_page
 from crawlog.streams.response import Response
 
 PAGE = '<a href="/п?q=Привет#ж" rel=nofollow>'.encode("cp1251")

@@ -18,8 +18,8 @@ from crawlog.agents.sitemaps import collect
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.html.links import Links
 from crawlog.streams.http.request import basic
-from crawlog.streams.links import Links
 from crawlog.streams.settings.settings import Settings, Sources, resolve
 from crawlog.streams.spider import parse_listing
 from crawlog.streams.url.canonical import Canonicaliser

@@ -13,7 +13,7 @@ from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.links import Links
+from crawlog.streams.html.links import Links
 from crawlog.streams.loading import load_spider
 from crawlog.streams.spider import Bounds, Parsed, TooMuch, parser_of
 from crawlog.streams.url.canonical import Canonicaliser

@@ -15,7 +15,7 @@ from processes import Process
 from crawlog.agents import trial as trials
 from crawlog.agents.trial import Outcomes, Trial, TrialError
 from crawlog.agents.trial_child import NICE
-from crawlog.streams.complexity import FAILURES, MANY_TAGS, Allowances, Outcome, is_simple
+from crawlog.streams.html.cost import FAILURES, MANY_TAGS, Allowances, Outcome, is_simple
 from crawlog.streams.settings.sections import Parse
 
 HTML = "text/html"

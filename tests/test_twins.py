@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.twins import PAGES, Twins, simhash
+from crawlog.streams.html.simhash import PAGES, Twins, simhash
 
 WORDS = [f"word{n}" for n in range(2000)]
 

@@ -10,7 +10,7 @@ from functools import cache
 import webencodings
 from chardetng_py import EncodingDetector
 
-from . import multibyte
+from . import encodings
 
 PRESCAN_BYTES = 1024
 """How far a `meta` is looked for byte by byte (WHATWG HTML, "prescan a byte stream")."""
@@ -81,7 +81,7 @@ def text_in(body: bytes, encoding: str) -> str:
         return "\ufffd" if body else ""
     if encoding.startswith("utf-16"):
         return body.decode(encoding, "replace").removeprefix("\ufeff")
-    text = multibyte.text_in(body, encoding)
+    text = encodings.text_in(body, encoding)
     if text is not None:
         return text
     table = _table(encoding)
