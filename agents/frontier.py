@@ -30,7 +30,7 @@ from crawlog.streams.candidates import States
 from crawlog.streams.commands import Commands
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.fold import Effects, Job
+from crawlog.streams.fold.fold import Effects, Job
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.jobs import limits_of, own_manner
 from crawlog.streams.lease import boottime

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from bench.results import section, table, versions
 from bench.site import WORK
-from crawlog.streams.rows import Rows
-from crawlog.streams.seen import SeenTable
+from crawlog.streams.fold.rows import Rows
+from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.settings.sections import State
 from crawlog.streams.store import Database, Memory
 from crawlog.streams.url.canonical import fingerprint

@@ -50,9 +50,9 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
 
 
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
-    from crawlog.streams import rows as r
     from crawlog.streams.copies import NotCopied, copy_database
     from crawlog.streams.errors import Unusable
+    from crawlog.streams.fold import rows as r
     from crawlog.streams.store import Database, Memory, check
 
     state, memory = settings.run.data / "state", Memory(settings.state.memory_mb)

@@ -14,7 +14,7 @@ from crawlog.streams.errors import Misconfigured
 from . import outcome
 
 if TYPE_CHECKING:
-    from crawlog.streams.decoded import Row
+    from crawlog.streams.fold.described import Row
     from crawlog.streams.logcheck import Check, Finding
     from crawlog.streams.settings.settings import Settings
     from crawlog.streams.verify import Difference, Verdict

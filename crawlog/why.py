@@ -19,7 +19,7 @@ from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams.commands import FREE, Commands, Orders
 from crawlog.streams.damage import REPORTS
 from crawlog.streams.errors import DamagedLog, Misconfigured
-from crawlog.streams.history import Event, History, Offer, Spelling, State, in_order
+from crawlog.streams.fold.history import Event, History, Offer, Spelling, State, in_order
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs import known
 from crawlog.streams.kafka import TIMEOUT_S, bounds, consumer_config, read, read_around

@@ -28,8 +28,8 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 
 from . import files
-from . import rows as r
 from .copies import NotCopied, copy_database
+from .fold import rows as r
 from .kafka import LogIdentity, bounds, identity
 from .restore import Interrupted
 from .rocks import StateLocked, is_machines_fault

@@ -7,9 +7,10 @@ from bisect import bisect_left, insort
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import rows as r
+from crawlog.streams.fold.fold import Job
+
 from .commands import FREE
-from .fold import Job
+from .fold import rows as r
 from .politeness import crawl_delay_s
 from .strangers import NEW
 

@@ -9,11 +9,11 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.html import charset, queries
 from crawlog.streams.html.links import base_of, parsed
 from crawlog.streams.url.canonical import InvalidUrl, serialise
 
 from . import scrapy_names
-from .html import charset, queries
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ import structlog
 import xxhash
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from crawlog.streams.fold.fold import Effects
 from crawlog.streams.settings.settings import Settings
 
 from .errors import CrawlError, EngineError
-from .fold import Effects
 from .kafka import Patience, check_jump, consumer_config, edges, passes, refused
 from .store import Partition
 
 if TYPE_CHECKING:
-    from .rows import Skip
+    from crawlog.streams.fold.rows import Skip
 
 log = structlog.get_logger()
 

@@ -21,8 +21,8 @@ import msgspec
 import structlog
 import xxhash
 
-from . import rows as r
 from .errors import CrawlError, Misconfigured
+from .fold import rows as r
 from .kafka import LogIdentity
 from .printable import without_secrets
 

@@ -17,11 +17,11 @@ from selectolax.lexbor import SelectolaxError
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.html import sitemap
 from crawlog.streams.html.directives import NOTHING_SAID, directives, header_links, refresh_target
 from crawlog.streams.html.links import Links, Outlink, extract
 from crawlog.streams.http.sniff import essence
 
-from .html import sitemap
 from .response import Request, Response
 from .scrapy_names import of_selector
 

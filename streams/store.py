@@ -26,12 +26,12 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from crawlog.streams.fold.fold import FOLD_VERSION, Effects, Fold, effective
 from crawlog.streams.url.place import Places
 
 from . import crash_points
-from . import rows as r
 from .errors import Misconfigured, Unusable
-from .fold import FOLD_VERSION, Effects, Fold, effective
+from .fold import rows as r
 from .kafka import LogIdentity
 from .rocks import Rocks, set_aside
 from .snapshot import Snapshots, fitting

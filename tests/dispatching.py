@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import structs
 
 from crawlog.schemas import urls as u
-from crawlog.streams import rows as r
-from crawlog.streams.fold import Fold
+from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.fold import Fold
 from crawlog.streams.frontier import Frontier
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
-from crawlog.streams import rows as r
-from crawlog.streams.fold import Effects, Fold
+from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.fold import Effects, Fold
 from crawlog.streams.url.place import Places
 
 PLACES = Places(1)

@@ -6,14 +6,14 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, RequestRules, Result
 from crawlog.streams import outcomes
-from crawlog.streams.fold import Job
+from crawlog.streams.fold.fold import Job
+from crawlog.streams.fold.rows import JobRow, Memory, QueueRow, Rows
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.outcomes import Unasked
 from crawlog.streams.queues import Host, Task
 from crawlog.streams.retrying import Again
-from crawlog.streams.rows import JobRow, Memory, QueueRow, Rows
 
 NOW = 1_700_000_000.0
 URL = "http://a.com/x"

@@ -5,7 +5,7 @@ from dispatching import Rests, World, pages
 
 from crawlog.schemas import urls as u
 from crawlog.streams import frontier as front
-from crawlog.streams import rows as r
+from crawlog.streams.fold import rows as r
 from crawlog.streams.queues import ROW_BYTES, WINDOW, Task
 
 

@@ -16,7 +16,7 @@ from crawlog.streams.store import Memory, Partition
 from crawlog.streams.url.place import Places
 
 if TYPE_CHECKING:
-    from crawlog.streams.fold import Effects
+    from crawlog.streams.fold.fold import Effects
 
 pytestmark = pytest.mark.broker
 

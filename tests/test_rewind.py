@@ -21,9 +21,9 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound
 from crawlog.streams import crash_points, jobs, topics
 from crawlog.streams import rewind as rewinds
-from crawlog.streams import rows as r
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fold import Fold, effective
+from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.fold import Fold, effective
 from crawlog.streams.kafka import bounds, identity, kafka_config
 from crawlog.streams.producer import Producer
 from crawlog.streams.restore import Restorer

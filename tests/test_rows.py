@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams import rows as r
+from crawlog.streams.fold import rows as r
 
 SEQUENCES = st.integers(0, (1 << 64) - 1)
 PRIORITIES = st.integers(-128, 127)

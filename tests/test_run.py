@@ -20,7 +20,7 @@ from crawlog.agents.seed import Source, plant
 from crawlog.dead import redriven
 from crawlog.schemas import urls as u
 from crawlog.streams import engine
-from crawlog.streams import rows as r
+from crawlog.streams.fold import rows as r
 from crawlog.streams.jobs import cancel, write_job
 from crawlog.streams.kafka import bounds, kafka_config, read_all
 from crawlog.streams.letters import Choice

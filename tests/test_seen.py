@@ -8,9 +8,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams import pages
-from crawlog.streams import rows as r
-from crawlog.streams.seen import SeenTable
+from crawlog.streams.fold import fingerprints
+from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.seen import SeenTable
 
 
 class Offer(NamedTuple):
@@ -109,9 +109,9 @@ def test_the_same_offers_give_the_same_bytes(steps: "list[Offer | str]", confirm
 def small_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The filter's real levels in small, so that all of them are reached."""
     levels = ((2, 1), (4, 1), (8, 2), (8, 4), (0, 8))
-    monkeypatch.setattr(pages, "LEVELS", levels)
-    monkeypatch.setattr(pages, "_DOWN_FROM", pages._down_from_each(levels))
-    monkeypatch.setattr(pages, "FILTER", (16, 1e-6))
+    monkeypatch.setattr(fingerprints, "LEVELS", levels)
+    monkeypatch.setattr(fingerprints, "_DOWN_FROM", fingerprints._down_from_each(levels))
+    monkeypatch.setattr(fingerprints, "FILTER", (16, 1e-6))
 
 
 @pytest.mark.usefixtures("small_levels")
@@ -137,8 +137,8 @@ def test_a_table_splits_its_pages_and_stays_a_set(
 ) -> None:
     """Pages of four: whatever its bits, a fingerprint is known once offered; no row tells when it was written."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pages, "FULL", 4)
-        patched.setattr(pages, "LATEST", latest)
+        patched.setattr(fingerprints, "FULL", 4)
+        patched.setattr(fingerprints, "LATEST", latest)
         table, at_once = Table(cached=2), Table()
         order = sorted(fingerprints, key=mark)
         for at in range(0, len(order), batch):

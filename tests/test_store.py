@@ -9,8 +9,8 @@ import pytest
 
 from crawlog.schemas import urls as u
 from crawlog.streams import rocks
-from crawlog.streams import rows as r
 from crawlog.streams.errors import Misconfigured, Unusable
+from crawlog.streams.fold import rows as r
 from crawlog.streams.kafka import LogIdentity
 from crawlog.streams.rocks import StateLocked
 from crawlog.streams.settings.settings import Settings

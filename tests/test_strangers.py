@@ -14,8 +14,8 @@ from fetching import Web, running
 from crawlog.agents.fetch import AT_ONCE, FILES_BESIDE, LATE_EACH, Fetcher, late_connections
 from crawlog.agents.http import Client
 from crawlog.streams import strangers
+from crawlog.streams.fold.rows import HostRow
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.rows import HostRow
 from crawlog.streams.settings.settings import load
 from crawlog.streams.strangers import (
     FLOOR_S,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from crawlog.schemas import urls as u
-from crawlog.streams import rows as r
-from crawlog.streams.fold import Fold
-from crawlog.streams.traps import grows, session_twin, shape
+from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.fold import Fold
+from crawlog.streams.fold.traps import grows, session_twin, shape
 from crawlog.streams.url.place import Places
 
 Site = Callable[[str], Iterable[str]]

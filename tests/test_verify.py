@@ -10,10 +10,10 @@ from confluent_kafka import Producer
 
 from crawlog import outcome
 from crawlog.schemas import urls as u
-from crawlog.streams import rows as r
 from crawlog.streams import topics
 from crawlog.streams.copies import NotCopied, copy_database
-from crawlog.streams.decoded import decoded
+from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.described import decoded
 from crawlog.streams.kafka import LogIdentity, identity, kafka_config
 from crawlog.streams.rocks import DAMAGED
 from crawlog.streams.settings.settings import Settings

@@ -11,7 +11,7 @@ from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, encode, key
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.history import Offer, State
+from crawlog.streams.fold.history import Offer, State
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics, ensure

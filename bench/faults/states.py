@@ -11,7 +11,7 @@ from rocksdict import Options, Rdict
 
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
-from crawlog.streams import rows
+from crawlog.streams.fold import rows
 from crawlog.streams.store import CACHE_COLUMN
 
 AHEAD = 1_000_000

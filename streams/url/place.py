@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from publicsuffixlist import PublicSuffixList
 
-from crawlog.streams.rows import hashed
+from crawlog.streams.fold.rows import hashed
 
 _MASK = 0xFFFFFFFF
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"

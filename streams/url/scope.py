@@ -12,7 +12,7 @@ import re2
 
 from crawlog.schemas.urls import JobSpec, TrapRules
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.rows import hashed
+from crawlog.streams.fold.rows import hashed
 
 from .place import Place
 

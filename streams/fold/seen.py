@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 from . import rows as r
-from .pages import Domain, Exact, Filter, Page
+from .fingerprints import Domain, Exact, Filter, Page
 
 
 class SeenTable:

@@ -20,14 +20,14 @@ import re2
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http.request_rules import check_rules
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
 from crawlog.streams.url.place import Place, Places
 from crawlog.streams.url.scope import RULES, Scope, any_of, scope_name
 
 from . import rows as r
-from .errors import Misconfigured
-from .pages import Domain
+from .fingerprints import Domain
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
 
