@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from crawlog.schemas.urls import RenderRules
+    from crawlog.streams.frontier.host import Host, Task
     from crawlog.streams.http.answer import Answer
     from crawlog.streams.http.request_rules import Manner
-    from crawlog.streams.queues import Host, Task
     from crawlog.streams.settings.settings import Settings
 
     from .hosts import Hosts

@@ -15,7 +15,7 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import control, progress
-from crawlog.streams.commands import Commands
+from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.kafka import DAMAGE, DENIED, at_end, consumer_config, edges, refused
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics

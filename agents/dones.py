@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from crawlog.schemas import urls as u
 from crawlog.streams import crash_points
-from crawlog.streams.queues import Task
+from crawlog.streams.frontier.host import Task
 
 from .frontier import Stage
 

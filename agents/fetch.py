@@ -5,7 +5,7 @@
                             └─► a URL: its way (`fetch_task.py`) ─► page, then done (`outcomes.py`) ─► place free
 
 A URL holds its place among `fetch.concurrency` from its dispatch until its done is in the log, so what a kill repeats
-is bounded by it. How many places are for hosts that may never answer is decided in `streams/strangers.py`. Nothing is
+is bounded by it. How many places are for hosts that may never answer is decided in `streams/frontier/unmet_hosts.py`. Nothing is
 decided here that the next owner could not decide again.
 """
 
@@ -23,10 +23,10 @@ import structlog
 
 from crawlog import __version__
 from crawlog.streams.app import CrawlApp
+from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
+from crawlog.streams.frontier.unmet_hosts import MET, Patience, Shares, by_partition
 from crawlog.streams.pressure import Unfolded
-from crawlog.streams.queues import NameTask, RobotsTask, Task
 from crawlog.streams.retrying import Retrying
-from crawlog.streams.strangers import MET, Patience, Shares, by_partition
 from crawlog.streams.suspects import Suspects
 
 from . import frontier

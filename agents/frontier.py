@@ -27,11 +27,12 @@ from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import crash_points, exit_codes, store, topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.candidates import States
-from crawlog.streams.commands import Commands
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fold.fold import Effects, Job
-from crawlog.streams.frontier import Frontier
+from crawlog.streams.frontier.commands import Commands
+from crawlog.streams.frontier.dispatcher import Frontier
+from crawlog.streams.frontier.kept_rests import Tenure
 from crawlog.streams.jobs import limits_of, own_manner
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
@@ -39,7 +40,6 @@ from crawlog.streams.reported import ReportedJobs
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.rocks import is_machines_fault
 from crawlog.streams.snapshot import Snapshots
-from crawlog.streams.tenure import Tenure
 from crawlog.streams.url.place import Place
 
 from .control import Obedience, follow

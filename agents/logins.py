@@ -18,7 +18,7 @@ from crawlog.streams.outcomes import unasked
 from crawlog.streams.retrying import may_pass
 
 if TYPE_CHECKING:
-    from crawlog.streams.queues import Task
+    from crawlog.streams.frontier.host import Task
     from crawlog.streams.settings.settings import Settings
 
     from .caution import Caution

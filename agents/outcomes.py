@@ -22,10 +22,10 @@ from .frontier import Stage
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import Result
+    from crawlog.streams.frontier.host import Task
     from crawlog.streams.http.validators import Validators
     from crawlog.streams.outcomes import Unasked
     from crawlog.streams.pressure import Pressure
-    from crawlog.streams.queues import Task
     from crawlog.streams.retrying import Again
 
 

@@ -13,12 +13,12 @@ import structlog
 
 from crawlog.streams import access
 from crawlog.streams.access import UNREACHABLE_TTL_S, Access, Counts, Later
+from crawlog.streams.frontier.host import Host
+from crawlog.streams.frontier.unmet_hosts import Patience
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import MAX_BYTES, RobotsRules, Shared
 from crawlog.streams.outcomes import CRASH_LOOP, opens
-from crawlog.streams.queues import Host
-from crawlog.streams.strangers import Patience
 
 from .addresses import BUSY_S, Busy
 from .caution import Caution

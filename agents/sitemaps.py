@@ -25,9 +25,9 @@ from .http import Client
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crawlog.streams.frontier.host import Task
     from crawlog.streams.pressure import Pressure
     from crawlog.streams.producer import Producer
-    from crawlog.streams.queues import Task
     from crawlog.streams.settings.settings import Settings
 
 TOLD_HOSTS = 100_000

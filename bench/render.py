@@ -26,11 +26,11 @@ from crawlog.agents.http import Client
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
 from crawlog.streams.browsers import browser_version, find_browser
-from crawlog.streams.frontier import Frontier
+from crawlog.streams.frontier.dispatcher import Frontier
+from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.queues import Host
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.url.place import Places
 

@@ -11,8 +11,8 @@ import msgspec
 
 from crawlog.schemas.control import Command, encode
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams.commands import Commands, host_of
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.frontier.commands import Commands, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

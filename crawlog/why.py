@@ -16,10 +16,10 @@ from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import UrlsRecord
-from crawlog.streams.commands import FREE, Commands, Orders
 from crawlog.streams.damage import REPORTS
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fold.history import Event, History, Offer, Spelling, State, in_order
+from crawlog.streams.frontier.commands import FREE, Commands, Orders
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs import known
 from crawlog.streams.kafka import TIMEOUT_S, bounds, consumer_config, read, read_around

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from crawlog.streams.frontier.politeness import backoff_s, retry_after_s
 from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
-
-from .politeness import backoff_s, retry_after_s
 
 if TYPE_CHECKING:
     from crawlog.streams.http.answer import Answer

@@ -24,12 +24,12 @@ from pathlib import Path
 
 import structlog
 
+from crawlog.streams.fold import rows as r
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 
 from . import files
 from .copies import NotCopied, copy_database
-from .fold import rows as r
 from .kafka import LogIdentity, bounds, identity
 from .restore import Interrupted
 from .rocks import StateLocked, is_machines_fault

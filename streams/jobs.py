@@ -22,11 +22,11 @@ from crawlog.schemas.urls import (
     TrapRules,
     UrlsRecord,
 )
+from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.http.request_rules import Limits, Manner, within
 from crawlog.streams.url.place import Places
 
 from . import crash_points
-from .commands import Commands
 from .errors import EngineError
 from .kafka import bounds, read
 from .producer import Producer

@@ -12,10 +12,10 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE
 
 if TYPE_CHECKING:
+    from crawlog.streams.frontier.host import Host, Task
     from crawlog.streams.http.answer import Answer
     from crawlog.streams.http.request_rules import Manner
 
-    from .queues import Host, Task
     from .retrying import Again
 
 CRASH_LOOP = "crash_loop"

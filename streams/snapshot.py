@@ -21,8 +21,9 @@ import msgspec
 import structlog
 import xxhash
 
+from crawlog.streams.fold import rows as r
+
 from .errors import CrawlError, Misconfigured
-from .fold import rows as r
 from .kafka import LogIdentity
 from .printable import without_secrets
 

@@ -26,12 +26,12 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import FOLD_VERSION, Effects, Fold, effective
 from crawlog.streams.url.place import Places
 
 from . import crash_points
 from .errors import Misconfigured, Unusable
-from .fold import rows as r
 from .kafka import LogIdentity
 from .rocks import Rocks, set_aside
 from .snapshot import Snapshots, fitting

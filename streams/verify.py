@@ -16,13 +16,13 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
+from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import Row, decoded
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 
 from .copies import NotCopied, copy_database
 from .errors import Unusable
-from .fold import rows as r
 from .kafka import LogIdentity, bounds, identity
 from .restore import Restorer, restore_changes
 from .snapshot import Snapshots, store_of

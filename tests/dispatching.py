@@ -9,11 +9,11 @@ from msgspec import structs
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Fold
-from crawlog.streams.frontier import Frontier
+from crawlog.streams.frontier.dispatcher import Frontier
+from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.queues import NameTask, RobotsTask, Task
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 

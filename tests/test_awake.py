@@ -6,9 +6,9 @@ import pytest
 from dispatching import World, pages
 
 from crawlog.schemas.control import Command
-from crawlog.streams import frontier as front
-from crawlog.streams.commands import Commands
-from crawlog.streams.queues import Task
+from crawlog.streams.frontier import dispatcher as front
+from crawlog.streams.frontier.commands import Commands
+from crawlog.streams.frontier.host import Task
 
 
 @pytest.fixture

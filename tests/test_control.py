@@ -20,8 +20,8 @@ from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.frontier.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.topics import Topics

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
-from crawlog.streams import frontier as front
-from crawlog.streams.commands import Commands
+from crawlog.streams.frontier import dispatcher as front
+from crawlog.streams.frontier.commands import Commands
+from crawlog.streams.frontier.host import RobotsTask, Task
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.queues import RobotsTask, Task
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.0015, 0.003, 0.0045])

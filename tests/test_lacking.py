@@ -11,11 +11,11 @@ from msgspec import structs
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
-from crawlog.streams.commands import Commands
-from crawlog.streams.frontier import LACKS_S
+from crawlog.streams.frontier.commands import Commands
+from crawlog.streams.frontier.dispatcher import LACKS_S
+from crawlog.streams.frontier.host import Task
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits
-from crawlog.streams.queues import Task
 
 INSIDE, OUTSIDE = "http://a.com", "http://b.com"
 PRIVATE = "private_address: private address 10.0.0.1"

@@ -10,9 +10,9 @@ import pytest
 from dispatching import World, pages
 
 from crawlog.schemas.control import Command
-from crawlog.streams.commands import Commands
-from crawlog.streams.lines import Resting
-from crawlog.streams.queues import Task
+from crawlog.streams.frontier.commands import Commands
+from crawlog.streams.frontier.host import Task
+from crawlog.streams.frontier.order import Resting
 
 
 def test_jobs_take_turns() -> None:

@@ -8,11 +8,11 @@ from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, RequestRules, Result
 from crawlog.streams import outcomes
 from crawlog.streams.fold.fold import Job
 from crawlog.streams.fold.rows import JobRow, Memory, QueueRow, Rows
+from crawlog.streams.frontier.host import Host, Task
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.outcomes import Unasked
-from crawlog.streams.queues import Host, Task
 from crawlog.streams.retrying import Again
 
 NOW = 1_700_000_000.0

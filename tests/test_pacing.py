@@ -7,10 +7,10 @@ from dispatching import World
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
-from crawlog.streams.commands import Commands
+from crawlog.streams.frontier.commands import Commands
+from crawlog.streams.frontier.host import RobotsTask, Task
 from crawlog.streams.http.request_rules import Limits
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.queues import RobotsTask, Task
 
 HOST = "a.com"
 SLOW, FAST = 5.0, 1.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.politeness import backoff_s, crawl_delay_s, retry_after_s
+from crawlog.streams.frontier.politeness import backoff_s, crawl_delay_s, retry_after_s
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 

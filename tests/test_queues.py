@@ -4,9 +4,9 @@ import pytest
 from dispatching import Rests, World, pages
 
 from crawlog.schemas import urls as u
-from crawlog.streams import frontier as front
 from crawlog.streams.fold import rows as r
-from crawlog.streams.queues import ROW_BYTES, WINDOW, Task
+from crawlog.streams.frontier import dispatcher as front
+from crawlog.streams.frontier.host import ROW_BYTES, WINDOW, Task
 
 
 @pytest.mark.parametrize("written", [True, False])

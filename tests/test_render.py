@@ -30,11 +30,11 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import RenderRules, ScopeSpec
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.frontier import Frontier
+from crawlog.streams.frontier.dispatcher import Frontier
+from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.queues import Host
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 

@@ -13,11 +13,9 @@ from fetching import Web, running
 
 from crawlog.agents.fetch import AT_ONCE, FILES_BESIDE, LATE_EACH, Fetcher, late_connections
 from crawlog.agents.http import Client
-from crawlog.streams import strangers
 from crawlog.streams.fold.rows import HostRow
-from crawlog.streams.http.answer import Answer
-from crawlog.streams.settings.settings import load
-from crawlog.streams.strangers import (
+from crawlog.streams.frontier import unmet_hosts
+from crawlog.streams.frontier.unmet_hosts import (
     FLOOR_S,
     LATE_S,
     MET,
@@ -30,6 +28,8 @@ from crawlog.streams.strangers import (
     network_of,
     standing_of,
 )
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.settings.settings import load
 
 MUTE = [f"http://mute{n}.com/x" for n in range(60)]
 GOOD = [f"http://good.com/{n}" for n in range(30)]
@@ -113,7 +113,7 @@ async def test_a_host_whose_first_answer_takes_long_is_not_lost_where_places_are
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     """Its first attempt is cut short, the last one is not, however few there are."""
-    monkeypatch.setattr(strangers.Shares, "part", lambda *_: 0.0)
+    monkeypatch.setattr(unmet_hosts.Shares, "part", lambda *_: 0.0)
     url = "http://slow.com/x"
     web = Web(patience_s={url: 12.1, "http://slow.com:80/robots.txt": 12.1})
     async with running(tmp_path, monkeypatch, web, **settings) as world:

@@ -6,8 +6,8 @@ from heapq import heappop, heappush
 from itertools import chain, cycle
 from math import inf
 
-from .queues import LENGTHS, READY, Host, HostQueue
-from .strangers import EVERYBODY, MET, NEW, SILENT
+from .host import LENGTHS, READY, Host, HostQueue
+from .unmet_hosts import EVERYBODY, MET, NEW, SILENT
 
 
 class Ring:

@@ -16,15 +16,15 @@ from heapq import heapify, heappop, heappush, merge, nlargest
 from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
 
+from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Fold, Job
 from crawlog.streams.http.request_rules import NEEDS_PROXIES, UNLIMITED, Limits, Manner, manner_of
 
 from .commands import Commands, Orders
-from .fold import rows as r
-from .lines import Lines, Resting
+from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue, NameTask, RobotsTask, Task
+from .order import Lines, Resting
 from .politeness import crawl_delay_s
-from .queues import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue, NameTask, RobotsTask, Task
-from .strangers import EVERYBODY, standing_of
+from .unmet_hosts import EVERYBODY, standing_of
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Command

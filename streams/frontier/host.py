@@ -7,18 +7,18 @@ from bisect import bisect_left, insort
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Job
 
 from .commands import FREE
-from .fold import rows as r
 from .politeness import crawl_delay_s
-from .strangers import NEW
+from .unmet_hosts import NEW
 
 if TYPE_CHECKING:
     from crawlog.streams.http.request_rules import Manner
     from crawlog.streams.http.robots import RobotsRules
 
-    from .frontier import Owned
+    from .dispatcher import Owned
 
 WINDOW = 30
 """URLs of one host queue in memory, at most."""
