@@ -1,6 +1,6 @@
 """Which pages the browser makes, and having them made: by their job's rules, or by a look at their HTML.
 
-The rules are decided in `streams/rendering.py`. A look is a parse, so HTML that might take the parser long is tried in
+The rules are decided in `streams/fetch/rendering.py`. A look is a parse, so HTML that might take the parser long is tried in
 a child process first; a page in the browser keeps its body's room meanwhile, what it loads has a room of its own.
 """
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from crawlog.streams.rendering import Reach, Rendering, Verdict, emptiness, is_shown
+from crawlog.streams.fetch.rendering import Reach, Rendering, Verdict, emptiness, is_shown
 
 from .http import Client
 from .protocol import LeaseLost

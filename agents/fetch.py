@@ -23,10 +23,10 @@ import structlog
 
 from crawlog import __version__
 from crawlog.streams.app import CrawlApp
+from crawlog.streams.fetch.back_pressure import Unfolded
+from crawlog.streams.fetch.retry import Retrying
 from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.frontier.unmet_hosts import MET, Patience, Shares, by_partition
-from crawlog.streams.pressure import Unfolded
-from crawlog.streams.retrying import Retrying
 from crawlog.streams.suspects import Suspects
 
 from . import frontier

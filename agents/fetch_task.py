@@ -16,19 +16,19 @@ import msgspec
 import structlog
 
 from crawlog.streams import crash_points
+from crawlog.streams.fetch.outcome import CRASH_LOOP, Needs, Unasked, needs, unasked
 from crawlog.streams.frontier.host import Task
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
-from crawlog.streams.outcomes import CRASH_LOOP, Needs, Unasked, needs, unasked
 
 from .addresses import BUSY_S, Busy
 from .http import THE_CRAWL, Asker
 
 if TYPE_CHECKING:
+    from crawlog.streams.fetch.retry import Retrying
     from crawlog.streams.frontier.unmet_hosts import Patience
     from crawlog.streams.http.login import Session
     from crawlog.streams.http.validators import Validators
-    from crawlog.streams.retrying import Retrying
 
     from .browsing import Browsing
     from .caution import Caution

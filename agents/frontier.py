@@ -29,6 +29,7 @@ from crawlog.streams.app import CrawlApp
 from crawlog.streams.candidates import States
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
+from crawlog.streams.fetch.reported_jobs import ReportedJobs
 from crawlog.streams.fold.fold import Effects, Job
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.dispatcher import Frontier
@@ -36,7 +37,6 @@ from crawlog.streams.frontier.kept_rests import Tenure
 from crawlog.streams.jobs import limits_of, own_manner
 from crawlog.streams.lease import boottime
 from crawlog.streams.producer import Producer
-from crawlog.streams.reported import ReportedJobs
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.rocks import is_machines_fault
 from crawlog.streams.snapshot import Snapshots

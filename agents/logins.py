@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
 
+from crawlog.streams.fetch.outcome import unasked
+from crawlog.streams.fetch.retry import may_pass
 from crawlog.streams.html.login_form import PAGE_BYTES, filled_in
 from crawlog.streams.http.answer import REDIRECTS, Answer
 from crawlog.streams.http.login import Session, leads_to, read_form
 from crawlog.streams.http.request import origin_of
-from crawlog.streams.outcomes import unasked
-from crawlog.streams.retrying import may_pass
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier.host import Task

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from crawlog.schemas import pages as pg
-from crawlog.streams import crash_points, outcomes
+from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
+from crawlog.streams.fetch import outcome
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import Answer, Held
 
@@ -22,11 +23,11 @@ from .frontier import Stage
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import Result
+    from crawlog.streams.fetch.back_pressure import Pressure
+    from crawlog.streams.fetch.outcome import Unasked
+    from crawlog.streams.fetch.retry import Again
     from crawlog.streams.frontier.host import Task
     from crawlog.streams.http.validators import Validators
-    from crawlog.streams.outcomes import Unasked
-    from crawlog.streams.pressure import Pressure
-    from crawlog.streams.retrying import Again
 
 
 class _Sent(NamedTuple):
@@ -54,7 +55,7 @@ class Outcomes:
 
     def refused(self, task: "Task", end: "Unasked") -> None:
         """Nobody may ask for it."""
-        self._dones.add(task, outcomes.refused(task, end, time.time()))
+        self._dones.add(task, outcome.refused(task, end, time.time()))
 
     def failed(self, task: "Task", reason: str) -> None:
         """It is not asked for, or no answer came of it."""
@@ -63,12 +64,12 @@ class Outcomes:
     def again(self, task: "Task", answer: Answer, again: "Again", now: float, rest_s: float) -> None:
         """Another attempt follows; nobody needs the body."""
         answer.held.give()
-        self._dones.add(task, outcomes.done(task, answer, now, rest_s, again))
+        self._dones.add(task, outcome.done(task, answer, now, rest_s, again))
 
     def final(self, task: "Task", answer: Answer, now: float, rest_s: float = 0.0) -> None:
         """Write the page, then its done once the log has it."""
-        meta = outcomes.page(task, answer, now)
-        result = outcomes.done(task, answer, now, rest_s)
+        meta = outcome.page(task, answer, now)
+        result = outcome.done(task, answer, now, rest_s)
         body = answer.body if answer.kept else b""
         self._stage.pages += 1
         self._stage.bytes += len(body)
@@ -77,7 +78,7 @@ class Outcomes:
             self._send_page(meta, b"" if answer.location else body, _Sent(task, result, answer.held, known))
         except GiveUp as error:
             cut = msgspec.structs.replace(result, reason=error.reason)
-            self._send_page(outcomes.without_body(meta, error.reason), b"", _Sent(task, cut, answer.held))
+            self._send_page(outcome.without_body(meta, error.reason), b"", _Sent(task, cut, answer.held))
 
     def _send_page(self, meta: pg.PageMeta, body: bytes, sent: _Sent) -> None:
         task = sent.task

@@ -26,8 +26,8 @@ from .resources import Budget, Resources
 from .visit import Failed, Gone, Visit
 
 if TYPE_CHECKING:
+    from crawlog.streams.fetch.rendering import Reach
     from crawlog.streams.http.request_rules import Manner
-    from crawlog.streams.rendering import Reach
     from crawlog.streams.settings.settings import Settings
 
 log = structlog.get_logger()

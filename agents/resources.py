@@ -19,12 +19,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
+from crawlog.streams.fetch.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import REDIRECTS, Answer
 from crawlog.streams.http.request import origin_of
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.url.canonical import plain
 
 from .hosts import Hosts

@@ -1,6 +1,6 @@
 """Gives hosts their robots.txt: from the cache beside the state, else by asking, across redirects to other hosts.
 
-What an answer means is decided in `streams/access.py`. A robots.txt that redirects to another host is asked there in
+What an answer means is decided in `streams/fetch/robots_answer.py`. A robots.txt that redirects to another host is asked there in
 that host's turn; who waits for such a turn keeps no turn of the suspects', and as all that is late no place.
 """
 
@@ -11,14 +11,14 @@ from functools import partial
 
 import structlog
 
-from crawlog.streams import access
-from crawlog.streams.access import UNREACHABLE_TTL_S, Access, Counts, Later
+from crawlog.streams.fetch import robots_answer
+from crawlog.streams.fetch.outcome import CRASH_LOOP, opens
+from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.frontier.unmet_hosts import Patience
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import MAX_BYTES, RobotsRules, Shared
-from crawlog.streams.outcomes import CRASH_LOOP, opens
 
 from .addresses import BUSY_S, Busy
 from .caution import Caution
@@ -171,17 +171,17 @@ class Robots:
             host.robots_attempts = attempt
             return meant.wait_s
         if isinstance(meant, Counts):
-            host.partition.cache(access.key(host.key), access.pack(meant))
+            host.partition.cache(robots_answer.key(host.key), robots_answer.pack(meant))
             self._use(host, manner, meant, self._access.ttl_s)
         else:
             self._close(host, meant.reason, answer, manner)
         return None if answer.private else 0.0
 
     def _cached(self, host: Host, now: float) -> Counts | None:
-        stored = host.partition.cached(access.key(host.key))
+        stored = host.partition.cached(robots_answer.key(host.key))
         if stored is None:
             return None
-        rules = access.read(stored)
+        rules = robots_answer.read(stored)
         return rules if rules.left_s(self._access.ttl_s, now) > 0 else None
 
     def _use(self, host: Host, manner: Manner, counts: Counts, left_s: float) -> None:

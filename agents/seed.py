@@ -26,10 +26,10 @@ from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fetch.back_pressure import Sown
 from crawlog.streams.http.request import without_login
 from crawlog.streams.jobs import kept, known, resolve_spec, write_control, write_job, write_joins, write_names
 from crawlog.streams.kafka import bounds, read_all
-from crawlog.streams.pressure import Sown
 from crawlog.streams.seeds import SeedBatch, SeedBatches
 from crawlog.streams.topics import Topics, found_partitions, partitions
 from crawlog.streams.url.canonical import Canonicaliser, plain, serialise

@@ -25,8 +25,8 @@ from .http import Client
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crawlog.streams.fetch.back_pressure import Pressure
     from crawlog.streams.frontier.host import Task
-    from crawlog.streams.pressure import Pressure
     from crawlog.streams.producer import Producer
     from crawlog.streams.settings.settings import Settings
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from crawlog.streams.fetch.rendering import Wish
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request import origin_of
-from crawlog.streams.rendering import Wish
 from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
 
 from .chromium import CLOSE_S, START_S, Chromium

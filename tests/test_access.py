@@ -3,8 +3,8 @@
 import pytest
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams import access
-from crawlog.streams.access import Access, Counts, Later, Meaning, Unreachable
+from crawlog.streams.fetch import robots_answer
+from crawlog.streams.fetch.robots_answer import Access, Counts, Later, Meaning, Unreachable
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
@@ -92,9 +92,9 @@ def test_the_line_that_the_limit_of_robots_txt_cuts_does_not_count(robots: bytes
 @pytest.mark.parametrize(("age_s", "left_s"), [(0.0, 100.0), (99.0, 1.0), (100.0, 0.0), (-1.0, 0.0)])
 def test_rules_count_for_their_time(age_s: float, left_s: float) -> None:
     """None from the future: the clock was set back, and nobody knows how old they are. The cache keeps them whole."""
-    stored = access.pack(Counts(NOW - age_s, 200, FORBIDS))
-    assert access.read(stored) == Counts(NOW - age_s, 200, FORBIDS)
-    assert access.read(stored).left_s(100.0, NOW) == left_s
+    stored = robots_answer.pack(Counts(NOW - age_s, 200, FORBIDS))
+    assert robots_answer.read(stored) == Counts(NOW - age_s, 200, FORBIDS)
+    assert robots_answer.read(stored).left_s(100.0, NOW) == left_s
 
 
 def test_no_rules_count_longer_than_a_day() -> None:

@@ -9,9 +9,9 @@ from sites import sites
 
 from crawlog.agents.connections import Connector
 from crawlog.agents.http import Asker
+from crawlog.streams.fetch.retry import may_pass
 from crawlog.streams.http.egress import address_refusal, literal_refusal, port_refusal
 from crawlog.streams.http.login import read_form
-from crawlog.streams.retrying import may_pass
 
 METADATA = [
     "169.254.169.254",

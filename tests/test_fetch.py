@@ -15,12 +15,12 @@ from crawlog.agents.protocol import LeaseLost
 from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.schemas.urls import RenderRules, decode
-from crawlog.streams import access, pressure
-from crawlog.streams.access import Access
 from crawlog.streams.consumer import within
+from crawlog.streams.fetch import back_pressure, robots_answer
+from crawlog.streams.fetch.rendering import Reach
+from crawlog.streams.fetch.robots_answer import Access
 from crawlog.streams.http.answer import Answer, Held
 from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.rendering import Reach
 from crawlog.streams.suspects import Deaths, _hash
 from crawlog.streams.url.place import Places
 
@@ -161,7 +161,7 @@ async def test_what_cannot_even_fail_is_asked_for_again(tmp_path: Path, monkeypa
         assert sorted(url for _, url in world.web.asked) == ["http://a.com/x", "http://a.com/x", "http://b.com/y"]
 
 
-@pytest.mark.parametrize(("owner", "name"), [(access, "read"), (Access, "judged"), (access, "pack")])
+@pytest.mark.parametrize(("owner", "name"), [(robots_answer, "read"), (Access, "judged"), (robots_answer, "pack")])
 async def test_robots_txt_that_breaks_holds_no_hosts_place(
     owner: object, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,19 +397,19 @@ async def test_unparsed_pages_hold_fetching_back(tmp_path: Path, monkeypatch: py
 
     async with running(tmp_path, monkeypatch, log__max_unparsed_mb=1) as world:
         world.stage.app.watchdog.beat = beat  # type: ignore[method-assign]  # counted
-        pressure = world.fetcher._pages.pressure
-        pressure.wrote(0, 0, 2 << 20)
+        back_pressure = world.fetcher._pages.pressure
+        back_pressure.wrote(0, 0, 2 << 20)
         world.find(*hosts(5))
         await world.until(lambda: beats)
         await asyncio.sleep(0.2)
         assert world.web.asked == []
-        pressure.parsed(0, 1, 1)
+        back_pressure.parsed(0, 1, 1)
         await world.all_done(*hosts(5))
 
 
 async def test_fetching_waits_for_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few dones lie in the log and are not folded: a fold that is slower than the fetching is not left behind."""
-    monkeypatch.setattr(pressure, "UNFOLDED", 3)
+    monkeypatch.setattr(back_pressure, "UNFOLDED", 3)
     async with running(tmp_path, monkeypatch, fetch__concurrency=2) as world:
         behind: list[tuple[int, Record]] = []
 

@@ -5,15 +5,15 @@ import pytest
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, RequestRules, Result
-from crawlog.streams import outcomes
+from crawlog.streams.fetch import outcome
+from crawlog.streams.fetch.outcome import Unasked
+from crawlog.streams.fetch.retry import Again
 from crawlog.streams.fold.fold import Job
 from crawlog.streams.fold.rows import JobRow, Memory, QueueRow, Rows
 from crawlog.streams.frontier.host import Host, Task
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.outcomes import Unasked
-from crawlog.streams.retrying import Again
 
 NOW = 1_700_000_000.0
 URL = "http://a.com/x"
@@ -55,7 +55,7 @@ def task(row: QueueRow = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)) 
 )
 def test_what_may_not_be_asked_for_ends_without_it(one: Host, obey: bool, end: Unasked | None) -> None:
     """By robots.txt, where it is obeyed."""
-    assert outcomes.unasked(one, URL, Manner(RequestRules(robots=obey)), 0.0) == end
+    assert outcome.unasked(one, URL, Manner(RequestRules(robots=obey)), 0.0) == end
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_may_not_be_asked_for_ends_without_it(one: Host, obey: bool, end: U
 )
 def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: bool) -> None:
     """Both name the URL as it was queued; a redirect has no body of its own."""
-    meta, done = outcomes.page(task(), answer, NOW), outcomes.done(task(), answer, NOW, 3.0)
+    meta, done = outcome.page(task(), answer, NOW), outcome.done(task(), answer, NOW, 3.0)
     assert meta == PageMeta(
         URL,
         "j",
@@ -100,7 +100,7 @@ def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: 
 
 def test_another_attempt_is_a_done_with_its_time() -> None:
     """It failed, whatever the status code."""
-    done = outcomes.done(task(), answered(503), NOW, 3.0, Again("http_503", 4.0))
+    done = outcome.done(task(), answered(503), NOW, 3.0, Again("http_503", 4.0))
     expected = ("failed", "http_503", 503, NOW + 4.0, 4.0, 3.0)
     assert (done.status, done.reason, done.http, done.next_at, done.delay_s, done.host_wait_s) == expected
 
@@ -109,13 +109,13 @@ def test_what_is_refused_names_its_rule() -> None:
     """And asks for no rest."""
     end = Unasked("refused", "robots", "Disallow: /" + "x" * 1000)
     expected = Result(URL, 7, "refused", 5, "robots", end.rule[:200], attempt=2, depth=2, at=NOW)
-    assert outcomes.refused(task(), end, NOW) == expected
+    assert outcome.refused(task(), end, NOW) == expected
 
 
 def test_servers_do_not_fill_records() -> None:
     """What is too large all the same loses its body and its links."""
     answer = answered(301, location="/" * 2 * MAX_URL_BYTES, content_type="t" * 5000, link=("<a>",), kept=True)
-    meta = outcomes.page(task(QueueRow(URL, sitemap=True)), answer, NOW)
+    meta = outcome.page(task(QueueRow(URL, sitemap=True)), answer, NOW)
     assert (len(meta.location), len(meta.content_type), meta.kind) == (MAX_URL_BYTES, 1000, "sitemap")
-    cut = outcomes.without_body(meta, "too_large")
+    cut = outcome.without_body(meta, "too_large")
     assert (cut.error, cut.kept, len(cut.content_type), cut.link) == ("too_large", False, 100, ())

@@ -3,7 +3,16 @@
 import pytest
 
 from crawlog.schemas.progress import Progress
-from crawlog.streams.pressure import FOLD_S, LIVES_S, MOST_SOWN, MOST_UNFOLDED, SAVED_URLS, UNFOLDED, Sown, Unfolded
+from crawlog.streams.fetch.back_pressure import (
+    FOLD_S,
+    LIVES_S,
+    MOST_SOWN,
+    MOST_UNFOLDED,
+    SAVED_URLS,
+    UNFOLDED,
+    Sown,
+    Unfolded,
+)
 
 
 @pytest.mark.parametrize("unfolded", [0, 1, UNFOLDED - 1])

@@ -20,6 +20,7 @@ from crawlog.agents.visit import Failed, Visit
 from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fetch.rendering import Reach, Wish
 from crawlog.streams.frontier.commands import Orders
 from crawlog.streams.frontier.dispatcher import HOSTS_AWAKE, Frontier
 from crawlog.streams.frontier.host import Host
@@ -27,7 +28,6 @@ from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.jobs import own_manner
-from crawlog.streams.rendering import Reach, Wish
 from crawlog.streams.settings.sections import Politeness
 from crawlog.streams.settings.settings import NO_FILE, Settings, load
 from crawlog.streams.url.place import Place, Places

@@ -3,10 +3,10 @@
 import pytest
 
 from crawlog.schemas.urls import RequestRules
+from crawlog.streams.fetch.retry import MOST_S, Again, Retrying, may_pass
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.retrying import MOST_S, Again, Retrying, may_pass
 
 NOW = 1_700_000_000.0
 RETRYING = Retrying(lambda: 0.5)

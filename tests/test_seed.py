@@ -29,8 +29,9 @@ from crawlog.schemas.urls import (
     UrlsRecord,
     decode,
 )
-from crawlog.streams import jobs, pressure
+from crawlog.streams import jobs
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.fetch import back_pressure
 from crawlog.streams.kafka import bounds, read
 from crawlog.streams.producer import Producer
 from crawlog.streams.seeds import FRAME_BYTES, SeedBatch, SeedBatches
@@ -382,7 +383,7 @@ def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
 
 def test_seeds_go_at_the_pace_of_the_workers_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of seeds is never much further than the folds: dones in the log do not wait behind all of it."""
-    monkeypatch.setattr(pressure, "MOST_SOWN", 5_000)
+    monkeypatch.setattr(back_pressure, "MOST_SOWN", 5_000)
     producer, folded, ahead = FakeProducer(), [0], list[int]()
 
     def look(wait_s: float) -> list[Progress]:

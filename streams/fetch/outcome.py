@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crawlog.streams.http.answer import Answer
     from crawlog.streams.http.request_rules import Manner
 
-    from .retrying import Again
+    from .retry import Again
 
 CRASH_LOOP = "crash_loop"
 """The reason of a URL that ended its worker again and again, the last time while nothing else was asked for."""
