@@ -22,9 +22,9 @@ import structlog
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.memory import make_room
 from crawlog.streams.settings.settings import RECORD_HEADROOM, Settings
-from crawlog.streams.spider import Bounds
+from crawlog.streams.spiders.spider import Bounds
+from crawlog.streams.spiders.trust import Trust, trust_of
 from crawlog.streams.suspects import Suspects, Verdict
-from crawlog.streams.trust import Trust, trust_of
 
 from .trial import Outcomes, Trial
 

@@ -19,7 +19,7 @@ from crawlog.streams.inorder import Page
 from crawlog.streams.parsing import Job
 from crawlog.streams.positions import Written
 from crawlog.streams.softerrors import SoftErrors
-from crawlog.streams.spider import Parsed, is_redirect
+from crawlog.streams.spiders.spider import Parsed, is_redirect
 from crawlog.streams.topics import Topics
 from crawlog.streams.url.place import hashed_to
 from crawlog.streams.waiting import Message

@@ -17,7 +17,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.html.cost import is_costly, is_simple
 from crawlog.streams.inorder import Page, Taken
 from crawlog.streams.parsing import Job, Jobs
-from crawlog.streams.spider import Parsed, TooMuch
+from crawlog.streams.spiders.spider import Parsed, TooMuch
 from crawlog.streams.topics import Topics
 from crawlog.streams.url.place import Places
 from crawlog.streams.waiting import Held, Line, Message

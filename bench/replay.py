@@ -41,7 +41,7 @@ from crawlog.streams.html.links import Links
 from crawlog.streams.kafka import consumer_config, take
 from crawlog.streams.offsets import Target, plan
 from crawlog.streams.settings.settings import Settings, load
-from crawlog.streams.spider import parse_page
+from crawlog.streams.spiders.spider import parse_page
 from crawlog.streams.topics import Admin
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places

@@ -2,9 +2,9 @@
 
 TYPE_CHECKING = False  # type checkers take it for true; `typing` might be a file of the current folder: see __main__.py
 if TYPE_CHECKING:
-    from crawlog.streams.response import Request as Request
-    from crawlog.streams.response import Response as Response
-    from crawlog.streams.spider import Spider as Spider
+    from crawlog.streams.spiders.response import Request as Request
+    from crawlog.streams.spiders.response import Response as Response
+    from crawlog.streams.spiders.spider import Spider as Spider
 
     __version__: str
 
@@ -19,6 +19,6 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("crawlog")
-    from crawlog.streams import response, spider
+    from crawlog.streams.spiders import response, spider
 
     return getattr(spider if name == "Spider" else response, name)

@@ -14,8 +14,8 @@ from crawlog.streams.url.canonical import InvalidUrl, serialise
 from .folder import is_utf_8
 
 if TYPE_CHECKING:
-    from crawlog.streams.loading import Loaded
     from crawlog.streams.offsets import Kind
+    from crawlog.streams.spiders.loading import Loaded
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
@@ -131,7 +131,7 @@ def spider(named: str) -> "Loaded":
 
     Raises: Misconfigured: there is none, or it is broken.
     """
-    from crawlog.streams.loading import load_spider
+    from crawlog.streams.spiders.loading import load_spider
 
     return load_spider(named)
 

@@ -416,8 +416,8 @@ class Run:
 
     def _allow_spider(self) -> None:
         """Lets workers of this data folder run the file that this command names, from now on."""
-        from crawlog.streams.loading import file_of
-        from crawlog.streams.trust import allow
+        from crawlog.streams.spiders.loading import file_of
+        from crawlog.streams.spiders.trust import allow
 
         if self.order.spider:
             allow(self.settings.run.data, file_of(self.order.spider))
@@ -427,8 +427,8 @@ class Run:
 
         Raises: Misconfigured: the job's record names a file that no command named here.
         """
-        from crawlog.streams.loading import file_of
-        from crawlog.streams.trust import trust_of
+        from crawlog.streams.spiders.loading import file_of
+        from crawlog.streams.spiders.trust import trust_of
 
         named = self._known.spec.spider if self._known else self.order.spider
         if named and (refusal := trust_of(self.settings).refusal(file_of(named))):

@@ -15,15 +15,8 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
 from crawlog.streams.html.links import Links, Outlink
 from crawlog.streams.html.simhash import Twins
-from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
-from crawlog.streams.url.place import Places
-from crawlog.streams.url.scope import Names, Scope, scope_name
-
-from .errors import Misconfigured
-from .founds import Sent
-from .loading import load_spider
-from .softerrors import Sketches, SoftErrors
-from .spider import (
+from crawlog.streams.spiders.loading import load_spider
+from crawlog.streams.spiders.spider import (
     NOTHING,
     SOFT_404,
     SPIDER,
@@ -35,7 +28,14 @@ from .spider import (
     parse_listing,
     parse_page,
 )
-from .trust import Trust
+from crawlog.streams.spiders.trust import Trust
+from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
+from crawlog.streams.url.place import Places
+from crawlog.streams.url.scope import Names, Scope, scope_name
+
+from .errors import Misconfigured
+from .founds import Sent
+from .softerrors import Sketches, SoftErrors
 
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before what they list, whose priorities are -10 to 10."""

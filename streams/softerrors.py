@@ -15,8 +15,7 @@ import xxhash
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.html.simhash import HOSTS, NEAR_BITS, Twins, simhash
-
-from .spider import is_followed, is_html, is_redirect
+from crawlog.streams.spiders.spider import is_followed, is_html, is_redirect
 
 SUSPICIOUS = 3
 """Pages nearly like one before them, after which a host is asked."""

@@ -17,7 +17,7 @@ from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
-from crawlog.streams.spider import Bounds, Parsed
+from crawlog.streams.spiders.spider import Bounds, Parsed
 from crawlog.streams.suspects import Verdict
 
 

@@ -9,7 +9,7 @@ from crawlog.agents.parse_stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
-from crawlog.streams.spider import Parsed
+from crawlog.streams.spiders.spider import Parsed
 from crawlog.streams.waiting import HELD_LOOKS
 
 

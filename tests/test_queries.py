@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.html.links import extract
 from crawlog.streams.html.queries import in_page
-from crawlog.streams.response import Response
+from crawlog.streams.spiders.response import Response
 
 PAGE = '<a href="/п?q=Привет#ж" rel=nofollow>'.encode("cp1251")
 CYRILLIC = "text/html; charset=windows-1251"

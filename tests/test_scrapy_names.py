@@ -7,10 +7,10 @@ import pytest
 
 from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams import scrapy_names
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.loading import load_spider
 from crawlog.streams.settings.settings import known_keys
+from crawlog.streams.spiders import scrapy_names
+from crawlog.streams.spiders.loading import load_spider
 
 GOOD = """
 import crawlog

@@ -14,8 +14,8 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html.links import Links
-from crawlog.streams.loading import load_spider
-from crawlog.streams.spider import Bounds, Parsed, TooMuch, parser_of
+from crawlog.streams.spiders.loading import load_spider
+from crawlog.streams.spiders.spider import Bounds, Parsed, TooMuch, parser_of
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 

@@ -9,9 +9,9 @@ from parsing import Stage, buried, spider_job
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.loading import load_spider
 from crawlog.streams.settings.settings import Sources, resolve
-from crawlog.streams.trust import Trust, allow, trust_of
+from crawlog.streams.spiders.loading import load_spider
+from crawlog.streams.spiders.trust import Trust, allow, trust_of
 
 SPIDER = """
 from crawlog import Spider

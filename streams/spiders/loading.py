@@ -16,8 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from crawlog.streams.errors import Misconfigured
+
 from . import scrapy_names
-from .errors import Misconfigured
 from .response import Request
 from .spider import Bounds, Parse, Spider, parser_of
 from .trust import Trust, check, is_shared, read

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from . import files
+from crawlog.streams import files
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings
