@@ -14,15 +14,15 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
-from crawlog.streams.founds import Batch, Founds
-from crawlog.streams.inorder import Page
-from crawlog.streams.parsing import Job
+from crawlog.streams.parse.founds import Batch, Founds
+from crawlog.streams.parse.in_order import Page
+from crawlog.streams.parse.job import Job
+from crawlog.streams.parse.soft_404 import SoftErrors
+from crawlog.streams.parse.waiting import Message
 from crawlog.streams.positions import Written
-from crawlog.streams.softerrors import SoftErrors
 from crawlog.streams.spiders.spider import Parsed, is_redirect
 from crawlog.streams.topics import Topics
 from crawlog.streams.url.place import hashed_to
-from crawlog.streams.waiting import Message
 
 log = structlog.get_logger()
 

@@ -1,7 +1,7 @@
 """The parse stage: a page from the moment it is taken to the last of its outputs; no broker, no loop, no clockwork.
 
-Here is only the way that a page takes: to the dead letters, to those that wait (`streams/waiting.py`), to its spider,
-to its outputs. It is parsed within one call. What is decided of it stands in `streams/parsing.py`.
+Here is only the way that a page takes: to the dead letters, to those that wait (`streams/parse/waiting.py`), to its spider,
+to its outputs. It is parsed within one call. What is decided of it stands in `streams/parse/job.py`.
 """
 
 import traceback
@@ -15,12 +15,12 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
 from crawlog.streams.html.cost import is_costly, is_simple
-from crawlog.streams.inorder import Page, Taken
-from crawlog.streams.parsing import Job, Jobs
+from crawlog.streams.parse.in_order import Page, Taken
+from crawlog.streams.parse.job import Job, Jobs
+from crawlog.streams.parse.waiting import Held, Line, Message
 from crawlog.streams.spiders.spider import Parsed, TooMuch
 from crawlog.streams.topics import Topics
 from crawlog.streams.url.place import Places
-from crawlog.streams.waiting import Held, Line, Message
 
 from .guard import Guard, TimeUp
 from .outputs import Outputs, Sender

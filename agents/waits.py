@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.member import LARGE_BYTES
-from crawlog.streams.waiting import Message, Waiting
+from crawlog.streams.parse.waiting import Message, Waiting
 
 from .bodies import BATCH, Bodies
 from .control import BEAT_S, Obedience

@@ -19,8 +19,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog.streams.spiders import trust
+
 from .errors import EngineError
-from .spiders import trust
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog.streams.spiders import trust
+
 from .errors import EngineError
 from .jars import locked
-from .spiders import trust
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings

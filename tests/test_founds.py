@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.founds import Batch, Sent
+from crawlog.streams.parse.founds import Batch, Sent
 
 FINGERPRINTS = st.one_of(
     st.integers(0, 2**64 - 1),

@@ -9,8 +9,8 @@ from crawlog.agents.parse_stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
+from crawlog.streams.parse.waiting import HELD_LOOKS
 from crawlog.streams.spiders.spider import Parsed
-from crawlog.streams.waiting import HELD_LOOKS
 
 
 def test_a_page_is_done_when_all_its_outputs_are_in_the_log() -> None:

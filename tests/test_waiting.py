@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.inorder import InOrder, Page, Taken
-from crawlog.streams.waiting import HELD_LOOKS, Held, Kept, Line
+from crawlog.streams.parse.in_order import InOrder, Page, Taken
+from crawlog.streams.parse.waiting import HELD_LOOKS, Held, Kept, Line
 
 
 def record(offset: int, body: bytes = b"", **meta: Any) -> tuple[Kept, PageMeta, Page]:

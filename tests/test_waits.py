@@ -21,8 +21,8 @@ from crawlog.agents.trial import Trial
 from crawlog.agents.waits import Waits
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.parse.waiting import WAITING_BYTES
 from crawlog.streams.settings.sections import Parse
-from crawlog.streams.waiting import WAITING_BYTES
 
 
 def test_a_page_put_aside_holds_back_the_commit_until_it_had_its_turn() -> None:

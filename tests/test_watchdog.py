@@ -19,9 +19,10 @@ from forked import Server
 from crawlog.agents import guard, trial, waits
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams import app, kafka, waiting
+from crawlog.streams import app, kafka
 from crawlog.streams import watchdog as module
 from crawlog.streams.errors import DamagedLog
+from crawlog.streams.parse import waiting
 from crawlog.streams.positions import Range
 from crawlog.streams.producer import Producer
 from crawlog.streams.settings.sections import Kafka, Parse

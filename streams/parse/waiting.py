@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from crawlog.schemas.pages import PageMeta
+from crawlog.streams.kafka import Record
 
-from .inorder import Page
-from .kafka import Record
+from .in_order import Page
 
 WAITING_BYTES = 8 << 20
 """Bodies of the pages in one line that stay in memory, bytes, beyond the first one's."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from . import crash_points
+from crawlog.streams import crash_points
 
 
 class InOrder:

@@ -13,6 +13,7 @@ import msgspec
 from crawlog.schemas import control
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
+from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html.links import Links, Outlink
 from crawlog.streams.html.simhash import Twins
 from crawlog.streams.spiders.loading import load_spider
@@ -33,9 +34,8 @@ from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
 from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import Names, Scope, scope_name
 
-from .errors import Misconfigured
 from .founds import Sent
-from .softerrors import Sketches, SoftErrors
+from .soft_404 import Sketches, SoftErrors
 
 SITEMAP_PRIORITY = 20
 """Sitemaps are fetched before what they list, whose priorities are -10 to 10."""
