@@ -30,7 +30,7 @@ import uvloop
 from bench.results import section, table, versions
 from bench.site import WORK, free_port
 from crawlog.picture import Picture
-from crawlog.streams import engine
+from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
 from crawlog.supervisor import holder
 from crawlog.watch import Watch

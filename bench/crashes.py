@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from bench.results import REPO, section, table, versions
 from bench.site import WORK
-from crawlog.streams import engine
 from crawlog.streams.crash_points import POINTS, VARIABLE
+from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import load
 from crawlog.streams.verify import verify
 

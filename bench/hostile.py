@@ -36,7 +36,7 @@ from bench.log import login
 from bench.meter import Measured, measure
 from bench.site import REPO, WORK, Site
 from crawlog.agents.http import Client
-from crawlog.streams import engine
+from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings, load
 
 FOLDER = WORK / "hostile"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import psutil
 
-from crawlog.streams import broker
-from crawlog.streams.engine import fetch_jars
-from crawlog.streams.java import FLAGS, class_path, environ, find_java
+from crawlog.streams.engine import broker
+from crawlog.streams.engine.engine import fetch_jars
+from crawlog.streams.engine.java import FLAGS, class_path, environ, find_java
 from crawlog.streams.settings.settings import Settings
 
 PROPERTIES = """\

@@ -23,7 +23,8 @@ from bench.results import section, table, versions
 from bench.seen import offers, url_of
 from bench.site import WORK
 from crawlog.schemas import urls as u
-from crawlog.streams import engine, topics
+from crawlog.streams import topics
+from crawlog.streams.engine import engine
 from crawlog.streams.kafka import identity, kafka_config
 from crawlog.streams.restore import Restorer, restore_changes
 from crawlog.streams.settings.settings import Settings

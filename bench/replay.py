@@ -35,7 +35,8 @@ from bench.site import STOP_S, WORK, Site
 from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
 from crawlog.schemas.urls import DEFAULT_SPEC
-from crawlog.streams import engine, groups
+from crawlog.streams import groups
+from crawlog.streams.engine import engine
 from crawlog.streams.groups import Group
 from crawlog.streams.html.links import Links
 from crawlog.streams.kafka import consumer_config, take

@@ -29,7 +29,7 @@ from bench.faults.site import Request, Site
 from bench.log import login, start
 from bench.results import section, table, versions
 from bench.site import WORK, free_port
-from crawlog.streams import engine
+from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings, load
 
 COUNTS = (1, 2, 4, 8)

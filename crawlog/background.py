@@ -18,7 +18,8 @@ from msgspec import to_builtins
 
 from crawlog.schemas.control import Control, Finished, JobCopy
 from crawlog.schemas.urls import DEFAULT_SPEC
-from crawlog.streams import engine, files
+from crawlog.streams import files
+from crawlog.streams.engine import engine
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
 from . import outcome

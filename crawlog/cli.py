@@ -158,7 +158,7 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
         if settings.kafka.bootstrap:
             yield settings
             return
-        from crawlog.streams import engine
+        from crawlog.streams.engine import engine
 
         from .folder import prepare
 
@@ -173,7 +173,7 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
 def _login(settings: "Settings", reached: "Settings") -> "Login | None":
     """For clients of the local engine that may outlive its broker; None for those of another cluster."""
-    from crawlog.streams import engine
+    from crawlog.streams.engine import engine
 
     from .supervisor import same_log
 
@@ -188,7 +188,7 @@ def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterato
 
     Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
     """
-    from crawlog.streams import engine
+    from crawlog.streams.engine import engine
     from crawlog.streams.topics import partitions
 
     from .supervisor import same_log
@@ -207,7 +207,7 @@ def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterato
 
 def _running_log(settings: "Settings") -> "Settings":
     """The settings with a cluster that runs; nothing is started."""
-    from crawlog.streams import engine
+    from crawlog.streams.engine import engine
 
     from .supervisor import same_log
 
@@ -362,7 +362,7 @@ def engine() -> None:
 @_settings_options
 def engine_fetch(to: Path | None, **given: Any) -> int:
     """Fetch Apache Kafka's jars and verify their hashes, for machines without a network."""
-    from crawlog.streams.jars import fetch_jars
+    from crawlog.streams.engine.jars import fetch_jars
 
     jars = fetch_jars(_settings(given), to, tell)
     folder = jars[0].parent.absolute()

@@ -143,11 +143,11 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
     """Java and the jars; a user's own cluster needs neither."""
     if settings.kafka.bootstrap:
         return
-    from crawlog.streams.java import find_java
+    from crawlog.streams.engine.java import find_java
 
     java = find_java(settings)
     yield Finding("java", "ok", f"{java.version} at {java.path}")
-    from crawlog.streams.jars import cache_folder, kafka_version, locked
+    from crawlog.streams.engine.jars import cache_folder, kafka_version, locked
 
     folder, jars = cache_folder(settings), locked()
     there = sum((folder / jar.name).is_file() for jar in jars)
@@ -176,7 +176,7 @@ def _browser(settings: "Settings") -> Iterator[Finding]:
 
 def _cluster(settings: "Settings") -> Iterator[Finding]:
     if not settings.kafka.bootstrap:
-        from crawlog.streams.engine import running
+        from crawlog.streams.engine.engine import running
 
         engine = running(settings.run.data)
         if engine is None:

@@ -3,7 +3,7 @@
 Kafka itself does it: a broker that finds no mark of a clean stop checks every batch of its files, and cuts a file
 before the first one that is damaged. So the marks are removed, and the next `crawlog run` starts the broker, sees what
 is gone, and has it fetched and parsed again (`streams/recovery.py`). What is cut off is written down before, as far as
-it can be read (`streams/segments.py`); the run gives its links to the log again. No reader of the log has to know of a
+it can be read (`streams/engine/segments.py`); the run gives its links to the log again. No reader of the log has to know of a
 gap.
 
 The files of a cluster belong to its operator. Over the network records can be removed from a partition's front alone
@@ -97,7 +97,7 @@ def cut(settings: "Settings") -> list[str]:
 
     Raises: Misconfigured: its files are not here, or something works on them.
     """
-    from crawlog.streams import engine
+    from crawlog.streams.engine import engine
 
     from .supervisor import Hold
 

@@ -24,7 +24,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 import xxhash
 
-from crawlog.streams import engine, files
+from crawlog.streams import files
+from crawlog.streams.engine import engine
 from crawlog.streams.errors import EngineError, Misconfigured
 
 from . import outcome

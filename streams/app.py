@@ -337,7 +337,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
 def _with_bootstrap(settings: Settings) -> Settings:
     if settings.kafka.bootstrap:
         return settings
-    from .engine import running  # a worker that was told its cluster needs no engine
+    from crawlog.streams.engine.engine import running  # a worker that was told its cluster needs no engine
 
     engine = running(settings.run.data)
     if engine is None:

@@ -32,6 +32,7 @@ from confluent_kafka import TopicPartition
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
+from crawlog.streams.engine.segments import founds
 
 from . import groups
 from .errors import EngineError
@@ -42,7 +43,6 @@ from .offsets import Target, plan
 from .positions import without_written
 from .producer import Producer
 from .rewind import mend
-from .segments import founds
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:

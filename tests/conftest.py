@@ -24,8 +24,8 @@ from hypothesis import settings as examples
 
 from bench.corpora import FOLDER, MISSING
 from bench.log import login as variables
-from crawlog.streams import engine as local
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine import engine as local
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.settings.settings import Settings
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of 200 processes compiles crawlog, half a second's work,

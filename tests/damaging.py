@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine.engine import Engine
 
 HEAD_BYTES = 12
 """A batch's first offset and its length; the length counts from here."""

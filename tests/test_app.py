@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import Process
 
-from crawlog.streams import engine as local
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine import engine as local
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.exit_codes import EX_DATAERR, EX_SOFTWARE, heard
 from crawlog.streams.kafka import commits, kafka_config, metadata_of
 from crawlog.streams.lease import Lease

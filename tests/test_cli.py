@@ -18,7 +18,7 @@ from crawlog import __version__, arguments, folder, outcome, run
 from crawlog.cli import main
 from crawlog.replay import Order
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.http.request import basic, read_login
 from crawlog.streams.letters import Commonest

@@ -20,7 +20,7 @@ from crawlog.agents.bodies import NEAR, Bodies, older, rounds
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.validators import UNWRITTEN, Validators, of_headers

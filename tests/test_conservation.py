@@ -18,7 +18,7 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import groups, recovery, topics
 from crawlog.streams.damage import Cut, Known, cuts_of
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError, Unusable
 from crawlog.streams.kafka import consumer_config, kafka_config
 from crawlog.streams.ledger import Gone, Ledger

@@ -24,7 +24,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams import topics
 from crawlog.streams.damage import cuts
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.kafka import identity, kafka_config, read, read_all
 from crawlog.streams.restore import Restorer

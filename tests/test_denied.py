@@ -20,7 +20,7 @@ from sites import Answer, Threaded
 
 from bench.node import Node
 from bench.site import free_port
-from crawlog.streams import broker
+from crawlog.streams.engine import broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -17,7 +17,7 @@ import yaml
 from processes import Process, crawlog, ended
 
 from crawlog.cli import cli
-from crawlog.streams.jars import kafka_version
+from crawlog.streams.engine.jars import kafka_version
 from crawlog.streams.settings.settings import Settings, load, to_environ
 from crawlog.streams.sinks import sink_from
 

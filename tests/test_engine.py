@@ -13,7 +13,7 @@ import psutil
 import pytest
 from sites import Answer, Threaded
 
-from crawlog.streams import broker, engine, jars, java
+from crawlog.streams.engine import broker, engine, jars, java
 from crawlog.streams.errors import EngineError
 from crawlog.streams.settings.settings import Settings
 

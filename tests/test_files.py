@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from crawlog.folder import OURS, prepare
-from crawlog.streams import engine, files
+from crawlog.streams import files
+from crawlog.streams.engine import engine
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.supervisor import Hold, holder
 

@@ -15,7 +15,7 @@ from cluster import bench, needs_site
 from confluent_kafka import Message
 
 from crawlog.schemas import dead
-from crawlog.streams import engine
+from crawlog.streams.engine import engine
 from crawlog.streams.kafka import bounds, read
 from crawlog.streams.settings.settings import Settings, load
 

@@ -20,8 +20,9 @@ from test_run import workers
 
 from bench.node import Node
 from bench.site import free_port
-from crawlog.streams import broker, topics
+from crawlog.streams import topics
 from crawlog.streams.damage import Cut
+from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
 from crawlog.streams.kafka import kafka_config, read
 from crawlog.streams.marks import Mark, Marks, is_suspect

@@ -22,9 +22,9 @@ from crawlog import cli
 from crawlog.picture import Picture
 from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
-from crawlog.streams import broker
-from crawlog.streams import engine as local
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine import broker
+from crawlog.streams.engine import engine as local
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.kafka import kafka_config
 from crawlog.streams.producer import Producer

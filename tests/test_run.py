@@ -19,7 +19,7 @@ from sites import Answer, Threaded
 from crawlog.agents.seed import Source, plant
 from crawlog.dead import redriven
 from crawlog.schemas import urls as u
-from crawlog.streams import engine
+from crawlog.streams.engine import engine
 from crawlog.streams.fold import rows as r
 from crawlog.streams.jobs import cancel, write_job
 from crawlog.streams.kafka import bounds, kafka_config, read_all

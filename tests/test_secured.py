@@ -11,7 +11,7 @@ from cluster import Cluster, needs_site
 from bench.certificates import authority, signed
 from bench.node import Node
 from bench.site import free_port
-from crawlog.streams import broker
+from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
 from crawlog.streams.settings.settings import load
 from crawlog.streams.topics import Admin

@@ -9,7 +9,7 @@ from aiokafka.record import MemoryRecords
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.streams import producer, topics
-from crawlog.streams.engine import Engine
+from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.groups import sinks_of
 from crawlog.streams.kafka import identity, kafka_config

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench.node import Node
 from bench.site import free_port
-from crawlog.streams import broker
+from crawlog.streams.engine import broker
 
 START_S = 180.0
 IN_SYNC_S = 120.0

@@ -27,7 +27,7 @@ from bench.faults.graph import Graph
 from bench.faults.judge import Evidence, Poison, State
 from bench.faults.site import REPO, Site
 from bench.log import login, start
-from crawlog.streams import engine
+from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.verify import verify
 

@@ -13,7 +13,7 @@ from typing import Self
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
 from bench.site import free_port
-from crawlog.streams import broker
+from crawlog.streams.engine import broker
 
 CHUNK = 64 << 10
 

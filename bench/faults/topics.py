@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
-from crawlog.streams import engine
+from crawlog.streams.engine import engine
 from crawlog.streams.kafka import kafka_config
 from crawlog.streams.settings.settings import Settings, load
 

@@ -21,8 +21,9 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from . import files
-from .errors import EngineError
+from crawlog.streams import files
+from crawlog.streams.errors import EngineError
+
 from .java import environ, is_ours
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog.streams.errors import EngineError
 from crawlog.streams.spiders import trust
-
-from .errors import EngineError
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings

@@ -35,9 +35,11 @@ from typing import TYPE_CHECKING, TextIO
 
 import psutil
 
-from . import broker, files
+from crawlog.streams import files
+from crawlog.streams.errors import EngineError
+
+from . import broker
 from .broker import Identity
-from .errors import EngineError
 from .jars import Report, cache_folder, fetch_jars, kafka_version
 from .java import FLAGS, Archive, archive, class_path, find_java
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog.streams.errors import EngineError
 from crawlog.streams.spiders import trust
 
-from .errors import EngineError
 from .jars import locked
 
 if TYPE_CHECKING:
