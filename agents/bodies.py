@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.kafka import DAMAGE, Patience, at_end, consumer_config, edges, passes
+from crawlog.streams.log.client import DAMAGE, Patience, at_end, consumer_config, edges, passes
 from crawlog.streams.settings.settings import Settings
 
 BATCH = 256

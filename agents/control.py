@@ -16,9 +16,9 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from crawlog.schemas import control, progress
 from crawlog.streams.frontier.commands import Commands
-from crawlog.streams.kafka import DAMAGE, DENIED, at_end, consumer_config, edges, refused
+from crawlog.streams.log.client import DAMAGE, DENIED, at_end, consumer_config, edges, refused
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Topics
 
 if TYPE_CHECKING:
     from crawlog.streams.app import CrawlApp

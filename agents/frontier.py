@@ -24,7 +24,7 @@ import structlog
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams import crash_points, exit_codes, store, topics
+from crawlog.streams import crash_points, exit_codes, store
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.candidates import States
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
@@ -34,9 +34,10 @@ from crawlog.streams.fold.fold import Effects, Job
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.kept_rests import Tenure
-from crawlog.streams.jobs import limits_of, own_manner
 from crawlog.streams.lease import boottime
-from crawlog.streams.producer import Producer
+from crawlog.streams.log import topics
+from crawlog.streams.log.job_records import limits_of, own_manner
+from crawlog.streams.log.producer import Producer
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.rocks import is_machines_fault
 from crawlog.streams.snapshot import Snapshots

@@ -22,7 +22,7 @@ from crawlog.streams.http.headers import note
 from crawlog.streams.http.login import Form
 from crawlog.streams.http.request_rules import Manner, headers_of
 from crawlog.streams.http.validators import of_headers
-from crawlog.streams.jobs import own_manner
+from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.settings import Settings
 

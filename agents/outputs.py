@@ -14,6 +14,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.parse.founds import Batch, Founds
 from crawlog.streams.parse.in_order import Page
 from crawlog.streams.parse.job import Job
@@ -21,7 +22,6 @@ from crawlog.streams.parse.soft_404 import SoftErrors
 from crawlog.streams.parse.waiting import Message
 from crawlog.streams.positions import Written
 from crawlog.streams.spiders.spider import Parsed, is_redirect
-from crawlog.streams.topics import Topics
 from crawlog.streams.url.place import hashed_to
 
 log = structlog.get_logger()

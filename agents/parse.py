@@ -19,10 +19,10 @@ from typing import Any
 
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
-from crawlog.streams import topics
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.consumer import COMMIT_S, within
-from crawlog.streams.producer import Producer
+from crawlog.streams.log import topics
+from crawlog.streams.log.producer import Producer
 from crawlog.streams.url.place import Places
 
 from . import progress

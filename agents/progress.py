@@ -15,7 +15,7 @@ import structlog
 from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
 from crawlog.streams.app import CrawlApp
-from crawlog.streams.producer import Producer
+from crawlog.streams.log.producer import Producer
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ import structlog
 from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.jobs import own_manner
+from crawlog.streams.log.job_records import own_manner
 
 from .chromium import START_S, Chromium
 from .protocol import LeaseLost

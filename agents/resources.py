@@ -24,7 +24,7 @@ from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import REDIRECTS, Answer
 from crawlog.streams.http.request import origin_of
 from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.jobs import own_manner
+from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.url.canonical import plain
 
 from .hosts import Hosts

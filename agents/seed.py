@@ -28,17 +28,25 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch.back_pressure import Sown
 from crawlog.streams.http.request import without_login
-from crawlog.streams.jobs import kept, known, resolve_spec, write_control, write_job, write_joins, write_names
-from crawlog.streams.kafka import bounds, read_all
-from crawlog.streams.seeds import SeedBatch, SeedBatches
-from crawlog.streams.topics import Topics, found_partitions, partitions
+from crawlog.streams.log.client import bounds, read_all
+from crawlog.streams.log.job_records import (
+    kept,
+    known,
+    resolve_spec,
+    write_control,
+    write_job,
+    write_joins,
+    write_names,
+)
+from crawlog.streams.log.seed_batches import SeedBatch, SeedBatches
+from crawlog.streams.log.topics import Topics, found_partitions, partitions
 from crawlog.streams.url.canonical import Canonicaliser, plain, serialise
 from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import scope_name
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import RequestRules
-    from crawlog.streams.producer import Producer
+    from crawlog.streams.log.producer import Producer
     from crawlog.streams.settings.settings import Settings
 
 MAX_LINE_BYTES = MAX_URL_BYTES + 4096

@@ -22,13 +22,13 @@ from crawlog.schemas.progress import Progress
 from crawlog.streams import exit_codes
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryLater, Unusable
-from crawlog.streams.groups import forget
-from crawlog.streams.kafka import Record, bounds, commits, identity, read
+from crawlog.streams.log.client import Record, bounds, commits, identity, read
+from crawlog.streams.log.groups import forget
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import group, partitions
 from crawlog.streams.positions import is_ours
-from crawlog.streams.producer import Producer
 from crawlog.streams.results import Results, empty, forget_others, state_of
 from crawlog.streams.sinks import Entry, Sink, entry, sink_from
-from crawlog.streams.topics import group, partitions
 
 from . import progress
 from .control import Obedience, follow

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from crawlog.streams.fetch.back_pressure import Pressure
     from crawlog.streams.frontier.host import Task
-    from crawlog.streams.producer import Producer
+    from crawlog.streams.log.producer import Producer
     from crawlog.streams.settings.settings import Settings
 
 TOLD_HOSTS = 100_000

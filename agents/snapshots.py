@@ -16,9 +16,9 @@ from pathlib import Path
 import structlog
 from confluent_kafka import TopicPartition
 
-from crawlog.streams import topics
 from crawlog.streams.copies import NotCopied, copy_database
 from crawlog.streams.fold import rows as r
+from crawlog.streams.log import topics
 from crawlog.streams.snapshot import Manifest, Snapshots
 from crawlog.streams.store import Partition, check
 

@@ -16,10 +16,10 @@ import structlog
 import xxhash
 
 from crawlog.streams.errors import EngineError, Unusable
-from crawlog.streams.kafka import commits
+from crawlog.streams.log.client import commits
+from crawlog.streams.log.topics import group
 from crawlog.streams.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.store import Partition
-from crawlog.streams.topics import group
 
 if TYPE_CHECKING:
     from .frontier import Stage

@@ -28,8 +28,8 @@ from bench.site import REPO, WORK, Site
 from crawlog.schemas.urls import FoundUrl, JobSpec, Result, ScopeSpec, UrlsRecord, encode
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import RobotsTask, Task
-from crawlog.streams.jobs import own_manner
-from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sections import State
 from crawlog.streams.settings.settings import NO_FILE, load
 from crawlog.streams.store import Memory, Partition

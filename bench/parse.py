@@ -25,8 +25,8 @@ from crawlog.schemas import pages
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Run, Settings
-from crawlog.streams.topics import Topics
 from crawlog.streams.url.place import Places
 
 AT_ONCE = 64

@@ -23,9 +23,9 @@ from bench.results import section, table, versions
 from bench.seen import offers, url_of
 from bench.site import WORK
 from crawlog.schemas import urls as u
-from crawlog.streams import topics
 from crawlog.streams.engine import engine
-from crawlog.streams.kafka import identity, kafka_config
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import identity, kafka_config
 from crawlog.streams.restore import Restorer, restore_changes
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition

@@ -30,7 +30,7 @@ from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.jobs import own_manner
+from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.url.place import Places
 

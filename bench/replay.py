@@ -35,15 +35,15 @@ from bench.site import STOP_S, WORK, Site
 from bench.speed import FLAGS, HOSTS, span
 from crawlog.schemas import pages
 from crawlog.schemas.urls import DEFAULT_SPEC
-from crawlog.streams import groups
 from crawlog.streams.engine import engine
-from crawlog.streams.groups import Group
 from crawlog.streams.html.links import Links
-from crawlog.streams.kafka import consumer_config, take
-from crawlog.streams.offsets import Target, plan
+from crawlog.streams.log import groups
+from crawlog.streams.log.client import consumer_config, take
+from crawlog.streams.log.groups import Group
+from crawlog.streams.log.offsets import Target, plan
+from crawlog.streams.log.topics import Admin
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.spiders.spider import parse_page
-from crawlog.streams.topics import Admin
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 

@@ -14,7 +14,7 @@ from crawlog.streams.url.canonical import InvalidUrl, serialise
 from .folder import is_utf_8
 
 if TYPE_CHECKING:
-    from crawlog.streams.offsets import Kind
+    from crawlog.streams.log.offsets import Kind
     from crawlog.streams.spiders.loading import Loaded
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -169,7 +169,7 @@ def reset_target(given: Mapping[str, Any]) -> "tuple[Kind, str | int]":
 
     Raises: Misconfigured: none, or several.
     """
-    from crawlog.streams.offsets import Kind
+    from crawlog.streams.log.offsets import Kind
 
     named = [(kind, given[kind.replace("-", "_")]) for kind in get_args(Kind)]
     chosen = [(kind, value) for kind, value in named if value is not None and value is not False]

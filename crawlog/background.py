@@ -123,8 +123,8 @@ def down(settings: "Settings") -> int:
 
 def status(settings: "Settings", *, as_json: bool = False) -> int:
     """Tells on standard output what runs on the folder, and how far its jobs are."""
-    from crawlog.streams.jobs import known
-    from crawlog.streams.topics import Topics, found_partitions
+    from crawlog.streams.log.job_records import known
+    from crawlog.streams.log.topics import Topics, found_partitions
 
     data = settings.run.data
     held, local = holder(data), engine.running(data)
@@ -212,10 +212,10 @@ def _picture(settings: "Settings", partitions: int) -> Picture:
 
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
-    from crawlog.streams.producer import Producer
-    from crawlog.streams.rewind import settled
+    from crawlog.streams.log.producer import Producer
+    from crawlog.streams.log.rewind import settled
+    from crawlog.streams.log.topics import Topics
     from crawlog.streams.settings.settings import NO_FILE, load
-    from crawlog.streams.topics import Topics
 
     out, sys.stdout = sys.stdout, sys.stderr
     settings = load(config=NO_FILE)

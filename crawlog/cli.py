@@ -25,9 +25,9 @@ from .terminal import answer, hinted, repeat, tell
 
 if TYPE_CHECKING:
     from crawlog.streams.app import Stage
-    from crawlog.streams.kafka import Login
+    from crawlog.streams.log.client import Login
+    from crawlog.streams.log.topics import TopicRow
     from crawlog.streams.settings.settings import Settings, Sources
-    from crawlog.streams.topics import TopicRow
 
 RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
 STAGES = ("fetch", "parse", "sink")
@@ -189,7 +189,7 @@ def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterato
     Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
     """
     from crawlog.streams.engine import engine
-    from crawlog.streams.topics import partitions
+    from crawlog.streams.log.topics import partitions
 
     from .supervisor import same_log
 
@@ -335,8 +335,8 @@ def status(as_json: bool, **given: Any) -> int:
 @_settings_options
 def worker(stage: "Stage", **given: Any) -> int:
     """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
+    from crawlog.streams.log.topics import ensure
     from crawlog.streams.settings.settings import for_stage
-    from crawlog.streams.topics import ensure
 
     from .folder import prepare
 
@@ -387,9 +387,9 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.seeds(sources, from_log)
     from crawlog.agents.seed import Source, old_seeds, plant
     from crawlog.agents.sitemaps import collect
-    from crawlog.streams.jobs import said_rules
-    from crawlog.streams.producer import Producer
-    from crawlog.streams.topics import ensure
+    from crawlog.streams.log.job_records import said_rules
+    from crawlog.streams.log.producer import Producer
+    from crawlog.streams.log.topics import ensure
 
     from .picture import Picture
     from .watch import Watch
@@ -418,8 +418,8 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Say which seeds the job's record keeps from being asked, by their spelling alone."""
-    from crawlog.streams.jobs import known_job
-    from crawlog.streams.topics import Topics
+    from crawlog.streams.log.job_records import known_job
+    from crawlog.streams.log.topics import Topics
 
     from .run import refused
 
@@ -437,8 +437,8 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
     """Show the topics: partitions, records, size, and lag per consumer group."""
     settings = _settings(given)
     with _reachable_log(settings) if create else _existing_log(settings, needs_topics=False) as reached:
-        from crawlog.streams.groups import sinks_of
-        from crawlog.streams.topics import Admin, describe, ensure
+        from crawlog.streams.log.groups import sinks_of
+        from crawlog.streams.log.topics import Admin, describe, ensure
 
         if create:
             ensure(reached)
@@ -491,7 +491,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
             answer(*commands.listing(reached, as_json=as_json))
         return outcome.FINISHED
     with _reachable_log(settings) as reached:
-        from crawlog.streams.topics import ensure
+        from crawlog.streams.log.topics import ensure
 
         ensure(reached)
         tell(commands.give(reached, command) if command else commands.cancel(reached, job))
@@ -578,7 +578,7 @@ def _choice_options(command: Command) -> Command:
 @_settings_options
 def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
     """List the open dead letters by error, the commonest first: offset, time, job, URL."""
-    from crawlog.streams.letters import Choice
+    from crawlog.streams.log.dead_letters import Choice
 
     from .dead import listed
 
@@ -619,7 +619,7 @@ def dead_redrive(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
     """Send the records back to the stages that could not handle them, as they were."""
-    from crawlog.streams.letters import Choice
+    from crawlog.streams.log.dead_letters import Choice
 
     from .dead import check_choice, redriven
 
@@ -637,7 +637,7 @@ def dead_drop(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
     """Lay dead letters aside: they stay in the log, and are listed no more."""
-    from crawlog.streams.letters import Choice
+    from crawlog.streams.log.dead_letters import Choice
 
     from .dead import check_choice, dropped
 
@@ -715,7 +715,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     if job:
         arguments.job_name(job)
     settings = _settings(rest)
-    from crawlog.streams.groups import check_name
+    from crawlog.streams.log.groups import check_name
 
     from .replay import Order
     from .replay import replay as move
@@ -773,7 +773,7 @@ def kcat_config(**given: Any) -> int:
 
     Example: kcat -F <(crawlog kcat-config) -C -t crawl.items
     """
-    from crawlog.streams.kafka import foreign_config
+    from crawlog.streams.log.client import foreign_config
 
     for name, value in foreign_config(_running_log(_settings(given))).items():
         answer(f"{name}={value}")

@@ -36,9 +36,9 @@ def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Comm
 
 def give(settings: "Settings", command: Command) -> str:
     """Put a command into the log; returns what to tell."""
-    from crawlog.streams.jobs import known, write_command
-    from crawlog.streams.producer import Producer
-    from crawlog.streams.topics import Topics
+    from crawlog.streams.log.job_records import known, write_command
+    from crawlog.streams.log.producer import Producer
+    from crawlog.streams.log.topics import Topics
 
     topics = Topics(settings.kafka.prefix)
     said = known(settings, topics)
@@ -71,7 +71,7 @@ def cancel(settings: "Settings", job: str) -> str:
 
     Raises: Misconfigured: there is no such job.
     """
-    from crawlog.streams.jobs import cancel as end
+    from crawlog.streams.log.job_records import cancel as end
 
     if end(settings, job) is None:
         raise Misconfigured(f"there is no job {job} in the log; `crawlog status` names those that there are.")
@@ -85,8 +85,8 @@ def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
 
 def listing(settings: "Settings", *, as_json: bool) -> list[str]:
     """The commands in force, a line each: in words, or as they stand in the log."""
-    from crawlog.streams.jobs import known
-    from crawlog.streams.topics import Topics
+    from crawlog.streams.log.job_records import known
+    from crawlog.streams.log.topics import Topics
 
     found = in_force(known(settings, Topics(settings.kafka.prefix)))
     if as_json:

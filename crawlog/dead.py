@@ -15,10 +15,10 @@ import msgspec
 
 from crawlog.schemas import dead, pages
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.kafka import bounds, read
-from crawlog.streams.letters import Choice, Letter, Letters, became, by_error, by_place, mark, refusal
-from crawlog.streams.producer import Producer
-from crawlog.streams.topics import Topics
+from crawlog.streams.log.client import bounds, read
+from crawlog.streams.log.dead_letters import Choice, Letter, Letters, became, by_error, by_place, mark, refusal
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Topics
 
 from .outcome import counted
 from .terminal import hinted

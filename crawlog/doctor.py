@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
 if TYPE_CHECKING:
+    from crawlog.streams.log.topics import Admin
     from crawlog.streams.settings.settings import Settings
-    from crawlog.streams.topics import Admin
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -187,7 +187,7 @@ def _cluster(settings: "Settings") -> Iterator[Finding]:
 
 
 def _broker(settings: "Settings") -> Iterator[Finding]:
-    from crawlog.streams.topics import Admin
+    from crawlog.streams.log.topics import Admin
 
     admin = Admin(settings)
     try:
@@ -244,7 +244,7 @@ def _retention(configs: dict[str, str]) -> Finding:
 
 
 def _topics(settings: "Settings", counts: dict[str, int]) -> Finding:
-    from crawlog.streams.topics import TABLE, partitions
+    from crawlog.streams.log.topics import TABLE, partitions
 
     prefix, wanted = settings.kafka.prefix, settings.kafka.partitions
     has = {kind.name: counts.get(prefix + kind.name, 0) for kind in TABLE if kind.split}

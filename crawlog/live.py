@@ -14,7 +14,7 @@ from .terminal import hinted, tell
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from crawlog.streams.letters import Commonest
+    from crawlog.streams.log.dead_letters import Commonest
 
 LINE_EVERY_S = 10.0
 SCREEN_EVERY_S = 0.5

@@ -2,7 +2,7 @@
 
 Kafka itself does it: a broker that finds no mark of a clean stop checks every batch of its files, and cuts a file
 before the first one that is damaged. So the marks are removed, and the next `crawlog run` starts the broker, sees what
-is gone, and has it fetched and parsed again (`streams/recovery.py`). What is cut off is written down before, as far as
+is gone, and has it fetched and parsed again (`streams/log/power_cut.py`). What is cut off is written down before, as far as
 it can be read (`streams/engine/segments.py`); the run gives its links to the log again. No reader of the log has to know of a
 gap.
 
@@ -68,7 +68,7 @@ def placed(settings: "Settings", found: "Iterable[Cut]") -> list[Placed]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.topics import Admin
+    from crawlog.streams.log.topics import Admin
 
     known = Admin(settings).metadata()
     places = []
@@ -85,7 +85,7 @@ def cuts(settings: "Settings") -> list[Cut]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.logcheck import Check
+    from crawlog.streams.log.check import Check
 
     return [Cut(p.topic, p.partition, p.damaged[0][0], p.end) for p in Check(settings).parts if p.damaged]
 

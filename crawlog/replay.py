@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crawlog.schemas.urls import DEFAULT_JOB
-from crawlog.streams import groups, offsets
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.groups import Group
-from crawlog.streams.jobs import known_job
-from crawlog.streams.offsets import Move, Target
-from crawlog.streams.topics import Admin, Topics
+from crawlog.streams.log import groups, offsets
+from crawlog.streams.log.groups import Group
+from crawlog.streams.log.job_records import known_job
+from crawlog.streams.log.offsets import Move, Target
+from crawlog.streams.log.topics import Admin, Topics
 
 from . import outcome
 from .supervisor import Holder, holder
@@ -234,7 +234,7 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         return
     if not plan.again:
         return  # a rewind to the end would only begin an epoch
-    from crawlog.streams.rewind import rewind
+    from crawlog.streams.log.rewind import rewind
 
     epoch = rewind(admin.settings, {move.partition: move.after for move in plan.moves})
     report(f"rewound: what is found from now on belongs to epoch {epoch}")

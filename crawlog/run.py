@@ -22,7 +22,7 @@ from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.browsers import find_browser, wants_browser
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured, Unusable
-from crawlog.streams.letters import Commonest
+from crawlog.streams.log.dead_letters import Commonest
 
 from . import outcome
 from .background import down, status, up
@@ -338,8 +338,8 @@ class Run:
     """One job on its way to the end."""
 
     def __init__(self, order: Order, summary: Summary, supervisor: Supervisor, shown: View, started: float) -> None:
-        from crawlog.streams.producer import Producer
-        from crawlog.streams.topics import Topics
+        from crawlog.streams.log.producer import Producer
+        from crawlog.streams.log.topics import Topics
 
         assert supervisor.watch is not None
         self.order = order
@@ -436,9 +436,9 @@ class Run:
 
     def _recall(self) -> None:
         """What the log says of the job, and what this command makes of it."""
-        from crawlog.streams.jobs import ended
+        from crawlog.streams.log.job_records import ended
+        from crawlog.streams.log.rewind import counting, settled
         from crawlog.streams.results import sink_of
-        from crawlog.streams.rewind import counting, settled
 
         job, source = self.summary.job, self.order.source
         said = settled(self.settings, self._producer, self.topics)
@@ -487,8 +487,8 @@ class Run:
         """The job's record, new or changed, then its seeds; all acknowledged."""
         from crawlog.agents.seed import Source, kept_seeds
         from crawlog.streams.http.request_rules import manner_of
-        from crawlog.streams.jobs import known_job, limits_of, own_manner, write_control, write_job
-        from crawlog.streams.rewind import rewind_job
+        from crawlog.streams.log.job_records import known_job, limits_of, own_manner, write_control, write_job
+        from crawlog.streams.log.rewind import rewind_job
 
         job, source, known = self.summary.job, self.order.source, self._known
         if known is not None and self._is_changed:
@@ -513,7 +513,7 @@ class Run:
     @property
     def _requests(self) -> "RequestRules | None":
         """What the job's record says of requests: what was given, where others' workers fetch; else all settings."""
-        from crawlog.streams.jobs import said_rules
+        from crawlog.streams.log.job_records import said_rules
 
         return None if self.settings.run.fetch_workers else said_rules(self.settings)
 
@@ -557,7 +557,7 @@ class Run:
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record as this command wants it; the same when nothing is different."""
         from crawlog.agents.seed import MAX_NAMES, scope_names
-        from crawlog.streams.jobs import kept, resolve_spec
+        from crawlog.streams.log.job_records import kept, resolve_spec
 
         spec = copy.spec
         if source is None:  # the job goes on as it was given
@@ -601,7 +601,7 @@ class Run:
 
     def _within_limit(self, copy: JobCopy) -> JobCopy:
         """The job's record; the job is stopped once it has as many pages as asked for."""
-        from crawlog.streams.jobs import write_job
+        from crawlog.streams.log.job_records import write_job
 
         limit, fetched = copy.spec.max_pages, self.supervisor.picture.counts(copy.job).fetched
         if limit is None or copy.spec.state != "running" or fetched < limit:
@@ -614,13 +614,13 @@ class Run:
 
     def _newest(self, copy: JobCopy) -> JobCopy:
         """The job's record as it is by now: another command may have cancelled the job."""
-        from crawlog.streams.jobs import known_job
+        from crawlog.streams.log.job_records import known_job
 
         return known_job(self.settings, self.topics, copy.job) or copy
 
     def _record(self, finish: Finish) -> None:
         """Puts the end on record, unless it stands there; a job that was stopped, or that blocks hold, has none yet."""
-        from crawlog.streams.jobs import commands, known_job, write_finished
+        from crawlog.streams.log.job_records import commands, known_job, write_finished
 
         copy = known_job(self.settings, self.topics, self.summary.job)
         assert copy is not None
@@ -655,7 +655,7 @@ class Run:
 
     def _note_spider(self) -> None:
         """Says how to parse the pages again, for the spider has changed; after a replay, puts the new one on record."""
-        from crawlog.streams.jobs import write_finished
+        from crawlog.streams.log.job_records import write_finished
 
         if self._end is not None and self.supervisor.picture.parsed(self.summary.job):
             end = msgspec.structs.replace(self._end, spider=self.order.spider_hash)
@@ -785,8 +785,8 @@ class Run:
 
     def _read_early(self) -> int:
         """Pages of this run that the first reports had counted already; 0 where the broker is away."""
-        from crawlog.streams.jobs import pages_done
-        from crawlog.streams.kafka import read_all
+        from crawlog.streams.log.client import read_all
+        from crawlog.streams.log.job_records import pages_done
 
         with suppress(EngineError):
             early = read_all(self.settings, self.topics.urls, self.supervisor.picture.unread)

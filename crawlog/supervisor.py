@@ -33,9 +33,9 @@ from .picture import Picture
 from .workers import Name, Workers
 
 if TYPE_CHECKING:
-    from crawlog.streams.damage import Cut
-    from crawlog.streams.logcheck import Check
-    from crawlog.streams.marks import Marks
+    from crawlog.streams.log.check import Check
+    from crawlog.streams.log.damage import Cut
+    from crawlog.streams.log.marks import Marks
     from crawlog.streams.settings.settings import Settings
 
     from .watch import Watch
@@ -206,8 +206,8 @@ class Supervisor:
         if not self.settings.kafka.bootstrap:
             self._start_engine()
         from crawlog.streams import logs
-        from crawlog.streams.marks import Marks
-        from crawlog.streams.topics import ensure
+        from crawlog.streams.log.marks import Marks
+        from crawlog.streams.log.topics import ensure
 
         from .watch import Watch
 
@@ -219,8 +219,8 @@ class Supervisor:
 
     def _lost(self) -> "list[Cut]":
         """The partitions that have lost records since anybody looked, by their ends or by their leaders' epochs."""
-        from crawlog.streams.damage import cuts
-        from crawlog.streams.topics import Topics
+        from crawlog.streams.log.damage import cuts
+        from crawlog.streams.log.topics import Topics
 
         assert self._marks is not None
         return [*cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once), *self._marks.look()]
@@ -231,26 +231,26 @@ class Supervisor:
         Args:
             found: What is known already.
         """
-        from crawlog.streams import recovery
+        from crawlog.streams.log import power_cut
 
         if self.engine and self.engine.lost_power:
-            recovery.after_power_cut(self.settings, self.report)
+            power_cut.after_power_cut(self.settings, self.report)
             self.engine.mended()
         found = list(dict.fromkeys([*found, *self._lost()]))
         if found:
             self.cuts += found
             self.lost_founds += self._founds(found)
-            recovery.after_cuts(self.settings, self.report, found)
+            power_cut.after_cuts(self.settings, self.report, found)
             assert self._marks is not None
             self._marks.mended()
         if self.engine and (cut_off := self.engine.cut_off) is not None:
             if cut_off.exists():
-                recovery.offer_again(self.settings, self.report, cut_off)
+                power_cut.offer_again(self.settings, self.report, cut_off)
             self.engine.offered()
 
     def _founds(self, cuts: "Iterable[Cut]") -> "list[Cut]":
         """Those of these partitions that are of crawl.urls."""
-        from crawlog.streams.topics import Topics
+        from crawlog.streams.log.topics import Topics
 
         return [one for one in cuts if one.topic == Topics(self.settings.kafka.prefix).urls]
 
@@ -273,14 +273,14 @@ class Supervisor:
         Args:
             founds: All pages are parsed again, since founds are gone.
         """
-        from crawlog.streams import recovery
-        from crawlog.streams.damage import cuts
-        from crawlog.streams.topics import Topics
+        from crawlog.streams.log import power_cut
+        from crawlog.streams.log.damage import cuts
+        from crawlog.streams.log.topics import Topics
 
         self.stop_stage("parse")
         self.picture.forget("parse")
         found = cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once)
-        recovery.after_cuts(self.settings, self.report, found, check, founds=founds)
+        power_cut.after_cuts(self.settings, self.report, found, check, founds=founds)
         self.go(("parse",))
 
     @property
@@ -371,7 +371,7 @@ class Supervisor:
 
     def _revive(self) -> None:
         """Starts a broker that died; its clients find it again, as it has the same port if that is still free."""
-        from crawlog.streams.marks import Marks
+        from crawlog.streams.log.marks import Marks
 
         before = self.settings.kafka
         died = self.engine

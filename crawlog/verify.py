@@ -15,7 +15,7 @@ from . import outcome
 
 if TYPE_CHECKING:
     from crawlog.streams.fold.described import Row
-    from crawlog.streams.logcheck import Check, Finding
+    from crawlog.streams.log.check import Check, Finding
     from crawlog.streams.settings.settings import Settings
     from crawlog.streams.verify import Difference, Verdict
 
@@ -49,7 +49,7 @@ def verify_log(settings: "Settings", *, as_json: bool, say: Callable[[str], None
     """Reads the whole log, prints what is missing; 0 when nothing is, else `outcome.DIFFERENT`."""
     from msgspec.json import encode
 
-    from crawlog.streams.logcheck import Check
+    from crawlog.streams.log.check import Check
 
     check = Check(settings)
     if as_json:

@@ -16,15 +16,15 @@ from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import UrlsRecord
-from crawlog.streams.damage import REPORTS
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fold.history import Event, History, Offer, Spelling, State, in_order
 from crawlog.streams.frontier.commands import FREE, Commands, Orders
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.jobs import known
-from crawlog.streams.kafka import TIMEOUT_S, bounds, consumer_config, read, read_around
-from crawlog.streams.letters import Letter, Letters, became
-from crawlog.streams.topics import Admin, Topics, group
+from crawlog.streams.log.client import TIMEOUT_S, bounds, consumer_config, read, read_around
+from crawlog.streams.log.damage import REPORTS
+from crawlog.streams.log.dead_letters import Letter, Letters, became
+from crawlog.streams.log.job_records import known
+from crawlog.streams.log.topics import Admin, Topics, group
 from crawlog.streams.url.canonical import InvalidUrl, serialise
 from crawlog.streams.url.place import Places, partition_of
 

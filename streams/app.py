@@ -32,18 +32,18 @@ from faust.tables.manager import TableManager
 from faust.topics import Topic
 from faust.utils import venusian
 
+from crawlog.streams.log.client import aiokafka_credentials
+from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings, load
 
 from . import files
 from .consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
 from .errors import CrawlError, Misconfigured
 from .exit_codes import EX_SOFTWARE, EX_TEMPFAIL
-from .kafka import aiokafka_credentials
 from .lease import Lease
 from .member import LIBRARY, Assignor
 from .positions import Position, Positions
 from .sinks import ENVIRONMENT, name_of
-from .topics import Topics, group
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:

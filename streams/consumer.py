@@ -34,8 +34,9 @@ from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
 from .positions import Position, Range, Written, first_offset, merged
 
 if TYPE_CHECKING:
+    from crawlog.streams.log.topics import Topics
+
     from .app import CrawlApp
-    from .topics import Topics
 
 log = structlog.get_logger()
 

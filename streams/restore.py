@@ -15,10 +15,10 @@ import xxhash
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.streams.fold.fold import Effects
+from crawlog.streams.log.client import Patience, check_jump, consumer_config, edges, passes, refused
 from crawlog.streams.settings.settings import Settings
 
 from .errors import CrawlError, EngineError
-from .kafka import Patience, check_jump, consumer_config, edges, passes, refused
 from .store import Partition
 
 if TYPE_CHECKING:

@@ -25,9 +25,10 @@ import msgspec
 import xxhash
 from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
+from crawlog.streams.log.client import LogIdentity
+
 from . import crash_points, files, formats
 from .errors import Misconfigured, RetryLater, Unusable
-from .kafka import LogIdentity
 from .rocks import Rocks, set_aside
 from .sinks import STDOUT, Entry, Sink, Void
 

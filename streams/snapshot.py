@@ -22,9 +22,9 @@ import structlog
 import xxhash
 
 from crawlog.streams.fold import rows as r
+from crawlog.streams.log.client import LogIdentity
 
 from .errors import CrawlError, Misconfigured
-from .kafka import LogIdentity
 from .printable import without_secrets
 
 log = structlog.get_logger()

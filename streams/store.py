@@ -28,11 +28,11 @@ from rocksdict import (
 
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import FOLD_VERSION, Effects, Fold, effective
+from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.url.place import Places
 
 from . import crash_points
 from .errors import Misconfigured, Unusable
-from .kafka import LogIdentity
 from .rocks import Rocks, set_aside
 from .snapshot import Snapshots, fitting
 

@@ -18,16 +18,16 @@ import psutil
 
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import Row, decoded
+from crawlog.streams.log.client import LogIdentity, bounds, identity
+from crawlog.streams.log.topics import Topics, partitions
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 
 from .copies import NotCopied, copy_database
 from .errors import Unusable
-from .kafka import LogIdentity, bounds, identity
 from .restore import Restorer, restore_changes
 from .snapshot import Snapshots, store_of
 from .store import Database, Memory, Origin, Partition, fold_version
-from .topics import Topics, partitions
 
 
 class Difference(NamedTuple):

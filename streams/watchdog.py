@@ -27,13 +27,14 @@ from aiokafka.errors import (
 )
 from mode import Service
 
+from crawlog.streams.log.client import denied, probe
+from crawlog.streams.log.topics import Admin
+
 from . import exit_codes
 from .errors import AccessDenied, DamagedLog, EngineError
 from .exit_codes import EX_TEMPFAIL
-from .kafka import denied, probe
 from .lease import boottime
 from .member import LIBRARY
-from .topics import Admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable

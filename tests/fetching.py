@@ -25,7 +25,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams import store
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.validators import of_headers
-from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 

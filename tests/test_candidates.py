@@ -12,7 +12,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams import candidates
 from crawlog.streams.candidates import States
 from crawlog.streams.errors import Unusable
-from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.restore import Interrupted
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Partition

@@ -21,9 +21,9 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.http.request import basic, read_login
-from crawlog.streams.letters import Commonest
+from crawlog.streams.log.dead_letters import Commonest
+from crawlog.streams.log.topics import ensure
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import ensure
 
 UNREACHABLE = "127.0.0.1:1"
 

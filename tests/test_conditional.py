@@ -24,7 +24,7 @@ from crawlog.streams.engine.engine import Engine
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.validators import UNWRITTEN, Validators, of_headers
-from crawlog.streams.kafka import kafka_config
+from crawlog.streams.log.client import kafka_config
 from crawlog.streams.settings.settings import Settings
 
 URL = "http://a.com/x"

@@ -16,13 +16,13 @@ from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams import groups, recovery, topics
-from crawlog.streams.damage import Cut, Known, cuts_of
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError, Unusable
-from crawlog.streams.kafka import consumer_config, kafka_config
-from crawlog.streams.ledger import Gone, Ledger
-from crawlog.streams.logcheck import Check
+from crawlog.streams.log import groups, power_cut, topics
+from crawlog.streams.log.check import Check
+from crawlog.streams.log.client import consumer_config, kafka_config
+from crawlog.streams.log.damage import Cut, Known, cuts_of
+from crawlog.streams.log.ledger import Gone, Ledger
 from crawlog.streams.results import Behind, sink_of
 from crawlog.streams.settings.settings import Settings
 from crawlog.verify import verify_log
@@ -311,7 +311,7 @@ def test_a_damaged_batch_is_named_and_the_rest_is_read(log: Log, engine: Engine,
 @pytest.mark.broker
 def test_lost_founds_are_not_passed_over_while_others_hold_the_pages(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages have to be parsed again for them. The error names the topic, the group and who holds it."""
-    monkeypatch.setattr(recovery, "EMPTY_S", 0.5)
+    monkeypatch.setattr(power_cut, "EMPTY_S", 0.5)
     settings, names = log.settings, log.names
     name = topics.group(settings, "parse")
     other = Consumer(consumer_config(settings, name) | {"client.id": "parse-elsewhere"})
@@ -323,18 +323,18 @@ def test_lost_founds_are_not_passed_over_while_others_hold_the_pages(log: Log, m
     other.commit(offsets=[TopicPartition(names.pages, 0, PAGES)], asynchronous=False)
     cut = Cut(names.urls, 0, 2, 9, "its leader of epoch 3", is_replaced=True)
     with pytest.raises(EngineError, match=rf"{names.urls} has lost founds.*{name}.*parse-elsewhere"):
-        recovery.after_cuts(settings, lambda _: None, [cut])
+        power_cut.after_cuts(settings, lambda _: None, [cut])
     other.close()
-    recovery.after_cuts(settings, lambda _: None, [cut])
+    power_cut.after_cuts(settings, lambda _: None, [cut])
     assert groups.held(topics.Admin(settings), groups.Group(name, "parse", names.pages))[0].committed == 0
 
 
 def test_a_group_that_another_command_has_moved_back_is_told_by_its_commits() -> None:
     """One of its partitions is further back than before; one that goes on is not."""
     before = {("pages", 0): 5, ("pages", 1): 7}
-    assert recovery._was_moved(before, before | {("pages", 1): 0})
-    assert not recovery._was_moved(before, before | {("pages", 1): 9})
-    assert not recovery._was_moved(before, before)
+    assert power_cut._was_moved(before, before | {("pages", 1): 0})
+    assert not power_cut._was_moved(before, before | {("pages", 1): 9})
+    assert not power_cut._was_moved(before, before)
 
 
 @pytest.mark.parametrize("error", [Unusable("damaged: Corruption"), Behind("behind")])

@@ -22,9 +22,9 @@ from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier.commands import FREE, Commands, Orders, host_of
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Topics
 
 A, B = "http://a.com/", "http://b.com/"
 

@@ -10,9 +10,9 @@ from confluent_kafka import Producer, TopicPartition
 
 from crawlog.schemas import urls as u
 from crawlog.snapshot import snapshot
-from crawlog.streams import topics
 from crawlog.streams.candidates import States
-from crawlog.streams.kafka import LogIdentity, identity, kafka_config
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import LogIdentity, identity, kafka_config
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition

@@ -22,11 +22,11 @@ from crawlog.picture import Picture
 from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams import topics
-from crawlog.streams.damage import cuts
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
-from crawlog.streams.kafka import identity, kafka_config, read, read_all
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import identity, kafka_config, read, read_all
+from crawlog.streams.log.damage import cuts
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings

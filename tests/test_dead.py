@@ -9,11 +9,21 @@ from crawlog import dead as command
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.kafka import bounds, read
-from crawlog.streams.letters import Choice, Commonest, Letter, Letters, Tally, by_error, by_place, mark, refusal
-from crawlog.streams.producer import Producer
+from crawlog.streams.log.client import bounds, read
+from crawlog.streams.log.dead_letters import (
+    Choice,
+    Commonest,
+    Letter,
+    Letters,
+    Tally,
+    by_error,
+    by_place,
+    mark,
+    refusal,
+)
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Topics, ensure
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Topics, ensure
 
 AT = 1_700_000_000.0
 

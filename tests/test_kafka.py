@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from crawlog.agents.bodies import Bodies
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams import kafka
 from crawlog.streams.errors import DamagedLog, EngineError
+from crawlog.streams.log import client
+from crawlog.streams.log.topics import Admin
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Admin
 
 
 @dataclass
@@ -40,8 +40,8 @@ class Starting(Consumer):
 )
 def test_a_broker_that_starts_is_asked_again(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives places only once it has loaded its partitions; `why` and `dead` ask it at once."""
-    monkeypatch.setattr(kafka, "AGAIN_S", 0.0)
-    assert kafka.edges(Starting([code] * 3), "t", [0, 1]) == {0: (7, 7), 1: (7, 7)}
+    monkeypatch.setattr(client, "AGAIN_S", 0.0)
+    assert client.edges(Starting([code] * 3), "t", [0, 1]) == {0: (7, 7), 1: (7, 7)}
 
 
 def test_a_full_disk_of_the_broker_is_named() -> None:
@@ -54,7 +54,7 @@ def test_a_full_disk_of_the_broker_is_named() -> None:
 def test_an_error_that_stays_is_raised() -> None:
     """Who may not read the topic is told so at once."""
     with pytest.raises(KafkaException):
-        kafka.edges(Starting([KafkaError.TOPIC_AUTHORIZATION_FAILED]), "t", [0])
+        client.edges(Starting([KafkaError.TOPIC_AUTHORIZATION_FAILED]), "t", [0])
 
 
 class Failing:
@@ -101,8 +101,8 @@ def restored(settings: Settings) -> None:
 @pytest.mark.parametrize(
     "read",
     [
-        lambda settings: list(kafka.read(settings, "t", 0, 0, 10)),
-        lambda settings: list(kafka.read_all(settings, "t", {0: (0, 10)})),
+        lambda settings: list(client.read(settings, "t", 0, 0, 10)),
+        lambda settings: list(client.read_all(settings, "t", {0: (0, 10)})),
         lambda settings: Bodies(settings, "t").read({(0, 5): PageMeta("http://a.com/", "j", same_as=(0, 3))}),
         restored,
     ],
@@ -110,7 +110,7 @@ def restored(settings: Settings) -> None:
 )
 def test_errors_alone_are_no_progress(read: Callable[[Settings], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads is told after a while, and may begin anew; each of them seemed to be news of the broker."""
-    monkeypatch.setattr(kafka, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(client, "TIMEOUT_S", 0.3)
     for module in ("streams.kafka", "streams.restore", "agents.bodies"):
         monkeypatch.setattr(f"crawlog.{module}.Consumer", Failing)
     with pytest.raises(EngineError, match="nothing"):
@@ -127,11 +127,11 @@ class Stuck(Failing):
 
 def test_a_broker_that_has_records_and_gives_none_has_a_damaged_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clients wait in silence for a record, or lose their connections, for ever."""
-    monkeypatch.setattr(kafka, "TIMEOUT_S", 0.3)
-    monkeypatch.setattr(kafka, "CONFIRM_S", 0.3)
-    monkeypatch.setattr(kafka, "Consumer", Stuck)
+    monkeypatch.setattr(client, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(client, "CONFIRM_S", 0.3)
+    monkeypatch.setattr(client, "Consumer", Stuck)
     with pytest.raises(DamagedLog, match=r"t\[0\] cannot be read at offset 0: the broker gives no record there"):
-        list(kafka.read(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "t", 0, 0, 10))
+        list(client.read(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), "t", 0, 0, 10))
 
 
 class Slow(Failing):
@@ -150,8 +150,8 @@ class Slow(Failing):
 
 def test_who_takes_long_over_a_record_may_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or was stopped in between: it is no silence of the broker."""
-    monkeypatch.setattr(kafka, "TIMEOUT_S", 0.05)
-    monkeypatch.setattr(kafka, "Consumer", Slow)
+    monkeypatch.setattr(client, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(client, "Consumer", Slow)
     settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
-    for _ in kafka.read(settings, "t", 0, 0, 3):
+    for _ in client.read(settings, "t", 0, 0, 3):
         time.sleep(0.1)

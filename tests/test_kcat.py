@@ -16,7 +16,7 @@ from confluent_kafka import Message
 
 from crawlog.schemas import dead
 from crawlog.streams.engine import engine
-from crawlog.streams.kafka import bounds, read
+from crawlog.streams.log.client import bounds, read
 from crawlog.streams.settings.settings import Settings, load
 
 pytestmark = [

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from crawlog.live import Frame, line, table
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.letters import Commonest
+from crawlog.streams.log.dead_letters import Commonest
 
 
 def shown(frame: Frame) -> str:

@@ -20,14 +20,14 @@ from test_run import workers
 
 from bench.node import Node
 from bench.site import free_port
-from crawlog.streams import topics
-from crawlog.streams.damage import Cut
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
-from crawlog.streams.kafka import kafka_config, read
-from crawlog.streams.marks import Mark, Marks, is_suspect
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import kafka_config, read
+from crawlog.streams.log.damage import Cut
+from crawlog.streams.log.marks import Mark, Marks, is_suspect
+from crawlog.streams.log.topics import Admin, Topics
 from crawlog.streams.settings.settings import Settings, load
-from crawlog.streams.topics import Admin, Topics
 from crawlog.verify import verify_log
 
 PROPERTIES = """\

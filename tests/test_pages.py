@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from crawlog.agents import pages
 from crawlog.agents.pages import PagesLog
 from crawlog.streams.fetch.back_pressure import Pressure
-from crawlog.streams.kafka import bounds, consumer_config
+from crawlog.streams.log.client import bounds, consumer_config
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Topics, ensure, group
 from crawlog.streams.positions import Position
-from crawlog.streams.producer import Producer
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Topics, ensure, group
 
 MB = 1 << 20
 

@@ -12,12 +12,12 @@ from processes import crawlog, ended, until
 from sites import Answer, Threaded
 
 from crawlog.schemas import control
-from crawlog.streams import topics
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.jobs import known
-from crawlog.streams.kafka import bounds, kafka_config
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import bounds, kafka_config
+from crawlog.streams.log.job_records import known
+from crawlog.streams.log.topics import Admin, Topics
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Admin, Topics
 
 pytestmark = pytest.mark.broker
 

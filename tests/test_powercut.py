@@ -8,10 +8,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
-from crawlog.streams import groups, topics
 from crawlog.streams.engine import broker
-from crawlog.streams.kafka import bounds, consumer_config, identity, kafka_config, read
-from crawlog.streams.recovery import after_power_cut
+from crawlog.streams.log import groups, topics
+from crawlog.streams.log.client import bounds, consumer_config, identity, kafka_config, read
+from crawlog.streams.log.power_cut import after_power_cut
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition

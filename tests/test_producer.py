@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from crawlog.streams import producer as producing
 from crawlog.streams.errors import AccessDenied, GiveUp, Misconfigured
-from crawlog.streams.kafka import aiokafka_credentials, consumer_config, kafka_config
-from crawlog.streams.producer import Producer
+from crawlog.streams.log import producer as producing
+from crawlog.streams.log.client import aiokafka_credentials, consumer_config, kafka_config
+from crawlog.streams.log.producer import Producer
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 

@@ -12,13 +12,13 @@ from test_lost_records import Lossy, log, lossy, put, until_led
 
 from crawlog.repair import ON_A_CLUSTER, Placed, cut
 from crawlog.schemas import urls as u
-from crawlog.streams import topics
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.engine.segments import write_down
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.kafka import bounds, kafka_config, read
-from crawlog.streams.recovery import offer_again
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import bounds, kafka_config, read
+from crawlog.streams.log.power_cut import offer_again
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 

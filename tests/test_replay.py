@@ -14,10 +14,10 @@ from test_run import PAGES, Site  # the same site
 from crawlog.replay import Order, replay
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.kafka import bounds, commits, kafka_config, read
-from crawlog.streams.offsets import Kind
+from crawlog.streams.log.client import bounds, commits, kafka_config, read
+from crawlog.streams.log.offsets import Kind
+from crawlog.streams.log.topics import Topics, ensure, group
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Topics, ensure, group
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -13,10 +13,10 @@ from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import MAX_PARSED_TOLD, JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.fetch.reported_jobs import MOST_FINISHED, ReportedJobs
-from crawlog.streams.jobs import write_finished
-from crawlog.streams.producer import Producer
+from crawlog.streams.log.job_records import write_finished
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Topics
 
 __all__ = ["data", "site", "there"]
 

@@ -27,7 +27,7 @@ from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.jobs import own_manner
+from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sections import Politeness
 from crawlog.streams.settings.settings import NO_FILE, Settings, load
 from crawlog.streams.url.place import Place, Places

@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from crawlog.schemas import urls as u
-from crawlog.streams import restore, topics
-from crawlog.streams.kafka import LogIdentity, kafka_config
+from crawlog.streams import restore
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Memory, Partition
 from crawlog.streams.url.place import Places

@@ -23,7 +23,7 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress
 from crawlog.streams import formats, results
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.results import Results, finalise, is_complete, sink_of
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sinks import Entry, Sink, entry, name_of, sink_from

@@ -19,13 +19,14 @@ from crawlog.agents.seed import kept_seeds
 from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound
-from crawlog.streams import crash_points, jobs, topics
-from crawlog.streams import rewind as rewinds
+from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Fold, effective
-from crawlog.streams.kafka import bounds, identity, kafka_config
-from crawlog.streams.producer import Producer
+from crawlog.streams.log import job_records, topics
+from crawlog.streams.log import rewind as rewinds
+from crawlog.streams.log.client import bounds, identity, kafka_config
+from crawlog.streams.log.producer import Producer
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sinks import Sink, Void
@@ -80,8 +81,8 @@ def effective_log(log: list[bytes]) -> tuple[list[r.Skip], str]:
         now = struck[at]
         record = u.decode(value)
         if record.rewind is not None and record.job is None and record.rewind.start <= at:
-            jobs = folded(log[:at], now).fold.jobs.values()
-            if record.epoch > max([0, *(skip.epoch for skip in now), *(job.epoch for job in jobs)]):
+            job_records = folded(log[:at], now).fold.jobs.values()
+            if record.epoch > max([0, *(skip.epoch for skip in now), *(job.epoch for job in job_records)]):
                 now = [*struck[record.rewind.start], r.Skip(record.rewind.start, at, record.epoch)]
         struck.append(now)
     return struck[-1], folded(log, struck[-1]).digest()
@@ -415,7 +416,7 @@ class Log:
         self.topics = topics.Topics(settings.kafka.prefix)
         self.producer = Producer(settings, "test")
         self._path = path
-        jobs.write_job(settings, self.producer, self.topics, "j", u.JobSpec(scope=u.ScopeSpec(kind="any")))
+        job_records.write_job(settings, self.producer, self.topics, "j", u.JobSpec(scope=u.ScopeSpec(kind="any")))
         one, other = site(HERE), site(THERE)
         self.write(HERE, found(one), done(one, sequence(1), page=(HERE, 0)))
         self.to = {partition: end for partition, (_, end) in self.ends().items()}
@@ -489,7 +490,7 @@ def test_a_rewind_goes_on_where_it_was_killed(
             assert rewinds.rewind(log.settings, log.to) == epoch
         else:
             rewinds.settled(log.settings, log.producer, log.topics)
-        assert rewinds.unfinished(jobs.known(log.settings, log.topics)) == []
+        assert rewinds.unfinished(job_records.known(log.settings, log.topics)) == []
         log.check(epoch)
 
     spec = u.JobSpec(rev=9, scope=u.ScopeSpec(kind="any"))
@@ -511,15 +512,15 @@ def test_the_second_of_two_rewinds_at_one_instant_says_so(
     other = Rewound(1, start=log.to, before={"j": 0}, mark="other")
 
     def second(producer: Producer, names: topics.Topics, records: Any) -> None:
-        jobs.write_control(producer, names, [other])
-        jobs.write_control(producer, names, records)
+        job_records.write_control(producer, names, [other])
+        job_records.write_control(producer, names, records)
 
     with monkeypatch.context() as patch:
         patch.setattr(rewinds, "write_control", second)
         with pytest.raises(Misconfigured, match="another command began epoch 1 at the same instant"):
             rewinds.rewind(log.settings, dict.fromkeys(range(8), 0))
     rewinds.settled(log.settings, log.producer, log.topics)
-    assert rewinds.unfinished(jobs.known(log.settings, log.topics)) == []
+    assert rewinds.unfinished(job_records.known(log.settings, log.topics)) == []
     log.check(epoch=1)
 
 
@@ -528,7 +529,7 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     """The same place again is a new epoch in the same state; then offsets that are not in the log are refused."""
     log = Log(cluster, tmp_path)
     assert rewinds.rewind(log.settings, log.to) == 1
-    known = jobs.known(log.settings, log.topics)
+    known = job_records.known(log.settings, log.topics)
     assert rewinds.counting(known, "j")[0] == 0
     assert {void.partition: void.page for void in rewinds.counting(known, "j")[1]} == {HERE: 1, THERE: 0}
     log.check(epoch=1)
@@ -537,7 +538,7 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     assert sorted(given) == sorted([site(HERE), site(THERE) + "z"])
     [note] = [entry for entry in known.values() if isinstance(entry, Rewound)]
     lost = msgspec.structs.replace(note, epoch=2, upto={HERE: note.upto[HERE] + 1})  # of which only the note is left
-    jobs.write_control(log.producer, log.topics, [lost])
+    job_records.write_control(log.producer, log.topics, [lost])
     rewinds.mend(log.settings, log.producer, log.topics)
     log.check(epoch=2)
     assert rewinds.rewind(log.settings, log.to) == 3

@@ -21,14 +21,14 @@ from crawlog.dead import redriven
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
 from crawlog.streams.fold import rows as r
-from crawlog.streams.jobs import cancel, write_job
-from crawlog.streams.kafka import bounds, kafka_config, read_all
-from crawlog.streams.letters import Choice
-from crawlog.streams.producer import Producer
-from crawlog.streams.rewind import rewind
+from crawlog.streams.log.client import bounds, kafka_config, read_all
+from crawlog.streams.log.dead_letters import Choice
+from crawlog.streams.log.job_records import cancel, write_job
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.rewind import rewind
+from crawlog.streams.log.topics import Admin, Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Database, Memory
-from crawlog.streams.topics import Admin, Topics
 from crawlog.streams.verify import verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -13,8 +13,8 @@ from bench.node import Node
 from bench.site import free_port
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
+from crawlog.streams.log.topics import Admin
 from crawlog.streams.settings.settings import load
-from crawlog.streams.topics import Admin
 
 pytestmark = [
     pytest.mark.broker,

@@ -29,15 +29,15 @@ from crawlog.schemas.urls import (
     UrlsRecord,
     decode,
 )
-from crawlog.streams import jobs
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import back_pressure
-from crawlog.streams.kafka import bounds, read
-from crawlog.streams.producer import Producer
-from crawlog.streams.seeds import FRAME_BYTES, SeedBatch, SeedBatches
+from crawlog.streams.log import job_records
+from crawlog.streams.log.client import bounds, read
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.seed_batches import FRAME_BYTES, SeedBatch, SeedBatches
+from crawlog.streams.log.topics import Topics, ensure, partitions
 from crawlog.streams.settings.sections import Run, Scope
 from crawlog.streams.settings.settings import Settings, Sources, known_keys, resolve
-from crawlog.streams.topics import Topics, ensure, partitions
 from crawlog.streams.url.place import Places
 
 PARTITIONS = 4
@@ -324,7 +324,7 @@ def test_the_name_of_a_job_is_that_of_its_seeds() -> None:
 def test_a_spec_is_resolved_from_the_settings() -> None:
     """The fold never reads a worker's settings, so all of them are in the record."""
     settings = Settings(scope=Scope(kind="host", exclude=("x",)), run=Run(depth=3))
-    spec = jobs.resolve_spec(settings, "s.py:S", ["b", "a", "b"])
+    spec = job_records.resolve_spec(settings, "s.py:S", ["b", "a", "b"])
     assert (spec.scope.kind, spec.scope.names, spec.scope.exclude) == ("host", ("a", "b"), ("x",))
     assert (spec.max_depth, spec.spider, spec.max_redirects) == (3, "s.py:S", settings.scope.max_redirects)
 
@@ -355,7 +355,9 @@ def _found_urls(settings: Settings) -> list[UrlsRecord]:
 def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told: str) -> None:
     """Of what was given for this command alone; defaults say nothing, nor what the job has so already."""
     job = resolve(Sources(flags={"run.depth": 3, "links.nofollow": "skip", "scope": "host"}, environ={})).settings
-    line = jobs.kept("j", jobs.resolve_spec(job, names=["a.test"]), resolve(Sources(flags=pairs, environ={})).settings)
+    line = job_records.kept(
+        "j", job_records.resolve_spec(job, names=["a.test"]), resolve(Sources(flags=pairs, environ={})).settings
+    )
     assert told in line
     assert bool(line) == bool(told)
 
@@ -363,22 +365,29 @@ def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told:
 def test_a_seeder_says_of_requests_what_it_was_given() -> None:
     """And leaves the rest to the workers, which it does not bring; of a known job, what that keeps is told."""
     given = resolve(Sources(pairs=["politeness.delay_s=1.0", "robots.obey=true"], environ={})).settings
-    said = jobs.said_rules(given)
+    said = job_records.said_rules(given)
     assert said == RequestRules(delay_s=1.0, robots=True)
-    spec = jobs.resolve_spec(Settings(), requests=jobs.said_rules(Settings()))
+    spec = job_records.resolve_spec(Settings(), requests=job_records.said_rules(Settings()))
     assert spec.requests == RequestRules()
-    assert "its own politeness.delay_s, robots.obey" in jobs.kept("j", spec, given, said)
-    assert jobs.kept("j", spec, given) == "", "a command with workers has its way with what the record does not say"
+    assert "its own politeness.delay_s, robots.obey" in job_records.kept("j", spec, given, said)
+    assert job_records.kept("j", spec, given) == "", (
+        "a command with workers has its way with what the record does not say"
+    )
 
 
 def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     """What is told of a job by its settings leaves none out."""
-    known = jobs._settings_of(JobSpec(requests=jobs.request_rules(Settings()))).keys()
+    known = job_records._settings_of(JobSpec(requests=job_records.request_rules(Settings()))).keys()
     assert known - known_keys() == {"scope.names"}
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
-    assert set(JobSpec.__struct_fields__) - jobs.SETTINGS.keys() - groups == {"rev", "spider", "state", "requests"}
-    assert jobs.REQUESTS.keys() == set(RequestRules.__struct_fields__)
-    assert set(jobs.REQUESTS.values()) <= known
+    assert set(JobSpec.__struct_fields__) - job_records.SETTINGS.keys() - groups == {
+        "rev",
+        "spider",
+        "state",
+        "requests",
+    }
+    assert job_records.REQUESTS.keys() == set(RequestRules.__struct_fields__)
+    assert set(job_records.REQUESTS.values()) <= known
 
 
 def test_seeds_go_at_the_pace_of_the_workers_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,9 +412,9 @@ def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) 
     """Each partition begins with it, and crawl.control knows it."""
     ensure(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    assert jobs.known_job(cluster, topics, "j") is None
+    assert job_records.known_job(cluster, topics, "j") is None
     plant(cluster, producer, "j", Source(["http://a.example/", "http://b.test/"]), report=pytest.fail)
-    copy = jobs.known_job(cluster, topics, "j")
+    copy = job_records.known_job(cluster, topics, "j")
     assert copy is not None
     assert copy.spec.scope.names == ("a.example", "b.test")
     for at, (start, end) in bounds(cluster, topics.urls, list(range(partitions(cluster)))).items():
@@ -420,7 +429,7 @@ def test_new_seeds_of_a_known_job_let_their_names_join(cluster: Settings) -> Non
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     for url in ("http://a.example/", "http://b.test/", "http://a.example/2"):
         plant(cluster, producer, "j", Source([url]), report=pytest.fail)
-    assert sorted(jobs.known(cluster, topics, joins=True)) == [b"job/j", b"join/j/b.test", b"layout"]
+    assert sorted(job_records.known(cluster, topics, joins=True)) == [b"job/j", b"join/j/b.test", b"layout"]
     founds = [found.url for record in _found_urls(cluster) for found in record.urls or []]
     assert sorted(founds) == ["http://a.example/", "http://a.example/2", "http://b.test/"]
 
@@ -430,12 +439,12 @@ def test_a_finished_job_is_known_as_such_until_its_next_epoch(cluster: Settings)
     """`--fresh` begins an epoch, and the job is not finished any more."""
     ensure(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    copy = jobs.write_job(cluster, producer, topics, "j", JobSpec())
-    assert jobs.ended(jobs.known(cluster, topics), "j") is None
-    jobs.write_finished(producer, topics, Finished("j", at=1.0))
-    assert jobs.ended(jobs.known(cluster, topics), "j") == Finished("j", at=1.0)
-    jobs.write_job(cluster, producer, topics, "j", copy.spec, epoch=1)
-    assert jobs.ended(jobs.known(cluster, topics), "j") is None
+    copy = job_records.write_job(cluster, producer, topics, "j", JobSpec())
+    assert job_records.ended(job_records.known(cluster, topics), "j") is None
+    job_records.write_finished(producer, topics, Finished("j", at=1.0))
+    assert job_records.ended(job_records.known(cluster, topics), "j") == Finished("j", at=1.0)
+    job_records.write_job(cluster, producer, topics, "j", copy.spec, epoch=1)
+    assert job_records.ended(job_records.known(cluster, topics), "j") is None
 
 
 @pytest.mark.broker
@@ -443,7 +452,7 @@ def test_urls_and_files_of_a_known_job(cluster: Settings, tmp_path: Path) -> Non
     """Both ways return when everything is acknowledged."""
     ensure(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    copy = jobs.write_job(cluster, producer, topics, "j", JobSpec())
+    copy = job_records.write_job(cluster, producer, topics, "j", JobSpec())
     file = tmp_path / "seeds.txt"
     file.write_text("http://b.test/\n")
     count = partitions(cluster)
@@ -457,11 +466,11 @@ def test_the_names_of_many_seeds_join_a_job_in_few_records(cluster: Settings) ->
     """Every command and each parse worker reads all of them; a name that joined does not join again."""
     ensure(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
-    jobs.write_job(cluster, producer, topics, "j", JobSpec(scope=ScopeSpec(names=("n0.test",))))
+    job_records.write_job(cluster, producer, topics, "j", JobSpec(scope=ScopeSpec(names=("n0.test",))))
     for count in (2_500, 2_501, 2_501):
         with Source([f"http://n{number}.test/" for number in range(count)]) as source:
             plant(cluster, producer, "j", source, report=pytest.fail)
-    joins = [entry for entry in jobs.known(cluster, topics, joins=True).values() if isinstance(entry, Join)]
+    joins = [entry for entry in job_records.known(cluster, topics, joins=True).values() if isinstance(entry, Join)]
     assert [len(entry.names) for entry in joins] == [1_000, 1_000, 499, 1]
     assert {name for entry in joins for name in entry.names} == {f"n{number}.test" for number in range(1, 2_501)}
 
@@ -475,7 +484,7 @@ def test_each_of_many_names_stands_in_one_partition_before_the_seeds(cluster: Se
     topics, count = Topics(settings.kafka.prefix), partitions(settings)
     with Source([f"http://www.n{number}.test/" for number in range(MAX_NAMES + 500)]) as source:
         plant(settings, Producer(settings, "test"), "j", source, report=pytest.fail)
-    copy = jobs.known_job(settings, topics, "j")
+    copy = job_records.known_job(settings, topics, "j")
     assert copy is not None
     listed, place, joined = set(copy.spec.scope.names), Places(count).of, set[str]()
     assert len(listed) == MAX_NAMES

@@ -16,9 +16,9 @@ from processes import LIMIT_S, Process, crawlog, ended, until
 from sites import Answer, Threaded
 
 from crawlog.picture import Picture
-from crawlog.streams import groups
+from crawlog.streams.log import groups
+from crawlog.streams.log.topics import ensure
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import ensure
 from crawlog.watch import Watch
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

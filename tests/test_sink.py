@@ -27,15 +27,15 @@ from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.groups import Group, move
-from crawlog.streams.kafka import LogIdentity, bounds, kafka_config, read
-from crawlog.streams.offsets import Move
-from crawlog.streams.producer import Producer
+from crawlog.streams.log.client import LogIdentity, bounds, kafka_config, read
+from crawlog.streams.log.groups import Group, move
+from crawlog.streams.log.offsets import Move
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Admin, Topics, ensure, group, partitions
 from crawlog.streams.results import Results, finalise, sink_of, state_of
 from crawlog.streams.rocks import DAMAGED
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sinks import Sink
-from crawlog.streams.topics import Admin, Topics, ensure, group, partitions
 
 LOG = LogIdentity("cluster", "topic")
 

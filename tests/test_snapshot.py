@@ -12,7 +12,7 @@ from crawlog.streams import snapshot
 from crawlog.streams.copies import copy_database
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
-from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.snapshot import Damaged, Folder, Manifest, Snapshots, fitting, store_of
 from crawlog.streams.store import Database, Memory, Origin, Partition, fold_version
 from crawlog.streams.url.place import Places

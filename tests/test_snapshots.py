@@ -13,7 +13,7 @@ from crawlog.agents import snapshots
 from crawlog.agents.snapshots import Snapshotter
 from crawlog.streams.copies import copy_database
 from crawlog.streams.fold import rows as r
-from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.snapshot import Manifest, Snapshots, store_of
 from crawlog.streams.store import Database, Memory
 

@@ -12,10 +12,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.agents.standby import Standby, chosen
 from crawlog.schemas import urls as u
-from crawlog.streams import candidates, topics
+from crawlog.streams import candidates
 from crawlog.streams.candidates import States
 from crawlog.streams.errors import Unusable
-from crawlog.streams.kafka import LogIdentity, kafka_config
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Partition

@@ -15,10 +15,10 @@ from crawlog.schemas import progress
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.jobs import write_job
-from crawlog.streams.producer import Producer
+from crawlog.streams.log.job_records import write_job
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Topics, ensure
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Topics, ensure
 from crawlog.supervisor import Hold, holder
 
 PARTITIONS = 16

@@ -11,7 +11,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams import rocks
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.fold import rows as r
-from crawlog.streams.kafka import LogIdentity
+from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.rocks import StateLocked
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import FROM_THE_START, Database, Memory, Origin, Partition, check

@@ -28,11 +28,11 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams import logs
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.letters import Letter, became
+from crawlog.streams.log.dead_letters import Letter, became
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import TABLE, TopicRow, Topics, ensure
 from crawlog.streams.printable import escaped
-from crawlog.streams.producer import Producer
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import TABLE, TopicRow, Topics, ensure
 from crawlog.streams.url.place import Places, partition_of
 
 ROOT = Path(__file__).parent.parent

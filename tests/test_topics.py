@@ -8,16 +8,16 @@ import pytest
 from aiokafka.record import MemoryRecords
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from crawlog.streams import producer, topics
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.groups import sinks_of
-from crawlog.streams.kafka import identity, kafka_config
+from crawlog.streams.log import producer, topics
+from crawlog.streams.log.client import identity, kafka_config
+from crawlog.streams.log.groups import sinks_of
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.results import Results
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sinks import Sink
-from crawlog.streams.topics import Topics
 
 pytestmark = pytest.mark.broker
 

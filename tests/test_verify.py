@@ -10,11 +10,11 @@ from confluent_kafka import Producer
 
 from crawlog import outcome
 from crawlog.schemas import urls as u
-from crawlog.streams import topics
 from crawlog.streams.copies import NotCopied, copy_database
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import decoded
-from crawlog.streams.kafka import LogIdentity, identity, kafka_config
+from crawlog.streams.log import topics
+from crawlog.streams.log.client import LogIdentity, identity, kafka_config
 from crawlog.streams.rocks import DAMAGED
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.store import Database, Memory, Partition

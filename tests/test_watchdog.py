@@ -19,15 +19,16 @@ from forked import Server
 from crawlog.agents import guard, trial, waits
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams import app, kafka
+from crawlog.streams import app
 from crawlog.streams import watchdog as module
 from crawlog.streams.errors import DamagedLog
+from crawlog.streams.log import client
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Topics, ensure
 from crawlog.streams.parse import waiting
 from crawlog.streams.positions import Range
-from crawlog.streams.producer import Producer
 from crawlog.streams.settings.sections import Kafka, Parse
 from crawlog.streams.settings.settings import Settings, to_environ
-from crawlog.streams.topics import Topics, ensure
 from crawlog.streams.watchdog import Watchdog
 
 STUCK_S = 0.2
@@ -231,7 +232,7 @@ PARSE_MOST_S = max(bound.le for bound in Parse.model_fields["timeout_s"].metadat
         waiting.HELD_LOOKS * waits.LOOK_AFTER_S,
         trial.PATIENCE_S,
         guard.PATIENCE * PARSE_MOST_S,
-        kafka.TIMEOUT_S,
+        client.TIMEOUT_S,
     ],
     ids=["unknown job", "trial", "page", "answer"],
 )
@@ -243,8 +244,8 @@ def test_no_wait_of_a_worker_is_longer_than_its_watchdogs(longest_s: float) -> N
 @pytest.mark.parametrize("session_s", [6.0, 45.0])
 def test_an_assignment_may_take_as_long_as_the_group_waits(session_s: float) -> None:
     """The group waits for a member that does not join, and the user says how long for one that died."""
-    kafka = Kafka(bootstrap="127.0.0.1:1", session_timeout_s=session_s)
-    assert app.build("parse", Settings(kafka=kafka)).watchdog.assignment_s >= app.REBALANCE_S + session_s
+    client = Kafka(bootstrap="127.0.0.1:1", session_timeout_s=session_s)
+    assert app.build("parse", Settings(kafka=client)).watchdog.assignment_s >= app.REBALANCE_S + session_s
 
 
 UNKNOWN = """
@@ -275,7 +276,7 @@ def test_a_page_of_an_unknown_job_is_buried_by_the_worker_that_held_it(
     said = tmp_path / "said"
     with said.open("w") as output:
         worker = forks.fork(UNKNOWN, tmp_path, environ, output)
-    letters = Consumer(kafka.consumer_config(cluster))
+    letters = Consumer(client.consumer_config(cluster))
     letters.assign([TopicPartition(names.dead, 0, OFFSET_BEGINNING)])
     try:
         letter = None

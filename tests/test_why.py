@@ -12,9 +12,9 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, encode, key
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold.history import Offer, State
-from crawlog.streams.producer import Producer
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Topics, ensure
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.topics import Topics, ensure
 from crawlog.streams.url.place import Places, hashed_to
 from crawlog.why import Inquiry, Story, _facts, _offered, moment, why
 

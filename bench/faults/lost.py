@@ -33,8 +33,8 @@ from bench.faults.judge import Evidence
 from bench.faults.schedule import Outcome
 from bench.site import WORK, free_port
 from crawlog.streams.errors import EngineError
+from crawlog.streams.log.topics import Admin
 from crawlog.streams.settings.settings import load
-from crawlog.streams.topics import Admin
 
 NAME = "lost-records"
 TOPICS = ("urls", "pages", "items")

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
 from crawlog.streams.engine import engine
-from crawlog.streams.kafka import kafka_config
+from crawlog.streams.log.client import kafka_config
 from crawlog.streams.settings.settings import Settings, load
 
 ANSWER_S = 30.0

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from .errors import Misconfigured
-from .positions import Range
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.positions import Range
 
 Kind = Literal[
     "to-earliest", "to-latest", "to-current", "to-datetime", "by-duration", "shift-by", "to-offset", "from-file"

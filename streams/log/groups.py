@@ -25,10 +25,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
     OffsetSpec,
 )
 
-from .errors import EngineError, Misconfigured
-from .kafka import TIMEOUT_S, at_end, consumer_config, passes, refused, take
-from .positions import Only, Range
-from .results import known_sinks
+from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.positions import Only, Range
+from crawlog.streams.results import known_sinks
+
+from .client import TIMEOUT_S, at_end, consumer_config, passes, refused, take
 from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group
 
 if TYPE_CHECKING:

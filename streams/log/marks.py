@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 
-from . import files
+from crawlog.streams import files
+from crawlog.streams.errors import EngineError
+
+from .client import bounds, read
 from .damage import Cut
-from .errors import EngineError
-from .kafka import bounds, read
 from .topics import LAST, Admin, Topics
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from .errors import AccessDenied, DamagedLog, EngineError, Misconfigured
+from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Kafka, Settings

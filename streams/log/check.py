@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from crawlog.schemas import control, dead, items, pages, progress
 from crawlog.schemas import urls as u
+from crawlog.streams.errors import DamagedLog
 
 from . import groups
-from .errors import DamagedLog
-from .kafka import Patience, at_end, bounds, check_jump, commits, consumer_config, passes, refused
+from .client import Patience, at_end, bounds, check_jump, commits, consumer_config, passes, refused
 from .ledger import Ledger, name_of
 from .topics import Admin, Topics, group
 

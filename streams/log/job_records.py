@@ -22,13 +22,13 @@ from crawlog.schemas.urls import (
     TrapRules,
     UrlsRecord,
 )
+from crawlog.streams import crash_points
+from crawlog.streams.errors import EngineError
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.http.request_rules import Limits, Manner, within
 from crawlog.streams.url.place import Places
 
-from . import crash_points
-from .errors import EngineError
-from .kafka import bounds, read
+from .client import bounds, read
 from .producer import Producer
 from .topics import Topics, partitions
 

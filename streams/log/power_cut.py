@@ -33,14 +33,14 @@ from confluent_kafka import TopicPartition
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
 from crawlog.streams.engine.segments import founds
+from crawlog.streams.errors import EngineError
+from crawlog.streams.positions import without_written
 
 from . import groups
-from .errors import EngineError
-from .jobs import known
-from .kafka import bounds, commits, read
-from .logcheck import Check, Lost, Unparsed
+from .check import Check, Lost, Unparsed
+from .client import bounds, commits, read
+from .job_records import known
 from .offsets import Target, plan
-from .positions import without_written
 from .producer import Producer
 from .rewind import mend
 from .topics import Admin, Topics, group

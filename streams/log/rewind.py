@@ -22,13 +22,13 @@ import xxhash
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Control, JobCopy, Rewound
+from crawlog.streams import crash_points
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.sinks import Void
 
-from . import crash_points
-from .errors import Misconfigured
-from .jobs import acknowledged, known, write_control, write_job
-from .kafka import bounds, read_all
+from .client import bounds, read_all
+from .job_records import acknowledged, known, write_control, write_job
 from .producer import Producer
-from .sinks import Void
 from .topics import Topics, partitions
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 )
 
 from crawlog.schemas import control
+from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.settings.sections import PREFIX
 
-from .errors import EngineError, Misconfigured
-from .kafka import DENIED, bounds, commits, denied, kafka_config, read
+from .client import DENIED, bounds, commits, denied, kafka_config, read
 from .producer import Producer
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import progress
+from crawlog.streams.errors import DamagedLog
+from crawlog.streams.positions import written
 
 from . import groups
-from .errors import DamagedLog
-from .kafka import bounds, commits, read_around
-from .positions import written
+from .client import bounds, commits, read_around
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Librdkafka
 
-from . import exit_codes
-from .errors import AccessDenied, GiveUp
-from .kafka import AWAY, DENIED, Login, denied, kafka_config
+from crawlog.streams import exit_codes
+from crawlog.streams.errors import AccessDenied, GiveUp
+
+from .client import AWAY, DENIED, Login, denied, kafka_config
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings
