@@ -24,9 +24,8 @@ import structlog
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams import crash_points, exit_codes, store
+from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.app import CrawlApp
-from crawlog.streams.candidates import States
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fetch.reported_jobs import ReportedJobs
@@ -38,9 +37,11 @@ from crawlog.streams.lease import boottime
 from crawlog.streams.log import topics
 from crawlog.streams.log.job_records import limits_of, own_manner
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.restore import Interrupted, Restorer, restore_changes
-from crawlog.streams.rocks import is_machines_fault
-from crawlog.streams.snapshot import Snapshots
+from crawlog.streams.state import partition
+from crawlog.streams.state.database import is_machines_fault
+from crawlog.streams.state.newest_copy import States
+from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
+from crawlog.streams.state.snapshots import Snapshots
 from crawlog.streams.url.place import Place
 
 from .control import Obedience, follow
@@ -73,7 +74,7 @@ class Stage:
         self.frontier = Frontier(
             own_manner(settings), time.monotonic, time.time, only=settings.run.job, limits=limits_of(settings)
         )
-        self.live: dict[int, store.Partition] = {}
+        self.live: dict[int, partition.Partition] = {}
         self.dispatching = False
         self.orders = Obedience("fetch", self._obey)
         self.wake: Callable[[], None] = lambda: None
@@ -85,7 +86,7 @@ class Stage:
         self.folding_s = 0.0
         self.states = States(settings, self.names.urls, came=app.watchdog.beat)
         self.on_opening: list[Callable[[set[int]], None]] = []
-        self._opened: dict[int, store.Partition] = {}
+        self._opened: dict[int, partition.Partition] = {}
         self._seen_end: dict[int, int] = {}
         self._undelivered: dict[int, int] = {}
         self._tenure = Tenure()
@@ -237,10 +238,10 @@ class Stage:
         if total := sum(folded.values()):
             log.info("restored", records=total, partitions=len(todo), took_s=round(time.monotonic() - started, 2))
 
-    def _restore_checkpoint(self, outbox: "_Outbox", together: int) -> Callable[[store.Partition], None]:
+    def _restore_checkpoint(self, outbox: "_Outbox", together: int) -> Callable[[partition.Partition], None]:
         limit = restore_changes(self.settings.state.checkpoint_changes, together)
 
-        def checkpoint(partition: store.Partition) -> None:
+        def checkpoint(partition: partition.Partition) -> None:
             self.app.watchdog.beat()
             crash_points.point("restore.batch")
             if partition.changes >= limit and not self._undelivered.get(partition.number, 0):
@@ -320,7 +321,7 @@ class Stage:
         """Where snapshots of this log are kept, if anywhere."""
         return self.states.snapshots
 
-    def checkpoint(self, partition: store.Partition) -> None:
+    def checkpoint(self, partition: partition.Partition) -> None:
         """Write what was folded since the last one, unless what it led to is not in the log yet."""
         if self._undelivered.get(partition.number, 0):
             return
@@ -385,7 +386,7 @@ class Stage:
             if number in self.live or partition.note
         ]
 
-    def _counts(self, number: int, partition: store.Partition) -> dict[str, JobCounts]:
+    def _counts(self, number: int, partition: partition.Partition) -> dict[str, JobCounts]:
         under_way = self.frontier.owned[number].under_way
         left_out = self._reported_jobs.left_out
         return {
@@ -444,7 +445,7 @@ class _Outbox:
         self._producer = producer
         self._names = names
 
-    def send(self, partition: store.Partition, message: "Message", effects: Effects) -> None:
+    def send(self, partition: partition.Partition, message: "Message", effects: Effects) -> None:
         """Put the effects of a record on their way."""
         for topic, to, key, value, headers in records_of(
             self._names, partition.number, partition.offset - 1, message.key(), message.value(), effects

@@ -16,11 +16,11 @@ from pathlib import Path
 import structlog
 from confluent_kafka import TopicPartition
 
-from crawlog.streams.copies import NotCopied, copy_database
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import topics
-from crawlog.streams.snapshot import Manifest, Snapshots
-from crawlog.streams.store import Partition, check
+from crawlog.streams.state.copies import NotCopied, copy_database
+from crawlog.streams.state.partition import Partition, check
+from crawlog.streams.state.snapshots import Manifest, Snapshots
 
 from .frontier import Stage
 

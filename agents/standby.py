@@ -18,8 +18,8 @@ import xxhash
 from crawlog.streams.errors import EngineError, Unusable
 from crawlog.streams.log.client import commits
 from crawlog.streams.log.topics import group
-from crawlog.streams.restore import Interrupted, Restorer, restore_changes
-from crawlog.streams.store import Partition
+from crawlog.streams.state.partition import Partition
+from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
 
 if TYPE_CHECKING:
     from .frontier import Stage

@@ -21,7 +21,7 @@ from bench.site import WORK
 from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import load
-from crawlog.streams.verify import verify
+from crawlog.streams.state.verify import verify
 
 sys.path.insert(0, str(REPO / "tests"))
 from cluster import Cluster  # the crawl as processes, which the tests kill too

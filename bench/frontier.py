@@ -32,7 +32,7 @@ from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sections import State
 from crawlog.streams.settings.settings import NO_FILE, load
-from crawlog.streams.store import Memory, Partition
+from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker import spare_the_collector
 

@@ -26,9 +26,9 @@ from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import identity, kafka_config
-from crawlog.streams.restore import Restorer, restore_changes
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Memory, Partition
+from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.restore import Restorer, restore_changes
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker import spare_the_collector
 

@@ -24,7 +24,7 @@ from bench.site import WORK
 from crawlog.streams.fold.rows import Rows
 from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.settings.sections import State
-from crawlog.streams.store import Database, Memory
+from crawlog.streams.state.partition import Database, Memory
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker import spare_the_collector

@@ -16,7 +16,7 @@ from . import outcome
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings
-    from crawlog.streams.snapshot import Manifest, Snapshots
+    from crawlog.streams.state.snapshots import Manifest, Snapshots
 
 Say = Callable[[str], None]
 
@@ -26,7 +26,7 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
     from crawlog.streams import logs
     from crawlog.streams.log.client import identity
     from crawlog.streams.log.topics import Topics, partitions
-    from crawlog.streams.snapshot import Snapshots, store_of
+    from crawlog.streams.state.snapshots import Snapshots, store_of
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     if not settings.snapshots.to:
@@ -50,10 +50,10 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
 
 
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
-    from crawlog.streams.copies import NotCopied, copy_database
     from crawlog.streams.errors import Unusable
     from crawlog.streams.fold import rows as r
-    from crawlog.streams.store import Database, Memory, check
+    from crawlog.streams.state.copies import NotCopied, copy_database
+    from crawlog.streams.state.partition import Database, Memory, check
 
     state, memory = settings.run.data / "state", Memory(settings.state.memory_mb)
     for folder in sorted(path for path in state.glob("*") if path.name.isdigit()):

@@ -175,7 +175,7 @@ class Supervisor:
         self.lost_founds: list[Cut] = []
         self.report = report
         if settings.snapshots.to:
-            from crawlog.streams.snapshot import store_of
+            from crawlog.streams.state.snapshots import store_of
 
             store_of(settings.snapshots.to)  # a missing package shows here, not in each worker
         self._data = settings.run.data

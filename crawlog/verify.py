@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from crawlog.streams.fold.described import Row
     from crawlog.streams.log.check import Check, Finding
     from crawlog.streams.settings.settings import Settings
-    from crawlog.streams.verify import Difference, Verdict
+    from crawlog.streams.state.verify import Difference, Verdict
 
 
 def verify(settings: "Settings", rows: int, *, as_json: bool, say: Callable[[str], None]) -> int:
     """Folds again, prints the verdicts; 0 when all states are equal, `outcome.DIFFERENT` when one is not."""
     from crawlog.streams import logs
-    from crawlog.streams import verify as streams
+    from crawlog.streams.state import verify as streams
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     state = settings.run.data / "state"

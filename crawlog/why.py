@@ -361,7 +361,7 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
     """A row of a state's cache column; None where there is no such state on this machine, or it cannot be read now."""
     from rocksdict import AccessType, Options, Rdict
 
-    from crawlog.streams.store import CACHE_COLUMN
+    from crawlog.streams.state.partition import CACHE_COLUMN
 
     folder = settings.run.data / "state" / str(partition)
     if not folder.is_dir():

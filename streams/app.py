@@ -213,7 +213,7 @@ class CrawlApp(faust.App):
         record = self.reader.in_hand
         place = {} if record is None else {"partition": record.partition, "offset": record.offset}
         log.error("agent_failed", agent=agent.name, exc_info=exc, **place)
-        from .rocks import is_machines_fault  # a database that parse does not need
+        from crawlog.streams.state.database import is_machines_fault  # a database that parse does not need
 
         is_ours = not isinstance(exc, OSError | CrawlError | KafkaException) and not is_machines_fault(exc)
         self.watchdog.end("agent_failed", exc, EX_SOFTWARE if is_ours else EX_TEMPFAIL, error=repr(exc), **place)

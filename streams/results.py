@@ -26,10 +26,10 @@ import xxhash
 from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
 from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.state.database import Rocks, set_aside
 
 from . import crash_points, files, formats
 from .errors import Misconfigured, RetryLater, Unusable
-from .rocks import Rocks, set_aside
 from .sinks import STDOUT, Entry, Sink, Void
 
 VERSION = 1

@@ -22,11 +22,11 @@ from crawlog.agents.robots import Robots
 from crawlog.agents.room import Room
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
-from crawlog.streams import store
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.validators import of_headers
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.state import partition
 from crawlog.streams.url.place import Places
 
 URLS, PAGES = "crawl.urls", "crawl.pages"
@@ -278,8 +278,8 @@ async def running(
     log: Log = stage.producer  # type: ignore[assignment]  # patched above
     fetcher = Fetcher(stage)
     world = World(stage, fetcher, log, web)
-    memory, identity = store.Memory(8), LogIdentity("cluster", "topic")
-    stage._opened[0] = store.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
+    memory, identity = partition.Memory(8), LogIdentity("cluster", "topic")
+    stage._opened[0] = partition.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
     stage._go_live()
     stage.orders.caught_up()
     stage.states.places = Places(1)

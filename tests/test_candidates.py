@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from crawlog.schemas import urls as u
-from crawlog.streams import candidates
-from crawlog.streams.candidates import States
 from crawlog.streams.errors import Unusable
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.restore import Interrupted
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Partition
+from crawlog.streams.state import newest_copy
+from crawlog.streams.state.newest_copy import States
+from crawlog.streams.state.partition import Partition
+from crawlog.streams.state.restore import Interrupted
 from crawlog.streams.url.place import Places
 
 LOG = LogIdentity("c", "t")
@@ -67,7 +67,7 @@ class Worker:
 @pytest.fixture
 def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Worker]]:
     """Three workers; the lock is waited for shortly."""
-    monkeypatch.setattr(candidates, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(newest_copy, "LOCK_WAIT_S", 0.05)
     made = [Worker(tmp_path) for _ in range(3)]
     yield made
     for worker in made:
@@ -163,7 +163,7 @@ def test_a_copy_with_a_damaged_block_loses(workers: list[Worker]) -> None:
 
 def test_of_all_copies_of_a_state_one_is_kept_aside(workers: list[Worker], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each copy has a name of its own: else they would fill the disk."""
-    monkeypatch.setattr(candidates, "bounds", lambda *_: {0: (0, 100)})
+    monkeypatch.setattr(newest_copy, "bounds", lambda *_: {0: (0, 100)})
     workers[0].own(10)
     for number in (1, 2, 1, 2):
         copy = workers[number].own(20)
@@ -198,7 +198,7 @@ def test_a_rebalance_ends_the_wait_for_a_lock(workers: list[Worker], monkeypatch
 
 def test_no_state_is_opened_on_a_full_disk(workers: list[Worker], monkeypatch: pytest.MonkeyPatch) -> None:
     """It would only fail later, amid a checkpoint."""
-    monkeypatch.setattr(candidates, "MIN_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(newest_copy, "MIN_FREE_BYTES", 1 << 62)
     with pytest.raises(OSError, match="No space left"):
         workers[0].own()
 
@@ -208,7 +208,7 @@ def test_a_copy_that_a_killed_worker_left_goes_and_one_in_use_stays(workers: lis
     old, young = (tmp_path / "state" / name for name in (".look-1", ".look-2"))
     for folder in (old, young):
         folder.mkdir(parents=True)
-    long_ago = time.time() - candidates.LEFT_BEHIND_S - 1
+    long_ago = time.time() - newest_copy.LEFT_BEHIND_S - 1
     os.utime(old, (long_ago, long_ago))
     workers[0].states._sweep()
     assert (old.exists(), young.exists()) == (False, True)

@@ -10,9 +10,9 @@ import pytest
 from cluster import ROOT, Cluster, log_of, needs_site
 
 from crawlog.streams.crash_points import POINTS, VARIABLE
-from crawlog.streams.restore import RESTORE_CHANGES
 from crawlog.streams.settings.settings import Settings, load
-from crawlog.streams.verify import verify
+from crawlog.streams.state.restore import RESTORE_CHANGES
+from crawlog.streams.state.verify import verify
 
 IN_WORKERS = [
     name for name in POINTS if name.partition(".")[0] in ("fold", "checkpoint", "fetch", "commit", "parse", "sink")

@@ -10,14 +10,14 @@ from confluent_kafka import Producer, TopicPartition
 
 from crawlog.schemas import urls as u
 from crawlog.snapshot import snapshot
-from crawlog.streams.candidates import States
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import LogIdentity, identity, kafka_config
-from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Memory, Partition
+from crawlog.streams.state.newest_copy import States
+from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.restore import Restorer
+from crawlog.streams.state.verify import verify
 from crawlog.streams.url.place import Places
-from crawlog.streams.verify import verify
 
 pytestmark = pytest.mark.broker
 

@@ -27,10 +27,10 @@ from crawlog.streams.errors import DamagedLog
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import identity, kafka_config, read, read_all
 from crawlog.streams.log.damage import cuts
-from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Memory, Partition
+from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
 from crawlog.watch import Watch
 

@@ -14,9 +14,9 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.log import client
 from crawlog.streams.log.topics import Admin
-from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.state.restore import Restorer
 
 
 @dataclass

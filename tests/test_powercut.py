@@ -12,9 +12,9 @@ from crawlog.streams.engine import broker
 from crawlog.streams.log import groups, topics
 from crawlog.streams.log.client import bounds, consumer_config, identity, kafka_config, read
 from crawlog.streams.log.power_cut import after_power_cut
-from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Memory, Partition
+from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
 
 SPEC = u.JobSpec(scope=u.ScopeSpec(kind="any"), max_depth=5)

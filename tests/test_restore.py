@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer
 
 from crawlog.schemas import urls as u
-from crawlog.streams import restore
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Memory, Partition
+from crawlog.streams.state import restore
+from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.url.place import Places
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.rewind import rewind
 from crawlog.streams.log.topics import Admin, Topics
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Database, Memory
-from crawlog.streams.verify import verify
+from crawlog.streams.state.partition import Database, Memory
+from crawlog.streams.state.verify import verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

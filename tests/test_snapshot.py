@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
-from crawlog.streams import snapshot
-from crawlog.streams.copies import copy_database
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.snapshot import Damaged, Folder, Manifest, Snapshots, fitting, store_of
-from crawlog.streams.store import Database, Memory, Origin, Partition, fold_version
+from crawlog.streams.state import snapshots
+from crawlog.streams.state.copies import copy_database
+from crawlog.streams.state.partition import Database, Memory, Origin, Partition, fold_version
+from crawlog.streams.state.snapshots import Damaged, Folder, Manifest, Snapshots, fitting, store_of
 from crawlog.streams.url.place import Places
 
 LOG = LogIdentity("c", "t")
@@ -204,7 +204,7 @@ def test_a_state_of_another_version_begins_at_a_snapshot_where_the_log_is_trimme
 @pytest.mark.parametrize("word", ["", ".", "..", "a/b", "../../x", "/etc/passwd", "a\0b", "\ud800", "x" * 256])
 def test_a_manifest_with_a_bad_name_is_damaged(owner: Owner, field: str, word: str) -> None:
     """A name is one of a file in the snapshot's own folder; nothing is read or written elsewhere."""
-    bad = msgspec.structs.replace(snapshot.File("x", 1, "y"), **{field: word})
+    bad = msgspec.structs.replace(snapshots.File("x", 1, "y"), **{field: word})
     with pytest.raises(Damaged, match="bad name"):
         owner.snapshots.fetch(Manifest(manifest(1).meta, 0.0, (bad,)), owner.folder / "fetched")
     assert not list(owner.folder.glob("*fetched*"))
@@ -212,7 +212,7 @@ def test_a_manifest_with_a_bad_name_is_damaged(owner: Owner, field: str, word: s
 
 def test_a_manifest_that_names_a_file_twice_is_damaged(owner: Owner) -> None:
     """The second one would take the place of the first."""
-    twice = Manifest(manifest(1).meta, 0.0, (snapshot.File("x", 1, "y"), snapshot.File("x", 2, "z")))
+    twice = Manifest(manifest(1).meta, 0.0, (snapshots.File("x", 1, "y"), snapshots.File("x", 2, "z")))
     with pytest.raises(Damaged, match="bad name"):
         owner.snapshots.fetch(twice, owner.folder / "fetched")
 
@@ -285,7 +285,7 @@ def test_pruning_keeps_the_newest_and_one_an_hour(owner: Owner, monkeypatch: pyt
         owner.make(10 * (number + 1), at=hour * 3600)
     assert [one.offset for one in keeper.prune(0, now=4 * 3600.0)] == [60, 50, 40, 30]
     before = len(owner.files())
-    monkeypatch.setattr(snapshot, "ORPHAN_S", -1.0)
+    monkeypatch.setattr(snapshots, "ORPHAN_S", -1.0)
     kept = Snapshots(store_of(str(owner.to)), LOG, keep=1).prune(0, now=4 * 3600.0)
     assert [one.offset for one in kept] == [60]
     assert len(owner.files()) == len({file.content for file in kept[0].files}) + 1 < before
@@ -311,7 +311,7 @@ def test_an_object_store_is_like_a_folder(tmp_path: Path) -> None:
     state = owner.lost()
     assert state.leap()
     assert state.digest() == owner.state.digest()
-    gone = Manifest(manifest(1).meta, 0.0, (snapshot.File("x", 1, "y"),))
+    gone = Manifest(manifest(1).meta, 0.0, (snapshots.File("x", 1, "y"),))
     with pytest.raises(Damaged, match="missing"):
         owner.snapshots.fetch(gone, tmp_path / "x")
     for partition in owner.open:

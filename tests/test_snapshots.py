@@ -11,11 +11,11 @@ from fetching import World, running
 
 from crawlog.agents import snapshots
 from crawlog.agents.snapshots import Snapshotter
-from crawlog.streams.copies import copy_database
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.snapshot import Manifest, Snapshots, store_of
-from crawlog.streams.store import Database, Memory
+from crawlog.streams.state.copies import copy_database
+from crawlog.streams.state.partition import Database, Memory
+from crawlog.streams.state.snapshots import Manifest, Snapshots, store_of
 
 LOG = LogIdentity("cluster", "topic")
 

@@ -12,14 +12,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.agents.standby import Standby, chosen
 from crawlog.schemas import urls as u
-from crawlog.streams import candidates
-from crawlog.streams.candidates import States
 from crawlog.streams.errors import Unusable
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import LogIdentity, kafka_config
-from crawlog.streams.restore import Restorer
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Partition
+from crawlog.streams.state import newest_copy
+from crawlog.streams.state.newest_copy import States
+from crawlog.streams.state.partition import Partition
+from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
 
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
@@ -157,7 +157,7 @@ async def test_without_the_setting_nothing_is_kept(tmp_path: Path) -> None:
 
 def test_a_damaged_standby_is_closed_and_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's crawl depends on it: the worker goes on, and its next look makes a new one."""
-    monkeypatch.setattr(candidates, "bounds", lambda *_: {0: (0, 100)})
+    monkeypatch.setattr(newest_copy, "bounds", lambda *_: {0: (0, 100)})
     machine = Machine(Settings(), tmp_path, "w")
     machine.states._log, machine.states.places = LogIdentity("c", "t"), Places(8)
     kept = machine.states.standby(0, "w")

@@ -10,16 +10,16 @@ from confluent_kafka import Producer
 
 from crawlog import outcome
 from crawlog.schemas import urls as u
-from crawlog.streams.copies import NotCopied, copy_database
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import decoded
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import LogIdentity, identity, kafka_config
-from crawlog.streams.rocks import DAMAGED
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.store import Database, Memory, Partition
+from crawlog.streams.state.copies import NotCopied, copy_database
+from crawlog.streams.state.database import DAMAGED
+from crawlog.streams.state.partition import Database, Memory, Partition
+from crawlog.streams.state.verify import differences
 from crawlog.streams.url.place import Places
-from crawlog.streams.verify import differences
 from crawlog.verify import verify
 
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))

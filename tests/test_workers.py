@@ -12,7 +12,7 @@ from cluster import Cluster, log_of, needs_site
 from processes import Process, crawlog
 
 from crawlog.streams.settings.settings import Settings, load, to_environ
-from crawlog.streams.verify import Verdict, verify
+from crawlog.streams.state.verify import Verdict, verify
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, needs_site]
 

@@ -29,7 +29,7 @@ from bench.faults.site import REPO, Site
 from bench.log import login, start
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings, load
-from crawlog.streams.verify import verify
+from crawlog.streams.state.verify import verify
 
 JOB = "judged"
 AGENT = "judge"

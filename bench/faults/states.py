@@ -12,7 +12,7 @@ from rocksdict import Options, Rdict
 from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
 from crawlog.streams.fold import rows
-from crawlog.streams.store import CACHE_COLUMN
+from crawlog.streams.state.partition import CACHE_COLUMN
 
 AHEAD = 1_000_000
 

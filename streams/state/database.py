@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from rocksdict import AccessType, Options, Rdict, RdictIter, WriteBatch
 
-from .errors import CrawlError, Unusable
+from crawlog.streams.errors import CrawlError, Unusable
 
 DAMAGED = "DAMAGED"
 """File in a database's folder: a block of it could not be read. It holds RocksDB's words."""

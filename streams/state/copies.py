@@ -16,7 +16,7 @@ import shutil
 import time
 from pathlib import Path
 
-from .errors import CrawlError
+from crawlog.streams.errors import CrawlError
 
 TRIES = 50
 AGAIN_S = 0.02

@@ -24,18 +24,18 @@ from pathlib import Path
 
 import structlog
 
+from crawlog.streams import files
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log.client import LogIdentity, bounds, identity
 from crawlog.streams.log.topics import partitions
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 
-from . import files
 from .copies import NotCopied, copy_database
+from .database import StateLocked, is_machines_fault
+from .partition import Database, Memory, Origin, Partition, fold_version
 from .restore import Interrupted
-from .rocks import StateLocked, is_machines_fault
-from .snapshot import Snapshots, store_of
-from .store import Database, Memory, Origin, Partition, fold_version
+from .snapshots import Snapshots, store_of
 
 log = structlog.get_logger()
 

@@ -26,15 +26,15 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from crawlog.streams import crash_points
+from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import FOLD_VERSION, Effects, Fold, effective
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.url.place import Places
 
-from . import crash_points
-from .errors import Misconfigured, Unusable
-from .rocks import Rocks, set_aside
-from .snapshot import Snapshots, fitting
+from .database import Rocks, set_aside
+from .snapshots import Snapshots, fitting
 
 log = structlog.get_logger()
 

@@ -21,11 +21,10 @@ import msgspec
 import structlog
 import xxhash
 
+from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log.client import LogIdentity
-
-from .errors import CrawlError, Misconfigured
-from .printable import without_secrets
+from crawlog.streams.printable import without_secrets
 
 log = structlog.get_logger()
 

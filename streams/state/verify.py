@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
+from crawlog.streams.errors import Unusable
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import Row, decoded
 from crawlog.streams.log.client import LogIdentity, bounds, identity
@@ -24,10 +25,9 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 
 from .copies import NotCopied, copy_database
-from .errors import Unusable
+from .partition import Database, Memory, Origin, Partition, fold_version
 from .restore import Restorer, restore_changes
-from .snapshot import Snapshots, store_of
-from .store import Database, Memory, Origin, Partition, fold_version
+from .snapshots import Snapshots, store_of
 
 
 class Difference(NamedTuple):
