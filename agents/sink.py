@@ -27,8 +27,8 @@ from crawlog.streams.log.groups import forget
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import group, partitions
 from crawlog.streams.positions import is_ours
-from crawlog.streams.results import Results, empty, forget_others, state_of
-from crawlog.streams.sinks import Entry, Sink, entry, sink_from
+from crawlog.streams.sink.base import Entry, Sink, entry, sink_from
+from crawlog.streams.sink.state import Results, empty, forget_others, state_of
 
 from . import progress
 from .control import Obedience, follow

@@ -14,11 +14,11 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.formats import one_line
 from crawlog.streams.html import charset, sitemap
 from crawlog.streams.html.links import Links, extract
 from crawlog.streams.http import egress
 from crawlog.streams.http.robots import RobotsRules
+from crawlog.streams.sink.formats import one_line
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.url.place import Places, registrable_domain
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from crawlog.agents.seed import Source
     from crawlog.schemas.urls import RequestRules
     from crawlog.streams.settings.settings import Settings
-    from crawlog.streams.sinks import Sink
+    from crawlog.streams.sink.base import Sink
 
     from .watch import Losses, Watch
 
@@ -438,7 +438,7 @@ class Run:
         """What the log says of the job, and what this command makes of it."""
         from crawlog.streams.log.job_records import ended
         from crawlog.streams.log.rewind import counting, settled
-        from crawlog.streams.results import sink_of
+        from crawlog.streams.sink.state import sink_of
 
         job, source = self.summary.job, self.order.source
         said = settled(self.settings, self._producer, self.topics)
@@ -469,7 +469,7 @@ class Run:
 
     def _has_nothing_to_do(self) -> bool:
         """Whether the job is finished, all its pages are parsed, and the file is there as it was made."""
-        from crawlog.streams.results import is_complete
+        from crawlog.streams.sink.state import is_complete
 
         if self._is_cancelled and self._sink is None:
             return True
@@ -669,7 +669,7 @@ class Run:
 
     def _write_file(self, finish: Finish) -> None:
         """Makes the file whole; the sink's worker must have let go of it. Rows of a job that goes no further stay."""
-        from crawlog.streams.results import Behind, finalise
+        from crawlog.streams.sink.state import Behind, finalise
 
         if self._sink is None or self.summary.reason in UNFINISHED:
             return
@@ -698,7 +698,7 @@ class Run:
 
     def _refill(self, finish: Finish) -> None:
         """Has the sink read crawl.items from its start once more; it keeps the rows that it has."""
-        from crawlog.streams.results import Results
+        from crawlog.streams.sink.state import Results
 
         assert self._sink is not None
         self.supervisor.stop_stage("sink")
@@ -718,7 +718,7 @@ class Run:
 
     def _count_rows(self) -> None:
         """Says what FILE has, which stays as it was made."""
-        from crawlog.streams.results import final_of
+        from crawlog.streams.sink.state import final_of
 
         final = final_of(self._sink.folder(self.settings.run.data)) if self._sink else None
         self.summary.rows = final.rows if final else None

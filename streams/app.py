@@ -35,6 +35,7 @@ from faust.utils import venusian
 from crawlog.streams.log.client import aiokafka_credentials
 from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.sink.base import ENVIRONMENT, name_of
 
 from . import files
 from .consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
@@ -43,7 +44,6 @@ from .exit_codes import EX_SOFTWARE, EX_TEMPFAIL
 from .lease import Lease
 from .member import LIBRARY, Assignor
 from .positions import Position, Positions
-from .sinks import ENVIRONMENT, name_of
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:

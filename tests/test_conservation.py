@@ -23,8 +23,8 @@ from crawlog.streams.log.check import Check
 from crawlog.streams.log.client import consumer_config, kafka_config
 from crawlog.streams.log.damage import Cut, Known, cuts_of
 from crawlog.streams.log.ledger import Gone, Ledger
-from crawlog.streams.results import Behind, sink_of
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink.state import Behind, sink_of
 from crawlog.verify import verify_log
 from crawlog.whole import Whole
 

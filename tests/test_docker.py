@@ -19,7 +19,7 @@ from processes import Process, crawlog, ended
 from crawlog.cli import cli
 from crawlog.streams.engine.jars import kafka_version
 from crawlog.streams.settings.settings import Settings, load, to_environ
-from crawlog.streams.sinks import sink_from
+from crawlog.streams.sink.base import sink_from
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = ROOT / "docker" / "compose.yaml"

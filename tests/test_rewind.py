@@ -28,7 +28,7 @@ from crawlog.streams.log import rewind as rewinds
 from crawlog.streams.log.client import bounds, identity, kafka_config
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sinks import Sink, Void
+from crawlog.streams.sink.base import Sink, Void
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places

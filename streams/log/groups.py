@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.positions import Only, Range
-from crawlog.streams.results import known_sinks
+from crawlog.streams.sink.state import known_sinks
 
 from .client import TIMEOUT_S, at_end, consumer_config, passes, refused, take
 from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group

@@ -25,12 +25,13 @@ import msgspec
 import xxhash
 from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
+from crawlog.streams import crash_points, files
+from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state.database import Rocks, set_aside
 
-from . import crash_points, files, formats
-from .errors import Misconfigured, RetryLater, Unusable
-from .sinks import STDOUT, Entry, Sink, Void
+from . import formats
+from .base import STDOUT, Entry, Sink, Void
 
 VERSION = 1
 FINAL = "final.json"

@@ -8,9 +8,9 @@ import msgspec
 import xxhash
 
 from crawlog.schemas import items
+from crawlog.streams.errors import Misconfigured
 
 from . import formats
-from .errors import Misconfigured
 
 ENVIRONMENT = "CRAWLOG_SINK"
 """Where a sink worker finds what it writes: JSON of `Sink`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from .errors import Misconfigured
+from crawlog.streams.errors import Misconfigured
 
 SUFFIXES = (".jsonl", ".json", ".csv")
 
