@@ -27,7 +27,7 @@ from crawlog.streams.fetch.back_pressure import Unfolded
 from crawlog.streams.fetch.retry import Retrying
 from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.frontier.unmet_hosts import MET, Patience, Shares, by_partition
-from crawlog.streams.suspects import Suspects
+from crawlog.streams.worker.suspects import Suspects
 
 from . import frontier
 from .browsing import Browsing

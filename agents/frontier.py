@@ -33,7 +33,6 @@ from crawlog.streams.fold.fold import Effects, Job
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.kept_rests import Tenure
-from crawlog.streams.lease import boottime
 from crawlog.streams.log import topics
 from crawlog.streams.log.job_records import limits_of, own_manner
 from crawlog.streams.log.producer import Producer
@@ -43,6 +42,7 @@ from crawlog.streams.state.newest_copy import States
 from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.state.snapshots import Snapshots
 from crawlog.streams.url.place import Place
+from crawlog.streams.worker.lease import boottime
 
 from .control import Obedience, follow
 

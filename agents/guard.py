@@ -20,11 +20,11 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 import structlog
 
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.memory import make_room
 from crawlog.streams.settings.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.spiders.spider import Bounds
 from crawlog.streams.spiders.trust import Trust, trust_of
-from crawlog.streams.suspects import Suspects, Verdict
+from crawlog.streams.worker.memory import make_room
+from crawlog.streams.worker.suspects import Suspects, Verdict
 
 from .trial import Outcomes, Trial
 

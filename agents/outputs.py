@@ -20,9 +20,9 @@ from crawlog.streams.parse.in_order import Page
 from crawlog.streams.parse.job import Job
 from crawlog.streams.parse.soft_404 import SoftErrors
 from crawlog.streams.parse.waiting import Message
-from crawlog.streams.positions import Written
 from crawlog.streams.spiders.spider import Parsed, is_redirect
 from crawlog.streams.url.place import hashed_to
+from crawlog.streams.worker.positions import Written
 
 log = structlog.get_logger()
 

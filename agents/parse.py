@@ -20,10 +20,10 @@ from typing import Any
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.app import CrawlApp
-from crawlog.streams.consumer import COMMIT_S, within
 from crawlog.streams.log import topics
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.url.place import Places
+from crawlog.streams.worker.consumer import COMMIT_S, within
 
 from . import progress
 from .control import Garbage, Obedience, follow

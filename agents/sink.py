@@ -26,9 +26,9 @@ from crawlog.streams.log.client import Record, bounds, commits, identity, read
 from crawlog.streams.log.groups import forget
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import group, partitions
-from crawlog.streams.positions import is_ours
 from crawlog.streams.sink.base import Entry, Sink, entry, sink_from
 from crawlog.streams.sink.state import Results, empty, forget_others, state_of
+from crawlog.streams.worker.positions import is_ours
 
 from . import progress
 from .control import Obedience, follow

@@ -19,8 +19,8 @@ from confluent_kafka import KafkaException
 
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import DamagedLog, EngineError
-from crawlog.streams.member import LARGE_BYTES
 from crawlog.streams.parse.waiting import Message, Waiting
+from crawlog.streams.worker.member import LARGE_BYTES
 
 from .bodies import BATCH, Bodies
 from .control import BEAT_S, Obedience

@@ -34,7 +34,7 @@ from crawlog.streams.settings.sections import State
 from crawlog.streams.settings.settings import NO_FILE, load
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker import spare_the_collector
+from crawlog.streams.worker.process import spare_the_collector
 
 PARTITIONS = 8
 JOB = "bench"

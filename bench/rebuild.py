@@ -30,7 +30,7 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.state.restore import Restorer, restore_changes
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker import spare_the_collector
+from crawlog.streams.worker.process import spare_the_collector
 
 OFFERS = 2_000_000
 DISTINCT = 700_000

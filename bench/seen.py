@@ -27,7 +27,7 @@ from crawlog.streams.settings.sections import State
 from crawlog.streams.state.partition import Database, Memory
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker import spare_the_collector
+from crawlog.streams.worker.process import spare_the_collector
 
 OFFERS = 5_000_000
 DISTINCT = 2_000_000

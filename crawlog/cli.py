@@ -148,7 +148,7 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
     It is stopped after, unless `run` or `up` has come meanwhile and works with it.
     """
-    from crawlog.streams import logs
+    from crawlog.streams.worker import logs
 
     from .supervisor import holder, same_log
 

@@ -55,7 +55,7 @@ def load_modules() -> None:
     from crawlog.streams.app import AGENTS, build
     from crawlog.streams.settings.settings import Settings
 
-    for module in ("crawlog.streams.worker", "uvloop", *(name for names in AGENTS.values() for name in names)):
+    for module in ("crawlog.streams.worker.process", "uvloop", *(name for names in AGENTS.values() for name in names)):
         import_module(module)
     settings = Settings()
     kafka = settings.kafka.model_copy(update={"bootstrap": "none"})

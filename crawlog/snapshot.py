@@ -23,10 +23,10 @@ Say = Callable[[str], None]
 
 def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, report: Say) -> int:
     """Makes a snapshot of every state in the data folder, or lists all that there are of this crawl."""
-    from crawlog.streams import logs
     from crawlog.streams.log.client import identity
     from crawlog.streams.log.topics import Topics, partitions
     from crawlog.streams.state.snapshots import Snapshots, store_of
+    from crawlog.streams.worker import logs
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     if not settings.snapshots.to:

@@ -205,9 +205,9 @@ class Supervisor:
         """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
-        from crawlog.streams import logs
         from crawlog.streams.log.marks import Marks
         from crawlog.streams.log.topics import ensure
+        from crawlog.streams.worker import logs
 
         from .watch import Watch
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def verify(settings: "Settings", rows: int, *, as_json: bool, say: Callable[[str], None]) -> int:
     """Folds again, prints the verdicts; 0 when all states are equal, `outcome.DIFFERENT` when one is not."""
-    from crawlog.streams import logs
     from crawlog.streams.state import verify as streams
+    from crawlog.streams.worker import logs
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
     state = settings.run.data / "state"

@@ -36,15 +36,15 @@ from crawlog.streams.log.client import aiokafka_credentials
 from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.sink.base import ENVIRONMENT, name_of
+from crawlog.streams.worker.consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
+from crawlog.streams.worker.lease import Lease
+from crawlog.streams.worker.member import LIBRARY, Assignor
+from crawlog.streams.worker.positions import Position, Positions
+from crawlog.streams.worker.watchdog import Watchdog
 
 from . import files
-from .consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
 from .errors import CrawlError, Misconfigured
 from .exit_codes import EX_SOFTWARE, EX_TEMPFAIL
-from .lease import Lease
-from .member import LIBRARY, Assignor
-from .positions import Position, Positions
-from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from crawlog.schemas.progress import Progress
@@ -287,7 +287,10 @@ def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
     Args:
         settings: Gives them; what is wrong with them is the worker's last words.
     """
-    from .worker import refuse, run  # builds Faust's worker, which a client of the apps does not need
+    from crawlog.streams.worker.process import (  # builds Faust's worker, which a client of the apps does not need
+        refuse,
+        run,
+    )
 
     if stage != "sink":  # FILE is as open as its user has it
         os.umask(files.OTHERS)
@@ -330,7 +333,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
         "worker_redirect_stdouts": False,
         "TableManager": NoTables,
         "PartitionAssignor": Assignor,
-        "Worker": "crawlog.streams.worker:Worker",
+        "Worker": "crawlog.streams.worker.process:Worker",
     }
 
 

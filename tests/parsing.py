@@ -12,9 +12,9 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.log.topics import Topics
-from crawlog.streams.member import LARGE_BYTES
 from crawlog.streams.spiders.trust import Trust
 from crawlog.streams.url.place import Places
+from crawlog.streams.worker.member import LARGE_BYTES
 
 NAMES = Topics("crawl.")
 PAGE = "http://a.test/p"

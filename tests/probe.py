@@ -17,7 +17,7 @@ from typing import Any
 from aiokafka.cluster import ClusterMetadata
 
 from crawlog.streams import app as apps
-from crawlog.streams.lease import boottime
+from crawlog.streams.worker.lease import boottime
 
 STAGE: apps.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]  # one of the stages
 HOLD_S = float(os.environ.get("PROBE_HOLD", "0"))

@@ -15,14 +15,14 @@ from crawlog.agents.protocol import LeaseLost
 from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.room import Room
 from crawlog.schemas.urls import RenderRules, decode
-from crawlog.streams.consumer import within
 from crawlog.streams.fetch import back_pressure, robots_answer
 from crawlog.streams.fetch.rendering import Reach
 from crawlog.streams.fetch.robots_answer import Access
 from crawlog.streams.http.answer import Answer, Held
 from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.suspects import Deaths, _hash
 from crawlog.streams.url.place import Places
+from crawlog.streams.worker.consumer import within
+from crawlog.streams.worker.suspects import Deaths, _hash
 
 
 def hosts(number: int, path: str = "x") -> list[str]:

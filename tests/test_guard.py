@@ -18,7 +18,7 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.spiders.spider import Bounds, Parsed
-from crawlog.streams.suspects import Verdict
+from crawlog.streams.worker.suspects import Verdict
 
 
 def test_a_page_that_fails_each_time_goes_to_the_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:

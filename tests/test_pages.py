@@ -15,8 +15,8 @@ from crawlog.streams.fetch.back_pressure import Pressure
 from crawlog.streams.log.client import bounds, consumer_config
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics, ensure, group
-from crawlog.streams.positions import Position
 from crawlog.streams.settings.settings import Settings
+from crawlog.streams.worker.positions import Position
 
 MB = 1 << 20
 

@@ -10,9 +10,9 @@ from aiokafka.errors import CorruptRecordException, KafkaError
 from faust.transport.drivers import aiokafka as driver
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
-from crawlog.streams import consumer as consumer_module
-from crawlog.streams.consumer import Consumer, Fetcher, Stream, Transport
-from crawlog.streams.member import (
+from crawlog.streams.worker import consumer as consumer_module
+from crawlog.streams.worker.consumer import Consumer, Fetcher, Stream, Transport
+from crawlog.streams.worker.member import (
     LARGE_BYTES,
     POLLED_BYTES,
     POLLED_PIECE,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.streams import suspects
-from crawlog.streams.suspects import Deaths, Suspects, judge
+from crawlog.streams.worker import suspects
+from crawlog.streams.worker.suspects import Deaths, Suspects, judge
 
 SEGFAULT = "ctypes.string_at(0)"
 KILLED = "os.kill(os.getpid(), 9)"
@@ -20,7 +20,7 @@ BLOCKED = "held.blame('loop_blocked'); os._exit(75)"
 def die(path: Path, *held: str, by: str = SEGFAULT) -> None:
     """A worker that holds these keys dies."""
     code = (
-        "import ctypes, os, sys\nfrom pathlib import Path\nfrom crawlog.streams.suspects import Suspects\n"
+        "import ctypes, os, sys\nfrom pathlib import Path\nfrom crawlog.streams.worker.suspects import Suspects\n"
         f"held = Suspects(Path(sys.argv[1]))\nfor key in {held}: held.touch(key)\n{by}"
     )
     assert subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False, timeout=180).returncode

@@ -26,7 +26,6 @@ from crawlog.live import Frame, Screen, view
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams import logs
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.dead_letters import Letter, became
 from crawlog.streams.log.producer import Producer
@@ -34,6 +33,7 @@ from crawlog.streams.log.topics import TABLE, TopicRow, Topics, ensure
 from crawlog.streams.printable import escaped
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places, partition_of
+from crawlog.streams.worker import logs
 
 ROOT = Path(__file__).parent.parent
 

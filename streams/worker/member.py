@@ -31,7 +31,7 @@ from .lease import Lease, boottime
 from .positions import Position, Range, Written, only, reached, written
 
 if TYPE_CHECKING:
-    from .app import CrawlApp
+    from crawlog.streams.app import CrawlApp
 
 log = structlog.get_logger()
 LIBRARY = logging.getLogger("mode.crawlog")

@@ -27,21 +27,20 @@ from aiokafka.errors import (
 )
 from mode import Service
 
+from crawlog.streams import exit_codes
+from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError
+from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.log.client import denied, probe
 from crawlog.streams.log.topics import Admin
 
-from . import exit_codes
-from .errors import AccessDenied, DamagedLog, EngineError
-from .exit_codes import EX_TEMPFAIL
 from .lease import boottime
 from .member import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crawlog.streams.app import CrawlApp
     from crawlog.streams.settings.settings import Settings
-
-    from .app import CrawlApp
 
 log = structlog.get_logger()
 

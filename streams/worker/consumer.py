@@ -34,9 +34,8 @@ from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
 from .positions import Position, Range, Written, first_offset, merged
 
 if TYPE_CHECKING:
+    from crawlog.streams.app import CrawlApp
     from crawlog.streams.log.topics import Topics
-
-    from .app import CrawlApp
 
 log = structlog.get_logger()
 

@@ -16,14 +16,16 @@ import faust
 import structlog
 from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
-from . import exit_codes, logs
-from .errors import CrawlError
-from .exit_codes import EX_TEMPFAIL
+from crawlog.streams import exit_codes
+from crawlog.streams.errors import CrawlError
+from crawlog.streams.exit_codes import EX_TEMPFAIL
+
+from . import logs
 from .memory import give_back_large_blocks
 from .watchdog import denial
 
 if TYPE_CHECKING:
-    from .app import CrawlApp
+    from crawlog.streams.app import CrawlApp
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from . import crash_points
+from crawlog.streams import crash_points
 
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
 """Where to start reading, by partition; a partition left out starts where the group committed."""

@@ -11,7 +11,7 @@ import time
 
 import structlog
 
-from .printable import escaped
+from crawlog.streams.printable import escaped
 
 LIBRARIES = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 

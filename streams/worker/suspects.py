@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import structlog
 import xxhash
 
-from . import files
+from crawlog.streams import files
 
 log = structlog.get_logger()
 
