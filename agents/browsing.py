@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
+from crawlog.agents.client.body import FREE_BYTES
+from crawlog.agents.client.client import Client
+from crawlog.agents.client.protocol import LeaseLost
 from crawlog.streams.fetch.rendering import Reach, Rendering, Verdict, emptiness, is_shown
 
-from .http import Client
-from .protocol import LeaseLost
-from .reading import FREE_BYTES
 from .render import Renderer
 from .resources import Resources
 from .trial import TOO_COMPLEX, Trial, TrialError

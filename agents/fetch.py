@@ -22,6 +22,8 @@ from typing import Any
 import structlog
 
 from crawlog import __version__
+from crawlog.agents.client.client import Client
+from crawlog.agents.client.protocol import LeaseLost
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.fetch.back_pressure import Unfolded
 from crawlog.streams.fetch.retry import Retrying
@@ -35,11 +37,9 @@ from .caution import Caution
 from .fetch_task import Means, Tasks
 from .frontier import Stage
 from .hosts import Hosts
-from .http import Client
 from .logins import Logins
 from .outcomes import Outcomes
 from .pages import LOOK_S, PagesLog
-from .protocol import LeaseLost
 from .robots import Robots
 from .sitemaps import Sitemaps
 from .snapshots import Snapshotter

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
+from crawlog.agents.client.client import THE_CRAWL, Asker
+from crawlog.agents.client.per_address import BUSY_S, Busy
 from crawlog.streams import crash_points
 from crawlog.streams.fetch.outcome import CRASH_LOOP, Needs, Unasked, needs, unasked
 from crawlog.streams.frontier.host import Task
 from crawlog.streams.http import validators
 from crawlog.streams.http.answer import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
 
-from .addresses import BUSY_S, Busy
-from .http import THE_CRAWL, Asker
-
 if TYPE_CHECKING:
+    from crawlog.agents.client.client import Client
     from crawlog.streams.fetch.retry import Retrying
     from crawlog.streams.frontier.unmet_hosts import Patience
     from crawlog.streams.http.login import Session
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .browsing import Browsing
     from .caution import Caution
     from .frontier import Stage
-    from .http import Client
     from .logins import Logins, Spent
     from .outcomes import Outcomes
     from .sitemaps import Sitemaps

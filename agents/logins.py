@@ -18,11 +18,11 @@ from crawlog.streams.http.login import Session, leads_to, read_form
 from crawlog.streams.http.request import origin_of
 
 if TYPE_CHECKING:
+    from crawlog.agents.client.client import Client
     from crawlog.streams.frontier.host import Task
     from crawlog.streams.settings.settings import Settings
 
     from .caution import Caution
-    from .http import Client
 
 log = structlog.get_logger()
 

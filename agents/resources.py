@@ -19,6 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
+from crawlog.agents.client.budget import Room
+from crawlog.agents.client.client import Asker, Client
 from crawlog.streams.fetch.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import REDIRECTS, Answer
@@ -28,8 +30,6 @@ from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.url.canonical import plain
 
 from .hosts import Hosts
-from .http import Asker, Client
-from .room import Room
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings

@@ -11,6 +11,9 @@ from functools import partial
 
 import structlog
 
+from crawlog.agents.client.budget import Room
+from crawlog.agents.client.client import Asker, Client
+from crawlog.agents.client.per_address import BUSY_S, Busy
 from crawlog.streams.fetch import robots_answer
 from crawlog.streams.fetch.outcome import CRASH_LOOP, opens
 from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later
@@ -20,12 +23,9 @@ from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import MAX_BYTES, RobotsRules, Shared
 
-from .addresses import BUSY_S, Busy
 from .caution import Caution
 from .frontier import Stage
 from .hosts import Hosts
-from .http import Asker, Client
-from .room import Room
 
 log = structlog.get_logger()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from crawlog import __version__
+from crawlog.agents.client.client import Client
 from crawlog.schemas import pages as pg
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import sitemap
@@ -19,8 +20,6 @@ from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request import without_login
 from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
 from crawlog.streams.url.place import Places
-
-from .http import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from crawlog.agents.client.protocol import LeaseLost
 from crawlog.streams.fetch.rendering import Wish
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request import origin_of
 from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
 
 from .chromium import CLOSE_S, START_S, Chromium
-from .protocol import LeaseLost
 from .resources import Budget, Resources
 
 if TYPE_CHECKING:

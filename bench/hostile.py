@@ -35,7 +35,7 @@ from bench.faults import reader
 from bench.log import login
 from bench.meter import Measured, measure
 from bench.site import REPO, WORK, Site
-from crawlog.agents.http import Client
+from crawlog.agents.client.client import Client
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings, load
 

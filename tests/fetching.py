@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawlog.agents import fetch, frontier
-from crawlog.agents.addresses import Addresses
+from crawlog.agents.client.budget import Room
+from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.fetch import Fetcher
 from crawlog.agents.fetch_task import Tasks
 from crawlog.agents.frontier import Stage
 from crawlog.agents.robots import Robots
-from crawlog.agents.room import Room
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams.http.answer import Answer

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from crawlog.agents.http import Client
+from crawlog.agents.client.client import Client
 from crawlog.streams.settings.settings import Settings
 
 

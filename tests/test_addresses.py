@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from crawlog.agents.addresses import LONGEST_S, Addresses, Busy
+from crawlog.agents.client.per_address import LONGEST_S, Addresses, Busy
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.settings.sections import Politeness
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sites import Site, sites
 
-from crawlog.agents.outfit import Outfit
+from crawlog.agents.client.request import Outfit
 from crawlog.streams.http.request import basic
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.canonical import InvalidUrl, serialise

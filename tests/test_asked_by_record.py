@@ -9,7 +9,7 @@ from aiohttp.resolver import AsyncResolver
 from msgspec import structs
 from test_unasked import Pages, _server_tls, chunked, client_by, served, sized
 
-from crawlog.agents.http import Client
+from crawlog.agents.client.client import Client
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.log.job_records import own_manner

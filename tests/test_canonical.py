@@ -9,7 +9,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.agents.http import sent_as
+from crawlog.agents.client.client import sent_as
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint, serialise
 

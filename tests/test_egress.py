@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sites import sites
 
-from crawlog.agents.connections import Connector
-from crawlog.agents.http import Asker
+from crawlog.agents.client.client import Asker
+from crawlog.agents.client.connections import Connector
 from crawlog.streams.fetch.retry import may_pass
 from crawlog.streams.http.egress import address_refusal, literal_refusal, port_refusal
 from crawlog.streams.http.login import read_form

@@ -10,10 +10,10 @@ import pytest
 from fetching import Record, Web, running
 from forked import Server
 
-from crawlog.agents.addresses import Addresses, Busy
-from crawlog.agents.protocol import LeaseLost
-from crawlog.agents.reading import FREE_BYTES
-from crawlog.agents.room import Room
+from crawlog.agents.client.body import FREE_BYTES
+from crawlog.agents.client.budget import Room
+from crawlog.agents.client.per_address import Addresses, Busy
+from crawlog.agents.client.protocol import LeaseLost
 from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams.fetch import back_pressure, robots_answer
 from crawlog.streams.fetch.rendering import Reach

@@ -10,7 +10,7 @@ import pytest
 from cluster import needs_site
 
 from bench import hostile, hostile_site
-from crawlog.agents.connections import GuardedResolver
+from crawlog.agents.client.connections import GuardedResolver
 
 ADVISORIES = {
     "GHSA-7j7m-v7m3-jqm7": ("a gzip bomb",),

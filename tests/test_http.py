@@ -16,10 +16,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from crawlog.agents.http import Client
-from crawlog.agents.protocol import LeaseLost
-from crawlog.agents.reading import DRAINED_BYTES, FREE_BYTES
-from crawlog.agents.room import Room
+from crawlog.agents.client.body import DRAINED_BYTES, FREE_BYTES
+from crawlog.agents.client.budget import Room
+from crawlog.agents.client.client import Client
+from crawlog.agents.client.protocol import LeaseLost
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.login import read_form
 from crawlog.streams.settings.settings import Settings

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sites import Site, sites
 
-from crawlog.agents import connections
-from crawlog.agents.addresses import Busy
-from crawlog.agents.connections import Connector
-from crawlog.agents.http import Asker
-from crawlog.agents.protocol import LeaseLost
+from crawlog.agents.client import connections
+from crawlog.agents.client.client import Asker
+from crawlog.agents.client.connections import Connector
+from crawlog.agents.client.per_address import Busy
+from crawlog.agents.client.protocol import LeaseLost
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.http.cookies import MOST_COOKIES
 from crawlog.streams.http.login import read_form

@@ -12,12 +12,12 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.streams import StreamReader
 from test_http import HTML, response, settings, talk, until
 
-from crawlog.agents import protocol
-from crawlog.agents.http import Client
-from crawlog.agents.protocol import FRAMING_BYTES, MOST_INTERIM, SLICE_BYTES
+from crawlog.agents.client import protocol
+from crawlog.agents.client.client import Client
+from crawlog.agents.client.protocol import FRAMING_BYTES, MOST_INTERIM, SLICE_BYTES
 
 if TYPE_CHECKING:
-    from crawlog.agents.connections import Connector
+    from crawlog.agents.client.connections import Connector
 
 HEAD = f"HTTP/1.1 200 OK\r\n{HTML}Transfer-Encoding: chunked\r\n\r\n".encode()
 CHUNK = b"1\r\nx\r\n"

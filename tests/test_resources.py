@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sites import Site, sites
 
-from crawlog.agents.addresses import Addresses
+from crawlog.agents.client.body import FREE_BYTES
+from crawlog.agents.client.client import Asker, Client
+from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.hosts import FOREIGN_HOSTS, Hosts
-from crawlog.agents.http import Asker, Client
-from crawlog.agents.reading import FREE_BYTES
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.agents.visit import Failed, Visit

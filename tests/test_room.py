@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawlog.agents.room import Room
+from crawlog.agents.client.budget import Room
 from crawlog.streams.http.answer import Held
 
 SIZE = 10

@@ -11,8 +11,8 @@ import pytest
 from dispatching import World as Dispatching
 from fetching import Web, running
 
+from crawlog.agents.client.client import Client
 from crawlog.agents.fetch import AT_ONCE, FILES_BESIDE, LATE_EACH, Fetcher, late_connections
-from crawlog.agents.http import Client
 from crawlog.streams.fold.rows import HostRow
 from crawlog.streams.frontier import unmet_hosts
 from crawlog.streams.frontier.unmet_hosts import (

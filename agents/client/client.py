@@ -26,7 +26,8 @@ from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.settings import Settings
 
-from .addresses import Addresses
+from .body import DRAINED_BYTES, Reading, read
+from .budget import Room
 from .connections import (
     ROUTE,
     Connector,
@@ -40,10 +41,9 @@ from .connections import (
     tls_of,
 )
 from .failures import failure, private, refused
-from .outfit import BARE, Outfit
+from .per_address import Addresses
 from .protocol import LeaseLost
-from .reading import DRAINED_BYTES, Reading, read
-from .room import Room
+from .request import BARE, Outfit
 
 KEEPALIVE_S = 30.0
 

@@ -24,8 +24,8 @@ from crawlog.streams.http.egress import address_refusal
 from crawlog.streams.http.request import REACHED_NOT, Proxy
 from crawlog.streams.settings.settings import Settings
 
-from .outfit import ProxyFailed
 from .protocol import Handler
+from .request import ProxyFailed
 
 
 def tls_kind(rules: RequestRules) -> tuple[bool, str]:

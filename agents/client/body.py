@@ -17,8 +17,8 @@ from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.codings import BadCoding, TooLarge, decoder
 from crawlog.streams.http.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
 
-from .outfit import Worn
-from .room import Room
+from .budget import Room
+from .request import Worn
 
 DRAINED_BYTES = 64 * 1024
 """A body that nobody wants is read up to here to keep its connection, and cut off beyond."""

@@ -8,7 +8,7 @@ from python_socks import ProxyTimeoutError
 from crawlog.streams.http.answer import Answer
 
 from .connections import Refused
-from .outfit import Blame, ProxyFailed, Worn
+from .request import Blame, ProxyFailed, Worn
 
 _HEADER_FAULTS = (("Got more than", "header_too_large"), ("Too many headers", "too_many_headers"))
 """What aiohttp's parser says when a limit is reached, and our word for it."""
