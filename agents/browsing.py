@@ -12,11 +12,11 @@ import structlog
 from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.protocol import LeaseLost
+from crawlog.agents.sandbox.trial import TOO_COMPLEX, Trial, TrialError
 from crawlog.streams.fetch.rendering import Reach, Rendering, Verdict, emptiness, is_shown
 
 from .render import Renderer
 from .resources import Resources
-from .trial import TOO_COMPLEX, Trial, TrialError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

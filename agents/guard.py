@@ -19,14 +19,13 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import structlog
 
+from crawlog.agents.sandbox.trial import Outcomes, Trial
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.settings.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.spiders.spider import Bounds
 from crawlog.streams.spiders.trust import Trust, trust_of
 from crawlog.streams.worker.memory import make_room
 from crawlog.streams.worker.suspects import Suspects, Verdict
-
-from .trial import Outcomes, Trial
 
 log = structlog.get_logger()
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import structlog
 from confluent_kafka import KafkaException
 
+from crawlog.agents.sandbox.trial import Trial, TrialError
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.parse.waiting import Message, Waiting
@@ -25,7 +26,6 @@ from crawlog.streams.worker.member import LARGE_BYTES
 from .bodies import BATCH, Bodies
 from .control import BEAT_S, Obedience
 from .parse_stage import ParseStage
-from .trial import Trial, TrialError
 
 log = structlog.get_logger()
 

@@ -23,7 +23,7 @@ from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.url.place import Places, registrable_domain
 
 if TYPE_CHECKING:
-    from crawlog.agents.trial import Trial
+    from crawlog.agents.sandbox.trial import Trial
 
 _USAGE = 2
 _LINK_SOURCES = ("a", "area")
@@ -80,7 +80,7 @@ def _robots(asked: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(1)
 def _trial() -> "Trial":
-    from crawlog.agents.trial import Trial
+    from crawlog.agents.sandbox.trial import Trial
     from crawlog.streams.settings.sections import Parse
 
     return Trial(Parse())
@@ -99,7 +99,7 @@ _links_as_written = Links(_AsWritten(CanonicalRules(drop_params=())), _places, c
 
 def _refusal(body: bytes, content_type: str, url: str) -> str:
     """Why a page is not to be parsed; empty where it may be."""
-    from crawlog.agents.trial import TrialError
+    from crawlog.agents.sandbox.trial import TrialError
 
     try:
         return _trial().refused(body, content_type, _places.of(url).domain)

@@ -17,7 +17,7 @@ from crawlog.agents.control import Obedience
 from crawlog.agents.guard import Guard
 from crawlog.agents.parse import Worker as ParseWorker
 from crawlog.agents.parse_stage import MAX_ASIDE, MAX_UNTRIED
-from crawlog.agents.trial import Trial
+from crawlog.agents.sandbox.trial import Trial
 from crawlog.agents.waits import Waits
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta

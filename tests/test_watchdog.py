@@ -16,7 +16,8 @@ from aiokafka.errors import KafkaError
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from forked import Server
 
-from crawlog.agents import guard, trial, waits
+from crawlog.agents import guard, waits
+from crawlog.agents.sandbox import trial
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams import app

@@ -29,8 +29,8 @@ from crawlog.streams.html.cost import Allowances, Limits, Outcome, is_simple
 from crawlog.streams.html.links import readings
 from crawlog.streams.settings.sections import Parse
 
-from . import trial_child
-from .trial_child import ANSWERED, ASKED, REFUSED
+from . import child
+from .child import ANSWERED, ASKED, REFUSED
 
 TOO_COMPLEX = "too_complex"
 """Why a page was not parsed, as its dead letter begins."""
@@ -200,7 +200,7 @@ class Trial:
         ours, theirs = socket.socketpair()
         ours.settimeout(PATIENCE_S)
         # Isolated, without the site's own modules: it starts in 40 ms, and our folder holds an `http.py`.
-        command = [sys.executable, "-I", "-S", trial_child.__file__, str(Path(selectolax.__file__).parent.parent)]
+        command = [sys.executable, "-I", "-S", child.__file__, str(Path(selectolax.__file__).parent.parent)]
         try:
             with theirs:
                 self._child = subprocess.Popen(
