@@ -21,13 +21,12 @@ from .resources import Resources
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from crawlog.agents.frontier.host_turns import Hosts
     from crawlog.schemas.urls import RenderRules
     from crawlog.streams.frontier.host import Host, Task
     from crawlog.streams.http.answer import Answer
     from crawlog.streams.http.request_rules import Manner
     from crawlog.streams.settings.settings import Settings
-
-    from .hosts import Hosts
 
 log = structlog.get_logger()
 

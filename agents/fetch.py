@@ -24,6 +24,10 @@ import structlog
 from crawlog import __version__
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.protocol import LeaseLost
+from crawlog.agents.frontier.frontier_agent import Stage
+from crawlog.agents.frontier.host_turns import Hosts
+from crawlog.agents.frontier.snapshots import Snapshotter
+from crawlog.agents.frontier.standby import Standby
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.fetch.back_pressure import Unfolded
 from crawlog.streams.fetch.retry import Retrying
@@ -31,19 +35,15 @@ from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.frontier.unmet_hosts import MET, Patience, Shares, by_partition
 from crawlog.streams.worker.suspects import Suspects
 
-from . import frontier
 from .browsing import Browsing
 from .caution import Caution
 from .fetch_task import Means, Tasks
-from .frontier import Stage
-from .hosts import Hosts
+from .frontier import frontier_agent
 from .logins import Logins
 from .outcomes import Outcomes
 from .pages import LOOK_S, PagesLog
 from .robots import Robots
 from .sitemaps import Sitemaps
-from .snapshots import Snapshotter
-from .standby import Standby
 
 log = structlog.get_logger()
 
@@ -292,7 +292,7 @@ def late_connections(concurrency: int) -> int:
 
 def attach(app: CrawlApp) -> None:
     """Make an app the fetch stage: the frontier, and the service beside it. When a task fails, so does the worker."""
-    stage = frontier.attach(app)
+    stage = frontier_agent.attach(app)
     app.task(Snapshotter(stage).run)
     app.task(Standby(stage).run)
     fetcher = Fetcher(stage)

@@ -25,6 +25,7 @@ from crawlog.streams.http.answer import NOT_MODIFIED, PRECONDITION_FAILED, Answe
 
 if TYPE_CHECKING:
     from crawlog.agents.client.client import Client
+    from crawlog.agents.frontier.frontier_agent import Stage
     from crawlog.streams.fetch.retry import Retrying
     from crawlog.streams.frontier.unmet_hosts import Patience
     from crawlog.streams.http.login import Session
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from .browsing import Browsing
     from .caution import Caution
-    from .frontier import Stage
     from .logins import Logins, Spent
     from .outcomes import Outcomes
     from .sitemaps import Sitemaps

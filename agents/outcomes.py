@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from crawlog.agents.frontier.frontier_agent import Stage
 from crawlog.schemas import pages as pg
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
@@ -19,7 +20,6 @@ from crawlog.streams.http import validators
 from crawlog.streams.http.answer import Answer, Held
 
 from .dones import Dones
-from .frontier import Stage
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import Result

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from crawlog.agents.client.budget import Room
 from crawlog.agents.client.client import Asker, Client
+from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.streams.fetch.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import REDIRECTS, Answer
@@ -28,8 +29,6 @@ from crawlog.streams.http.request import origin_of
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.url.canonical import plain
-
-from .hosts import Hosts
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings

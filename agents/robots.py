@@ -14,6 +14,8 @@ import structlog
 from crawlog.agents.client.budget import Room
 from crawlog.agents.client.client import Asker, Client
 from crawlog.agents.client.per_address import BUSY_S, Busy
+from crawlog.agents.frontier.frontier_agent import Stage
+from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.streams.fetch import robots_answer
 from crawlog.streams.fetch.outcome import CRASH_LOOP, opens
 from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later
@@ -24,8 +26,6 @@ from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import MAX_BYTES, RobotsRules, Shared
 
 from .caution import Caution
-from .frontier import Stage
-from .hosts import Hosts
 
 log = structlog.get_logger()
 

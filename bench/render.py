@@ -22,7 +22,7 @@ from aiohttp import web
 from bench.results import section, table, versions
 from crawlog.agents.chromium import Chromium
 from crawlog.agents.client.client import Client
-from crawlog.agents.hosts import Hosts
+from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
 from crawlog.streams.browsers import browser_version, find_browser

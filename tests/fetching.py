@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from crawlog.agents import fetch, frontier
+from crawlog.agents import fetch
 from crawlog.agents.client.budget import Room
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.fetch import Fetcher
 from crawlog.agents.fetch_task import Tasks
-from crawlog.agents.frontier import Stage
+from crawlog.agents.frontier import frontier_agent
+from crawlog.agents.frontier.frontier_agent import Stage
 from crawlog.agents.robots import Robots
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
@@ -271,7 +272,7 @@ async def running(
         positions=SimpleNamespace(done=lambda *_: None),
         consumer_generation_id=1,
     )
-    monkeypatch.setattr(frontier, "Producer", Log)
+    monkeypatch.setattr(frontier_agent, "Producer", Log)
     web.addresses = Addresses(app.crawl.politeness, web.addresses_of)
     monkeypatch.setattr(fetch, "Client", lambda *_: web)
     stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs

@@ -23,7 +23,7 @@ from aiohttp import web
 
 from crawlog.agents.chromium import Chromium
 from crawlog.agents.client.client import Client
-from crawlog.agents.hosts import Hosts
+from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import Resources
 from crawlog.schemas.pages import PageMeta

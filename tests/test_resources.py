@@ -13,7 +13,7 @@ from sites import Site, sites
 from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.client import Asker, Client
 from crawlog.agents.client.per_address import Addresses
-from crawlog.agents.hosts import FOREIGN_HOSTS, Hosts
+from crawlog.agents.frontier.host_turns import FOREIGN_HOSTS, Hosts
 from crawlog.agents.render import Renderer
 from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.agents.visit import Failed, Visit

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fetching import World, running
 
-from crawlog.agents import snapshots
-from crawlog.agents.snapshots import Snapshotter
+from crawlog.agents.frontier import snapshots
+from crawlog.agents.frontier.snapshots import Snapshotter
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state.copies import copy_database

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from crawlog.agents.standby import Standby, chosen
+from crawlog.agents.frontier.standby import Standby, chosen
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Unusable
 from crawlog.streams.log import topics

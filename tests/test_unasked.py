@@ -16,7 +16,7 @@ from test_protocol import connected
 from test_resources import Owner, _no_rules, budget, script
 
 from crawlog.agents.client.client import Client
-from crawlog.agents.hosts import Hosts
+from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.agents.resources import Resources
 from crawlog.streams.settings.settings import NO_FILE, Settings, load
 from crawlog.streams.url.place import Places

@@ -22,7 +22,7 @@ from crawlog.streams.state.partition import Partition
 from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
 
 if TYPE_CHECKING:
-    from .frontier import Stage
+    from .frontier_agent import Stage
 
 log = structlog.get_logger()
 

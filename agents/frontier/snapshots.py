@@ -22,7 +22,7 @@ from crawlog.streams.state.copies import NotCopied, copy_database
 from crawlog.streams.state.partition import Partition, check
 from crawlog.streams.state.snapshots import Manifest, Snapshots
 
-from .frontier import Stage
+from .frontier_agent import Stage
 
 log = structlog.get_logger()
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from crawlog.agents.control import Obedience, follow
 from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
@@ -43,8 +44,6 @@ from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.state.snapshots import Snapshots
 from crawlog.streams.url.place import Place
 from crawlog.streams.worker.lease import boottime
-
-from .control import Obedience, follow
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
