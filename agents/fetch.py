@@ -22,8 +22,10 @@ from typing import Any
 import structlog
 
 from crawlog import __version__
+from crawlog.agents.browser.browsing import Browsing
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.protocol import LeaseLost
+from crawlog.agents.frontier import frontier_agent
 from crawlog.agents.frontier.frontier_agent import Stage
 from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.agents.frontier.snapshots import Snapshotter
@@ -35,10 +37,8 @@ from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.frontier.unmet_hosts import MET, Patience, Shares, by_partition
 from crawlog.streams.worker.suspects import Suspects
 
-from .browsing import Browsing
 from .caution import Caution
 from .fetch_task import Means, Tasks
-from .frontier import frontier_agent
 from .logins import Logins
 from .outcomes import Outcomes
 from .pages import LOOK_S, PagesLog

@@ -24,6 +24,7 @@ from crawlog.streams.http import validators
 from crawlog.streams.http.answer import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
 
 if TYPE_CHECKING:
+    from crawlog.agents.browser.browsing import Browsing
     from crawlog.agents.client.client import Client
     from crawlog.agents.frontier.frontier_agent import Stage
     from crawlog.streams.fetch.retry import Retrying
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from crawlog.streams.http.login import Session
     from crawlog.streams.http.validators import Validators
 
-    from .browsing import Browsing
     from .caution import Caution
     from .logins import Logins, Spent
     from .outcomes import Outcomes

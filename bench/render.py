@@ -20,12 +20,12 @@ import psutil
 from aiohttp import web
 
 from bench.results import section, table, versions
-from crawlog.agents.chromium import Chromium
+from crawlog.agents.browser.chromium import Chromium
+from crawlog.agents.browser.installed import browser_version, find_browser
+from crawlog.agents.browser.render import Renderer
+from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
 from crawlog.agents.frontier.host_turns import Hosts
-from crawlog.agents.render import Renderer
-from crawlog.agents.resources import Resources
-from crawlog.streams.browsers import browser_version, find_browser
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer

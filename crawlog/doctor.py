@@ -157,7 +157,7 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
 
 def _browser(settings: "Settings") -> Iterator[Finding]:
     """Chromium, which only JavaScript pages need."""
-    from crawlog.streams.browsers import browser_version, find_browser, wants_browser
+    from crawlog.agents.browser.installed import browser_version, find_browser, wants_browser
 
     is_wanted = wants_browser(settings)
     try:

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import msgspec
 import xxhash
 
+from crawlog.agents.browser.installed import find_browser, wants_browser
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
-from crawlog.streams.browsers import find_browser, wants_browser
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured, Unusable
 from crawlog.streams.log.dead_letters import Commonest
 

@@ -21,14 +21,14 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from crawlog.agents.chromium import Chromium
+from crawlog.agents.browser.chromium import Chromium
+from crawlog.agents.browser.installed import find_browser
+from crawlog.agents.browser.render import Renderer
+from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
 from crawlog.agents.frontier.host_turns import Hosts
-from crawlog.agents.render import Renderer
-from crawlog.agents.resources import Resources
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import RenderRules, ScopeSpec
-from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host

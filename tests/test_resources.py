@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from sites import Site, sites
 
+from crawlog.agents.browser.installed import find_browser
+from crawlog.agents.browser.render import Renderer
+from crawlog.agents.browser.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
+from crawlog.agents.browser.visit import Failed, Visit
 from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.client import Asker, Client
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.frontier.host_turns import FOREIGN_HOSTS, Hosts
-from crawlog.agents.render import Renderer
-from crawlog.agents.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
-from crawlog.agents.visit import Failed, Visit
 from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
-from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch.rendering import Reach, Wish
 from crawlog.streams.frontier.commands import Orders
@@ -361,7 +361,7 @@ async def test_hosts_of_others_are_forgotten_when_they_have_rested() -> None:
 def lacking(monkeypatch: pytest.MonkeyPatch, **found: object) -> None:
     """Take away the browser, or what drives it."""
     for name, value in found.items():
-        monkeypatch.setattr(f"crawlog.streams.browsers.{name}", lambda *_, value=value: value)
+        monkeypatch.setattr(f"crawlog.agents.browser.installed.{name}", lambda *_, value=value: value)
 
 
 def _without_driver(patch: pytest.MonkeyPatch) -> None:

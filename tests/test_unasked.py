@@ -15,9 +15,9 @@ from test_outbound import Socks, _certify, _pump
 from test_protocol import connected
 from test_resources import Owner, _no_rules, budget, script
 
+from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
 from crawlog.agents.frontier.host_turns import Hosts
-from crawlog.agents.resources import Resources
 from crawlog.streams.settings.settings import NO_FILE, Settings, load
 from crawlog.streams.url.place import Places
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from crawlog.agents.client.protocol import LeaseLost
-from crawlog.streams.browsers import find_browser
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.log.job_records import own_manner
 
 from .chromium import START_S, Chromium
+from .installed import find_browser
 from .resources import Budget, Resources
 from .visit import Failed, Gone, Visit
 

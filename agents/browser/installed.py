@@ -10,7 +10,7 @@ import subprocess
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from .errors import Misconfigured
+from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings
