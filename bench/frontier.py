@@ -216,9 +216,9 @@ def settle() -> None:
 
 def run_case(urls: int, hosts: int, served: int) -> Case:
     """Measures one case in this process."""
-    import crawlog.agents.fetch  # its imports are part of a worker's memory
+    import crawlog.agents.fetch.fetch_agent  # its imports are part of a worker's memory
 
-    assert crawlog.agents.fetch
+    assert crawlog.agents.fetch.fetch_agent
     spare_the_collector()  # as a worker does
     worker = Worker(WORK / "frontier")
     base_mb = memory_mb("VmRSS")

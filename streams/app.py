@@ -54,7 +54,7 @@ log = structlog.get_logger()
 Stage = Literal["fetch", "parse", "sink"]
 
 AGENTS: dict[str, list[str]] = {
-    "fetch": ["crawlog.agents.fetch", "crawlog.agents.progress"],
+    "fetch": ["crawlog.agents.fetch.fetch_agent", "crawlog.agents.progress"],
     "parse": ["crawlog.agents.parse", "crawlog.agents.progress"],
     "sink": ["crawlog.agents.sink", "crawlog.agents.progress"],
 }

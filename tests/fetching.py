@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from crawlog.agents import fetch
 from crawlog.agents.client.budget import Room
 from crawlog.agents.client.per_address import Addresses
-from crawlog.agents.fetch import Fetcher
-from crawlog.agents.fetch_task import Tasks
+from crawlog.agents.fetch import fetch_agent
+from crawlog.agents.fetch.fetch_agent import Fetcher
+from crawlog.agents.fetch.robots import Robots
+from crawlog.agents.fetch.task import Tasks
 from crawlog.agents.frontier import frontier_agent
 from crawlog.agents.frontier.frontier_agent import Stage
-from crawlog.agents.robots import Robots
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams.http.answer import Answer
@@ -274,7 +274,7 @@ async def running(
     )
     monkeypatch.setattr(frontier_agent, "Producer", Log)
     web.addresses = Addresses(app.crawl.politeness, web.addresses_of)
-    monkeypatch.setattr(fetch, "Client", lambda *_: web)
+    monkeypatch.setattr(fetch_agent, "Client", lambda *_: web)
     stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
     log: Log = stage.producer  # type: ignore[assignment]  # patched above
     fetcher = Fetcher(stage)

@@ -12,7 +12,7 @@ from fetching import Web, World, running
 from pydantic import ValidationError
 from sites import Site, sites
 
-from crawlog.agents.logins import shown
+from crawlog.agents.fetch.logins import shown
 from crawlog.streams.html.login_form import MAX_INPUTS, filled_in
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.login import Form, Session, leads_to, read_form

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.agents import pages
-from crawlog.agents.pages import PagesLog
+from crawlog.agents.fetch import backlog
+from crawlog.agents.fetch.backlog import PagesLog
 from crawlog.streams.fetch.back_pressure import Pressure
 from crawlog.streams.log.client import bounds, consumer_config
 from crawlog.streams.log.producer import Producer
@@ -80,16 +80,16 @@ def ahead(pages: int, pace: int) -> Pressure:
     for second in range(10):
         pressure.parsed(0, second * pace, 10 * pace)
         pressure.looked(float(second))
-    for offset in range(pages):
+    for offset in range(backlog):
         pressure.wrote(0, 10 * pace + offset, 1)
-    pressure.parsed(0, 10 * pace, 10 * pace + pages)
+    pressure.parsed(0, 10 * pace, 10 * pace + backlog)
     return pressure
 
 
 @pytest.mark.parametrize(("pages", "allowed"), [(0, 100), (2000, 100), (3000, 50), (3960, 2), (4000, 1), (9000, 1)])
 def test_fetching_keeps_to_the_pace_of_parse(pages: int, allowed: int) -> None:
     """Two seconds ahead it slows, four ahead it asks for one page at a time, so that it never stands."""
-    assert ahead(pages, pace=1000).allowed(100) == allowed
+    assert ahead(backlog, pace=1000).allowed(100) == allowed
 
 
 def test_a_parse_that_is_away_or_slow_is_not_waited_for() -> None:
@@ -139,7 +139,7 @@ class Trimmed:
 def test_only_what_is_parsed_and_old_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never by time alone: what is not parsed stays, however old; and what is parsed stays for its days."""
     cluster = Trimmed({0: 10, 1: 10, 2: -1, 3: 0})
-    monkeypatch.setattr(pages, "AdminClient", cluster)
+    monkeypatch.setattr(backlog, "AdminClient", cluster)
     monkeypatch.setattr("crawlog.agents.pages.kafka_config", lambda _: {})
     monkeypatch.setattr("time.time", lambda: 1_000_000.0)
     PagesLog(Settings(), "pages")._trim(cluster, {0: 7, 1: 12, 2: 5, 3: 9})  # type: ignore[arg-type]  # as much of a cluster as is asked
@@ -176,7 +176,7 @@ async def test_a_look_learns_how_far_parse_is_and_cuts_what_is_old(
     assert kept.pressure.unparsed_bytes == 100 + 2 * 100
     topic = Topics(settings.kafka.prefix).pages
     assert bounds(settings, topic, [3])[3] == (0, 10), "it is not looked for old pages each time"
-    monkeypatch.setattr(pages, "TRIM_S", 0.0)
+    monkeypatch.setattr(backlog, "TRIM_S", 0.0)
     await kept.look([3])
     assert bounds(settings, topic, [3])[3] == (4, 10)
 

@@ -12,7 +12,7 @@ from dispatching import World as Dispatching
 from fetching import Web, running
 
 from crawlog.agents.client.client import Client
-from crawlog.agents.fetch import AT_ONCE, FILES_BESIDE, LATE_EACH, Fetcher, late_connections
+from crawlog.agents.fetch.fetch_agent import AT_ONCE, FILES_BESIDE, LATE_EACH, Fetcher, late_connections
 from crawlog.streams.fold.rows import HostRow
 from crawlog.streams.frontier import unmet_hosts
 from crawlog.streams.frontier.unmet_hosts import (

@@ -25,7 +25,7 @@ from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import MAX_BYTES, RobotsRules, Shared
 
-from .caution import Caution
+from .suspects import Caution
 
 log = structlog.get_logger()
 

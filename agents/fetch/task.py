@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from crawlog.streams.http.login import Session
     from crawlog.streams.http.validators import Validators
 
-    from .caution import Caution
     from .logins import Logins, Spent
-    from .outcomes import Outcomes
+    from .outcome import Outcomes
     from .sitemaps import Sitemaps
+    from .suspects import Caution
 
 log = structlog.get_logger()
 

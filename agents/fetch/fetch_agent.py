@@ -37,13 +37,13 @@ from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.frontier.unmet_hosts import MET, Patience, Shares, by_partition
 from crawlog.streams.worker.suspects import Suspects
 
-from .caution import Caution
-from .fetch_task import Means, Tasks
+from .backlog import LOOK_S, PagesLog
 from .logins import Logins
-from .outcomes import Outcomes
-from .pages import LOOK_S, PagesLog
+from .outcome import Outcomes
 from .robots import Robots
 from .sitemaps import Sitemaps
+from .suspects import Caution
+from .task import Means, Tasks
 
 log = structlog.get_logger()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crawlog.streams.frontier.host import Task
     from crawlog.streams.settings.settings import Settings
 
-    from .caution import Caution
+    from .suspects import Caution
 
 log = structlog.get_logger()
 
