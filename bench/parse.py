@@ -19,8 +19,8 @@ import aiohttp
 from selectolax.lexbor import LexborHTMLParser
 
 from bench.site import WORK, Site
-from crawlog.agents.guard import Guard, guard_of
-from crawlog.agents.parse_stage import ParseStage
+from crawlog.agents.parse.guard import Guard, guard_of
+from crawlog.agents.parse.stage import ParseStage
 from crawlog.schemas import pages
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta

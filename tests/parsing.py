@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crawlog.agents.guard import Guard
-from crawlog.agents.parse_stage import ParseStage
+from crawlog.agents.parse.guard import Guard
+from crawlog.agents.parse.stage import ParseStage
 from crawlog.schemas import items, pages, urls
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta

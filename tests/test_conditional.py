@@ -16,7 +16,7 @@ from processes import Process, crawlog, ended, until
 from sites import Answer as Reply
 from sites import Site, Threaded, sites
 
-from crawlog.agents.bodies import NEAR, Bodies, older, rounds
+from crawlog.agents.parse.stored_bodies import NEAR, Bodies, older, rounds
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta

@@ -16,8 +16,8 @@ from cluster import Cluster, log_of, needs_site
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 from damaging import WAYS, Batch, batches, flip_record
 
-from crawlog.agents.bodies import Bodies
 from crawlog.agents.control import ControlTail
+from crawlog.agents.parse.stored_bodies import Bodies
 from crawlog.picture import Picture
 from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from parsing import NAMES, Message, Stage, buried, spider_job
 
-from crawlog.agents.guard import Clock, Guard, NoNotes
+from crawlog.agents.parse.guard import Clock, Guard, NoNotes
 from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta

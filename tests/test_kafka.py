@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from crawlog.agents.bodies import Bodies
+from crawlog.agents.parse.stored_bodies import Bodies
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.log import client

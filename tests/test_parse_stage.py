@@ -5,7 +5,7 @@ from typing import Any
 
 from parsing import HTML, NAMES, PAGE, Stage, buried, links
 
-from crawlog.agents.parse_stage import MAX_UNDONE
+from crawlog.agents.parse.stage import MAX_UNDONE
 from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules

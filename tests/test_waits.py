@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from parsing import HTML, LARGE, NAMES, PAGE, Message, Stage, buried, links, spider_job, told
 
-from crawlog.agents import parse_stage
-from crawlog.agents import waits as waits_module
 from crawlog.agents.control import Obedience
-from crawlog.agents.guard import Guard
-from crawlog.agents.parse import Worker as ParseWorker
-from crawlog.agents.parse_stage import MAX_ASIDE, MAX_UNTRIED
+from crawlog.agents.parse import stage
+from crawlog.agents.parse import turns as waits_module
+from crawlog.agents.parse.guard import Guard
+from crawlog.agents.parse.parse_agent import Worker as ParseWorker
+from crawlog.agents.parse.stage import MAX_ASIDE, MAX_UNTRIED
+from crawlog.agents.parse.turns import Waits
 from crawlog.agents.sandbox.trial import Trial
-from crawlog.agents.waits import Waits
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.parse.waiting import WAITING_BYTES
@@ -116,7 +116,7 @@ def waits_of(stage: Stage) -> Waits:
 
 def test_so_many_pages_beyond_one_that_waits_are_enough(trying: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are parsed again after a kill, and fetch goes by what was taken: this bounds how far it runs ahead."""
-    monkeypatch.setattr(parse_stage, "MAX_BEYOND", 50)
+    monkeypatch.setattr(stage, "MAX_BEYOND", 50)
     trying.take(LONG, url="http://a.test/long")
     while not trying.stage.is_full:
         trying.take(b"")
@@ -133,7 +133,7 @@ def test_so_many_pages_beyond_one_that_waits_are_enough(trying: Stage, monkeypat
 async def test_a_page_put_aside_has_its_turn_when_so_many_others_had_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though more wait in the log and it is not due: else nothing would ever move again."""
     stage = Stage()
-    monkeypatch.setattr(parse_stage, "MAX_BEYOND", 5)
+    monkeypatch.setattr(stage, "MAX_BEYOND", 5)
     monkeypatch.setattr(time, "thread_time", lambda: 100.0 * len({"first", "second"} & {*told(stage)}))
     names = ["first", "second", *"abcdefgh"]
 

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from forked import Server
 
-from crawlog.agents import guard, waits
+from crawlog.agents.parse import guard, turns
 from crawlog.agents.sandbox import trial
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
@@ -230,7 +230,7 @@ PARSE_MOST_S = max(bound.le for bound in Parse.model_fields["timeout_s"].metadat
 @pytest.mark.parametrize(
     "longest_s",
     [
-        waiting.HELD_LOOKS * waits.LOOK_AFTER_S,
+        waiting.HELD_LOOKS * turns.LOOK_AFTER_S,
         trial.PATIENCE_S,
         guard.PATIENCE * PARSE_MOST_S,
         client.TIMEOUT_S,

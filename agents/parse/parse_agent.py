@@ -17,6 +17,8 @@ import time
 from itertools import islice
 from typing import Any
 
+from crawlog.agents import progress
+from crawlog.agents.control import Garbage, Obedience, follow
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
 from crawlog.streams.app import CrawlApp
@@ -25,11 +27,9 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.consumer import COMMIT_S, within
 
-from . import progress
-from .control import Garbage, Obedience, follow
 from .guard import guard_of
-from .parse_stage import ParseStage
-from .waits import GATHER_S, Waits
+from .stage import ParseStage
+from .turns import GATHER_S, Waits
 
 FOUND_LINGER_MS = 10
 ITEM_LINGER_MS = 300

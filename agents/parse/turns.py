@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 import structlog
 from confluent_kafka import KafkaException
 
+from crawlog.agents.control import BEAT_S, Obedience
 from crawlog.agents.sandbox.trial import Trial, TrialError
 from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.parse.waiting import Message, Waiting
 from crawlog.streams.worker.member import LARGE_BYTES
 
-from .bodies import BATCH, Bodies
-from .control import BEAT_S, Obedience
-from .parse_stage import ParseStage
+from .stage import ParseStage
+from .stored_bodies import BATCH, Bodies
 
 log = structlog.get_logger()
 
