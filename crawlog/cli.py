@@ -386,7 +386,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.job_name(job)
     arguments.seeds(sources, from_log)
     from crawlog.agents.fetch.sitemaps import collect
-    from crawlog.agents.seed import Source, old_seeds, plant
+    from crawlog.agents.seed.producer import Source, old_seeds, plant
     from crawlog.streams.log.job_records import said_rules
     from crawlog.streams.log.producer import Producer
     from crawlog.streams.log.topics import ensure

@@ -33,7 +33,7 @@ from .terminal import answer, rows
 from .whole import Whole
 
 if TYPE_CHECKING:
-    from crawlog.agents.seed import Source
+    from crawlog.agents.seed.producer import Source
     from crawlog.schemas.urls import RequestRules
     from crawlog.streams.settings.settings import Settings
     from crawlog.streams.sink.base import Sink
@@ -112,7 +112,7 @@ class Order:
     @cached_property
     def source(self) -> "Source | None":
         """The seeds, read once where they come from a pipe; None when the job has all of its own."""
-        from crawlog.agents.seed import Source
+        from crawlog.agents.seed.producer import Source
 
         arguments = [*self.seeds, *([str(self.seeds_file)] if self.seeds_file else [])]
         return Source(arguments) if arguments else None
@@ -485,7 +485,7 @@ class Run:
 
     def _plant(self) -> JobCopy:
         """The job's record, new or changed, then its seeds; all acknowledged."""
-        from crawlog.agents.seed import Source, kept_seeds
+        from crawlog.agents.seed.producer import Source, kept_seeds
         from crawlog.streams.http.request_rules import manner_of
         from crawlog.streams.log.job_records import known_job, limits_of, own_manner, write_control, write_job
         from crawlog.streams.log.rewind import rewind_job
@@ -519,7 +519,7 @@ class Run:
 
     def _seed(self, source: "Source") -> None:
         """Sends the seeds; those that the log has are known."""
-        from crawlog.agents.seed import plant
+        from crawlog.agents.seed.producer import plant
 
         self._lost_founds = len(self.supervisor.lost_founds)
         plant(
@@ -556,7 +556,7 @@ class Run:
 
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record as this command wants it; the same when nothing is different."""
-        from crawlog.agents.seed import MAX_NAMES, scope_names
+        from crawlog.agents.seed.producer import MAX_NAMES, scope_names
         from crawlog.streams.log.job_records import kept, resolve_spec
 
         spec = copy.spec

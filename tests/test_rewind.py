@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fold import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
 
-from crawlog.agents.seed import kept_seeds
+from crawlog.agents.seed.producer import kept_seeds
 from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound

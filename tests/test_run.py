@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 from processes import LIMIT_S, Process, crawlog, ended, until
 from sites import Answer, Threaded
 
-from crawlog.agents.seed import Source, plant
+from crawlog.agents.seed.producer import Source, plant
 from crawlog.dead import redriven
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
