@@ -56,7 +56,7 @@ Stage = Literal["fetch", "parse", "sink"]
 AGENTS: dict[str, list[str]] = {
     "fetch": ["crawlog.agents.fetch.fetch_agent", "crawlog.agents.progress"],
     "parse": ["crawlog.agents.parse.parse_agent", "crawlog.agents.progress"],
-    "sink": ["crawlog.agents.sink", "crawlog.agents.progress"],
+    "sink": ["crawlog.agents.sink.sink_agent", "crawlog.agents.progress"],
 }
 """What each stage's worker runs, fetch with the frontier that it serves; no stage imports another one's."""
 

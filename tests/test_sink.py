@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient
 from forked import Forked, Server
 from processes import LIMIT_S
 
-from crawlog.agents import sink as agent
-from crawlog.agents.sink import Read, SinkStage, Worker
+from crawlog.agents.sink import sink_agent as agent
+from crawlog.agents.sink.sink_agent import Read, SinkStage, Worker
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, Unusable

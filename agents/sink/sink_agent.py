@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
+from crawlog.agents import progress
+from crawlog.agents.control import Obedience, follow
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import Progress
 from crawlog.streams import exit_codes
@@ -29,9 +31,6 @@ from crawlog.streams.log.topics import group, partitions
 from crawlog.streams.sink.base import Entry, Sink, entry, sink_from
 from crawlog.streams.sink.state import Results, empty, forget_others, state_of
 from crawlog.streams.worker.positions import is_ours
-
-from . import progress
-from .control import Obedience, follow
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings
