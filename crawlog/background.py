@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from crawlog.progress.picture import Picture, by_rule, needed
 from crawlog.schemas.control import Control, Finished, JobCopy
 from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import files
@@ -24,7 +25,6 @@ from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
 from . import outcome
 from .control import described, in_force
-from .picture import Picture, by_rule, needed
 from .supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_for_end
 from .terminal import answer, tell
 
@@ -199,7 +199,7 @@ def _state(copy: JobCopy, end: Control | None) -> str:
 
 def _picture(settings: "Settings", partitions: int) -> Picture:
     """A recent report of every partition, as far as they come."""
-    from .watch import Watch
+    from crawlog.progress.watch import Watch
 
     picture = Picture()
     watch = Watch(settings, picture, since=time.time() - RECENT_S)

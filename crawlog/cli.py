@@ -387,12 +387,11 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     arguments.seeds(sources, from_log)
     from crawlog.agents.fetch.sitemaps import collect
     from crawlog.agents.seed.producer import Source, old_seeds, plant
+    from crawlog.progress.picture import Picture
+    from crawlog.progress.watch import Watch
     from crawlog.streams.log.job_records import said_rules
     from crawlog.streams.log.producer import Producer
     from crawlog.streams.log.topics import ensure
-
-    from .picture import Picture
-    from .watch import Watch
 
     with ExitStack() as stack:
         source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell)))

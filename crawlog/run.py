@@ -19,6 +19,8 @@ import msgspec
 import xxhash
 
 from crawlog.agents.browser.installed import find_browser, wants_browser
+from crawlog.progress.live import Frame, View, view
+from crawlog.progress.picture import Finish, by_rule, ended
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured, Unusable
@@ -26,19 +28,16 @@ from crawlog.streams.log.dead_letters import Commonest
 
 from . import outcome
 from .background import down, status, up
-from .live import Frame, View, view
-from .picture import Finish, by_rule, ended
 from .supervisor import Stop, Supervisor, names
 from .terminal import answer, rows
 from .whole import Whole
 
 if TYPE_CHECKING:
     from crawlog.agents.seed.producer import Source
+    from crawlog.progress.watch import Losses, Watch
     from crawlog.schemas.urls import RequestRules
     from crawlog.streams.settings.settings import Settings
     from crawlog.streams.sink.base import Sink
-
-    from .watch import Losses, Watch
 
 __all__ = ["down", "run", "status", "up"]
 
@@ -762,7 +761,7 @@ class Run:
 
     def _follow_losses(self) -> None:
         """From now on it is counted what crawl.dead gains of this job."""
-        from .watch import Losses
+        from crawlog.progress.watch import Losses
 
         end = self.watch.dead_end()
         self.summary.is_clean = not end or not self.summary.resumed

@@ -24,21 +24,20 @@ from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 import xxhash
 
+from crawlog.progress.picture import Picture
 from crawlog.streams import files
 from crawlog.streams.engine import engine
 from crawlog.streams.errors import EngineError, Misconfigured
 
 from . import outcome
-from .picture import Picture
 from .workers import Name, Workers
 
 if TYPE_CHECKING:
+    from crawlog.progress.watch import Watch
     from crawlog.streams.log.check import Check
     from crawlog.streams.log.damage import Cut
     from crawlog.streams.log.marks import Marks
     from crawlog.streams.settings.settings import Settings
-
-    from .watch import Watch
 
 WORKERS_STOP_S = 3.8
 """Of the 5 seconds that a clean stop may take; workers need 0.1 s, 4 s at the worst."""
@@ -205,11 +204,10 @@ class Supervisor:
         """Starts or finds the log and its topics."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
+        from crawlog.progress.watch import Watch
         from crawlog.streams.log.marks import Marks
         from crawlog.streams.log.topics import ensure
         from crawlog.streams.worker import logs
-
-        from .watch import Watch
 
         logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
         ensure(self.settings)
@@ -396,7 +394,7 @@ class Supervisor:
 
     def _begin_again(self) -> None:
         """New workers, with what they were told before."""
-        from .watch import Watch
+        from crawlog.progress.watch import Watch
 
         assert self.watch is not None
         self.watch.close()

@@ -13,7 +13,8 @@ from .verify import findings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .picture import Finish
+    from crawlog.progress.picture import Finish
+
     from .supervisor import Supervisor
 
 

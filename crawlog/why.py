@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
+from crawlog.progress.picture import needed
 from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
@@ -29,7 +30,6 @@ from crawlog.streams.url.canonical import InvalidUrl, serialise
 from crawlog.streams.url.place import Places, partition_of
 
 from .outcome import counted
-from .picture import needed
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

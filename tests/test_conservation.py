@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
-from crawlog.picture import Finish, Picture
+from crawlog.progress.picture import Finish, Picture
 from crawlog.run import FILL_TRIES, Run, Summary
 from crawlog.schemas import items as i
 from crawlog.schemas import pages as pg

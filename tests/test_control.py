@@ -14,8 +14,8 @@ from fetching import Web, World, running
 from crawlog import control as cli
 from crawlog.agents import control as tail
 from crawlog.agents.control import Obedience
-from crawlog.live import Frame, line
-from crawlog.picture import Finish, Picture
+from crawlog.progress.live import Frame, line
+from crawlog.progress.picture import Finish, Picture
 from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress

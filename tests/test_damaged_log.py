@@ -18,7 +18,8 @@ from damaging import WAYS, Batch, batches, flip_record
 
 from crawlog.agents.control import ControlTail
 from crawlog.agents.parse.stored_bodies import Bodies
-from crawlog.picture import Picture
+from crawlog.progress.picture import Picture
+from crawlog.progress.watch import Watch
 from crawlog.schemas import control, pages, progress
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
@@ -32,7 +33,6 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
-from crawlog.watch import Watch
 
 pytestmark = pytest.mark.broker
 

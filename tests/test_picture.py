@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawlog.picture import Finish, Picture
+from crawlog.progress.picture import Finish, Picture
 from crawlog.schemas.progress import JobCounts, Progress
 
 

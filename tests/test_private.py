@@ -19,7 +19,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from crawlog import cli
-from crawlog.picture import Picture
+from crawlog.progress.picture import Picture
+from crawlog.progress.watch import Watch
 from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
 from crawlog.streams.engine import broker
@@ -31,7 +32,6 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Admin, ensure
 from crawlog.streams.settings.settings import Settings, Sources, origins
 from crawlog.supervisor import Hold
-from crawlog.watch import Watch
 
 pytestmark = pytest.mark.broker
 

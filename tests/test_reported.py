@@ -7,7 +7,7 @@ from fetching import running
 from processes import ended as ended_run
 from test_run import PAGES, Site, data, run, site, there
 
-from crawlog.picture import Picture
+from crawlog.progress.picture import Picture
 from crawlog.schemas import progress
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import MAX_PARSED_TOLD, JobCounts, Progress

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import WriteBatch
 
-from crawlog.picture import Finish, Picture
+from crawlog.progress.picture import Finish, Picture
 from crawlog.run import Run, Summary
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord

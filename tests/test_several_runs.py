@@ -15,11 +15,11 @@ import pytest
 from processes import LIMIT_S, Process, crawlog, ended, until
 from sites import Answer, Threaded
 
-from crawlog.picture import Picture
+from crawlog.progress.picture import Picture
+from crawlog.progress.watch import Watch
 from crawlog.streams.log import groups
 from crawlog.streams.log.topics import ensure
 from crawlog.streams.settings.settings import Settings
-from crawlog.watch import Watch
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from crawlog import outcome, terminal
 from crawlog.cli import cli, main, topic_lines
-from crawlog.live import Frame, Screen, view
+from crawlog.progress.live import Frame, Screen, view
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts

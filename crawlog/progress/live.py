@@ -4,12 +4,12 @@ import math
 import sys
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
+from crawlog.outcome import counted
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.printable import escaped
+from crawlog.terminal import hinted, tell
 
-from .outcome import counted
 from .picture import by_rule, needed
-from .terminal import hinted, tell
 
 if TYPE_CHECKING:
     from rich.table import Table
