@@ -29,11 +29,11 @@ import uvloop
 
 from bench.results import section, table, versions
 from bench.site import WORK, free_port
+from crawlog.processes.supervisor import holder
 from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
-from crawlog.supervisor import holder
 
 URLS = 2_000_000
 HOSTS = (10, 200_000)

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from crawlog.processes.folder import is_utf_8
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http.request import without_login
 from crawlog.streams.url.canonical import InvalidUrl, serialise
-
-from .folder import is_utf_8
 
 if TYPE_CHECKING:
     from crawlog.streams.log.offsets import Kind

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from crawlog.processes.supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_for_end
 from crawlog.progress.picture import Picture, by_rule, needed
 from crawlog.schemas.control import Control, Finished, JobCopy
 from crawlog.schemas.urls import DEFAULT_SPEC
@@ -25,7 +26,6 @@ from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
 from . import outcome
 from .control import described, in_force
-from .supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_for_end
 from .terminal import answer, tell
 
 if TYPE_CHECKING:

@@ -148,9 +148,8 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
     It is stopped after, unless `run` or `up` has come meanwhile and works with it.
     """
+    from crawlog.processes.supervisor import holder, same_log
     from crawlog.streams.worker import logs
-
-    from .supervisor import holder, same_log
 
     logs.configure("error")  # standard output is for answers
     settings = same_log(settings)
@@ -158,9 +157,8 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
         if settings.kafka.bootstrap:
             yield settings
             return
+        from crawlog.processes.folder import prepare
         from crawlog.streams.engine import engine
-
-        from .folder import prepare
 
         prepare(settings.run.data)
         local = engine.start(settings, settings.run.data, tell)
@@ -173,9 +171,8 @@ def _reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
 def _login(settings: "Settings", reached: "Settings") -> "Login | None":
     """For clients of the local engine that may outlive its broker; None for those of another cluster."""
+    from crawlog.processes.supervisor import same_log
     from crawlog.streams.engine import engine
-
-    from .supervisor import same_log
 
     if same_log(settings).kafka.bootstrap:
         return None
@@ -188,10 +185,9 @@ def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterato
 
     Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
     """
+    from crawlog.processes.supervisor import same_log
     from crawlog.streams.engine import engine
     from crawlog.streams.log.topics import partitions
-
-    from .supervisor import same_log
 
     settings = same_log(settings)
     if not settings.kafka.bootstrap and not engine.exists(settings.run.data):
@@ -207,9 +203,8 @@ def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterato
 
 def _running_log(settings: "Settings") -> "Settings":
     """The settings with a cluster that runs; nothing is started."""
+    from crawlog.processes.supervisor import same_log
     from crawlog.streams.engine import engine
-
-    from .supervisor import same_log
 
     settings = same_log(settings)
     if settings.kafka.bootstrap:
@@ -259,8 +254,9 @@ def run(
 
     Example: crawlog run https://example.com --depth 2 -o pages.jsonl
     """
+    from crawlog.processes.folder import prepare
+
     from . import arguments
-    from .folder import prepare
 
     flags: dict[str, object] = {"run.depth": depth, "run.max_pages": max_pages}
     loaded = arguments.spider(spider) if spider else None
@@ -301,8 +297,9 @@ def run(
 @_settings_options
 def up(workers: str | None, **given: Any) -> int:
     """Start the local engine and workers in the background."""
+    from crawlog.processes.folder import prepare
+
     from . import arguments
-    from .folder import prepare
 
     settings = _settings(given, arguments.worker_counts(workers) if workers else {})
     prepare(settings.run.data)
@@ -335,10 +332,9 @@ def status(as_json: bool, **given: Any) -> int:
 @_settings_options
 def worker(stage: "Stage", **given: Any) -> int:
     """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
+    from crawlog.processes.folder import prepare
     from crawlog.streams.log.topics import ensure
     from crawlog.streams.settings.settings import for_stage
-
-    from .folder import prepare
 
     settings = _settings(given)
     prepare(settings.run.data)

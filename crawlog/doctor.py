@@ -92,7 +92,7 @@ def _version(name: str) -> str | None:
 
 
 def _data(settings: "Settings") -> Iterator[Finding]:
-    from .folder import prepare
+    from crawlog.processes.folder import prepare
 
     data = settings.run.data.absolute()
     there = next(folder for folder in (data, *data.parents) if folder.exists())

@@ -97,9 +97,8 @@ def cut(settings: "Settings") -> list[str]:
 
     Raises: Misconfigured: its files are not here, or something works on them.
     """
+    from crawlog.processes.supervisor import Hold
     from crawlog.streams.engine import engine
-
-    from .supervisor import Hold
 
     if settings.kafka.bootstrap:
         raise Misconfigured(

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crawlog.processes.supervisor import Holder, holder
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import groups, offsets
@@ -22,7 +23,6 @@ from crawlog.streams.log.offsets import Move, Target
 from crawlog.streams.log.topics import Admin, Topics
 
 from . import outcome
-from .supervisor import Holder, holder
 from .terminal import answer
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ import msgspec
 import xxhash
 
 from crawlog.agents.browser.installed import find_browser, wants_browser
+from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.live import Frame, View, view
 from crawlog.progress.picture import Finish, by_rule, ended
 from crawlog.schemas.control import Finished, JobCopy
@@ -28,7 +29,6 @@ from crawlog.streams.log.dead_letters import Commonest
 
 from . import outcome
 from .background import down, status, up
-from .supervisor import Stop, Supervisor, names
 from .terminal import answer, rows
 from .whole import Whole
 

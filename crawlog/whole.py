@@ -13,9 +13,8 @@ from .verify import findings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crawlog.processes.supervisor import Supervisor
     from crawlog.progress.picture import Finish
-
-    from .supervisor import Supervisor
 
 
 class Whole:

@@ -4,7 +4,7 @@
       ▲                                                                              │
       └─────────────────────────────── its pid, then how it ended ───────────────────┘
 
-As the supervisor's workers are, by `crawlog.forkserver`; but any code can be run, and each of them has its keeper,
+As the supervisor's workers are, by `crawlog.processes.forkserver`; but any code can be run, and each of them has its keeper,
 since only a parent hears how a process ends. All of them die with the suite.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from crawlog.forkserver import die_with, load_modules, refuse_threads
+from crawlog.processes.forkserver import die_with, load_modules, refuse_threads
 
 LIMIT_S = 180.0
 """For a process to end that no limit is named for."""

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from processes import Process
 
-from crawlog import __version__, arguments, folder, outcome, run
+from crawlog import __version__, arguments, outcome, run
 from crawlog.cli import main
+from crawlog.processes import folder
 from crawlog.replay import Order
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine.engine import Engine

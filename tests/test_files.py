@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.folder import OURS, prepare
+from crawlog.processes.folder import OURS, prepare
+from crawlog.processes.supervisor import Hold, holder
 from crawlog.streams import files
 from crawlog.streams.engine import engine
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.supervisor import Hold, holder
 
 NOBODY = 65534
 

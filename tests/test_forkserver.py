@@ -15,9 +15,9 @@ import psutil
 import pytest
 from processes import LIMIT_S, Process
 
-from crawlog import workers as module
-from crawlog.forkserver import refuse_threads
-from crawlog.workers import LOADED_S, Forked, Forkserver, Name, Worker
+from crawlog.processes import workers as module
+from crawlog.processes.forkserver import refuse_threads
+from crawlog.processes.workers import LOADED_S, Forked, Forkserver, Name, Worker
 
 WHO = Name("fetch", "fetch-0")
 
@@ -131,7 +131,7 @@ def test_workers_outlive_a_killed_forkserver_and_a_stopped_one_is_given_up(
 SUPERVISOR = """
     import sys, time
     from pathlib import Path
-    from crawlog.workers import LOADED_S, Forkserver, Name
+    from crawlog.processes.workers import LOADED_S, Forkserver, Name
     server = Forkserver(Path(sys.argv[1]))
     server.start(time.monotonic())
     server.is_ready(LOADED_S)

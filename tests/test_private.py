@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from crawlog import cli
+from crawlog.processes.supervisor import Hold
 from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
 from crawlog.schemas import progress
@@ -31,7 +32,6 @@ from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Admin, ensure
 from crawlog.streams.settings.settings import Settings, Sources, origins
-from crawlog.supervisor import Hold
 
 pytestmark = pytest.mark.broker
 

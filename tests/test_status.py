@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from crawlog.background import status
+from crawlog.processes.supervisor import Hold, holder
 from crawlog.schemas import progress
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec
@@ -19,7 +20,6 @@ from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics, ensure
 from crawlog.streams.settings.settings import Settings
-from crawlog.supervisor import Hold, holder
 
 PARTITIONS = 16
 

@@ -8,11 +8,9 @@ from typing import IO, Any
 
 import pytest
 
-from crawlog import background, supervisor
-from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
-from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS
-from crawlog.streams.settings.settings import load
-from crawlog.workers import (
+from crawlog import background
+from crawlog.processes import supervisor
+from crawlog.processes.workers import (
     HEALTHY_S,
     KILLED_BACKOFF_S,
     MAX_BACKOFF_S,
@@ -25,6 +23,9 @@ from crawlog.workers import (
     Name,
     Workers,
 )
+from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
+from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS
+from crawlog.streams.settings.settings import load
 
 KILLED = -9
 CRASHED = -11

@@ -24,12 +24,12 @@ from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, Self
 
 import xxhash
 
+from crawlog import outcome
 from crawlog.progress.picture import Picture
 from crawlog.streams import files
 from crawlog.streams.engine import engine
 from crawlog.streams.errors import EngineError, Misconfigured
 
-from . import outcome
 from .workers import Name, Workers
 
 if TYPE_CHECKING:

@@ -189,7 +189,7 @@ class Forkserver(Kept):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, self.open_log() as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "crawlog.forkserver", str(os.getpid())],
+                [sys.executable, "-P", "-m", "crawlog.processes.forkserver", str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
