@@ -19,7 +19,7 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Entry point of the console script."""
     _end_at_signals()
-    from .cli import main as command
+    from crawlog.cli.main import main as command
 
     try:
         command()

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from processes import Process
 
-from crawlog import __version__, arguments, outcome, run
-from crawlog.cli import main
+from crawlog import __version__, outcome, run
+from crawlog.cli import arguments
+from crawlog.cli.main import main
 from crawlog.processes import folder
 from crawlog.replay import Order
 from crawlog.schemas.progress import JobCounts
@@ -494,7 +495,7 @@ def test_settings_as_json_hide_secrets(crawlog: Command) -> None:
 def test_probe_answers_line_by_line_without_faust() -> None:
     """In order, an error in one line answers that line; neither Faust nor a Kafka client is imported."""
     code = (
-        "import sys; from crawlog.cli import main\n"
+        "import sys; from crawlog.cli.main import main\n"
         "try: main(['probe', 'domain'])\n"
         "finally: assert not {'faust', 'confluent_kafka', 'aiohttp', 'rocksdict'} & set(sys.modules), 'imported'"
     )
@@ -514,7 +515,7 @@ def test_probe_answers_line_by_line_without_faust() -> None:
 def test_help_and_version_need_no_client() -> None:
     """They cost no import of Kafka, Faust or pydantic."""
     code = (
-        "import sys; from crawlog.cli import main\n"
+        "import sys; from crawlog.cli.main import main\n"
         "try: main(['--version'])\n"
         "finally: assert not {'faust', 'confluent_kafka', 'pydantic', 'aiohttp'} & set(sys.modules), 'imported'"
     )

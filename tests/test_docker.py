@@ -16,7 +16,7 @@ import pytest
 import yaml
 from processes import Process, crawlog, ended
 
-from crawlog.cli import cli
+from crawlog.cli.main import cli
 from crawlog.streams.engine.jars import kafka_version
 from crawlog.streams.settings.settings import Settings, load, to_environ
 from crawlog.streams.sink.base import sink_from

@@ -119,7 +119,9 @@ def test_a_second_name_is_refused(folder: str, module: str) -> None:
 
 def test_it_imports_from_the_repository_too(tmp_path: Path) -> None:
     """The folder `crawlog/` in the working folder does not hide the installed package's other parts."""
-    code = "import crawlog.cli, crawlog.schemas.urls, crawlog.streams.settings.settings; print(crawlog.__version__)"
+    code = (
+        "import crawlog.cli.main, crawlog.schemas.urls, crawlog.streams.settings.settings; print(crawlog.__version__)"
+    )
     for folder in (ROOT, tmp_path):
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == crawlog.__version__

@@ -18,7 +18,7 @@ from cluster import Cluster, needs_site
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from crawlog import cli
+from crawlog.cli import main
 from crawlog.processes.supervisor import Hold
 from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
@@ -234,12 +234,12 @@ def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monke
 
     monkeypatch.setattr(local, "start", start)
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
-    with cli._reachable_log(settings):
+    with main._reachable_log(settings):
         up = Hold(tmp_path, "up")
     assert started[0].alive()
     up.release()
     started[0].stop()
-    with cli._reachable_log(settings):
+    with main._reachable_log(settings):
         assert started[1].alive()
     assert not started[1].alive()
 

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import rich_click as click
 from click.exceptions import NoArgsIsHelpError
 
+from crawlog import __version__, outcome
 from crawlog.streams.errors import Misconfigured
-
-from . import __version__, outcome
-from .terminal import answer, hinted, repeat, tell
+from crawlog.terminal import answer, hinted, repeat, tell
 
 if TYPE_CHECKING:
     from crawlog.streams.app import Stage
@@ -276,7 +275,7 @@ def run(
     if seeds:
         arguments.existing_file(seeds, "--seeds")
     prepare(settings.run.data)
-    from .run import run as crawl
+    from crawlog.run import run as crawl
 
     return crawl(
         settings,
@@ -303,7 +302,7 @@ def up(workers: str | None, **given: Any) -> int:
 
     settings = _settings(given, arguments.worker_counts(workers) if workers else {})
     prepare(settings.run.data)
-    from .background import up as start
+    from crawlog.background import up as start
 
     return start(settings)
 
@@ -312,7 +311,7 @@ def up(workers: str | None, **given: Any) -> int:
 @_settings_options
 def down(**given: Any) -> int:
     """Stop what `up` started; the data stay."""
-    from .background import down as stop
+    from crawlog.background import down as stop
 
     return stop(_settings(given))
 
@@ -322,7 +321,7 @@ def down(**given: Any) -> int:
 @_settings_options
 def status(as_json: bool, **given: Any) -> int:
     """Show what runs on the data folder, and how far the jobs are."""
-    from .background import status as show
+    from crawlog.background import status as show
 
     return show(_settings(given), as_json=as_json)
 
@@ -413,10 +412,9 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Say which seeds the job's record keeps from being asked, by their spelling alone."""
+    from crawlog.run import refused
     from crawlog.streams.log.job_records import known_job
     from crawlog.streams.log.topics import Topics
-
-    from .run import refused
 
     if lines := refused(seeds, allow_private=False):
         copy = known_job(settings, Topics(settings.kafka.prefix), job)
@@ -472,8 +470,9 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
 
     ACTION is one of pause, resume, block, unblock, slow, stop, cancel, list.
     """
+    from crawlog import control as commands
+
     from . import arguments
-    from . import control as commands
 
     settings = _settings(given)
     if job:
@@ -499,7 +498,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
 @_settings_options
 def snapshot(action: str, as_json: bool, **given: Any) -> int:
     """Copy the states to where `snapshots.to` says, now, or list the copies; workers may be running."""
-    from .snapshot import snapshot as snapshots
+    from crawlog.snapshot import snapshot as snapshots
 
     with _existing_log(_settings(given)) as reached:
         return snapshots(reached, action, as_json=as_json, say=answer, report=tell)
@@ -517,8 +516,8 @@ def verify(rows: int, is_of_log: bool, as_json: bool, **given: Any) -> int:
 
     With --log the log is checked instead. Exit code 5: something is missing.
     """
-    from .verify import verify as compare
-    from .verify import verify_log
+    from crawlog.verify import verify as compare
+    from crawlog.verify import verify_log
 
     with _existing_log(_settings(given)) as reached:
         if is_of_log:
@@ -540,8 +539,8 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
     (url,), _ = arguments.logins_apart(arguments.checked_urls([url]))
     if job is not None:
         arguments.job_name(job)
-    from .why import moment
-    from .why import why as told
+    from crawlog.why import moment
+    from crawlog.why import why as told
 
     until = moment(at, time.time()) if at else None
     with _existing_log(settings) as reached:
@@ -573,9 +572,8 @@ def _choice_options(command: Command) -> Command:
 @_settings_options
 def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
     """List the open dead letters by error, the commonest first: offset, time, job, URL."""
+    from crawlog.dead import listed
     from crawlog.streams.log.dead_letters import Choice
-
-    from .dead import listed
 
     with _existing_log(_settings(given)) as reached:
         answer(*listed(reached, Choice(stage, job, reason), limit, handled=handled, as_json=as_json))
@@ -588,7 +586,7 @@ def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_j
 @_settings_options
 def dead_show(offset: int, as_json: bool, **given: Any) -> int:
     """Show one dead letter: headers, traceback, and the record as it was."""
-    from .dead import shown
+    from crawlog.dead import shown
 
     with _existing_log(_settings(given)) as reached:
         answer(*shown(reached, offset, as_json=as_json))
@@ -614,9 +612,8 @@ def dead_redrive(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
     """Send the records back to the stages that could not handle them, as they were."""
+    from crawlog.dead import check_choice, redriven
     from crawlog.streams.log.dead_letters import Choice
-
-    from .dead import check_choice, redriven
 
     check_choice(offsets, every=every)
     with _existing_log(_settings(given)) as reached:
@@ -632,9 +629,8 @@ def dead_drop(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
     """Lay dead letters aside: they stay in the log, and are listed no more."""
+    from crawlog.dead import check_choice, dropped
     from crawlog.streams.log.dead_letters import Choice
-
-    from .dead import check_choice, dropped
 
     check_choice(offsets, every=every)
     with _existing_log(_settings(given)) as reached:
@@ -656,7 +652,7 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
     """
     if dry_run and execute:
         raise Misconfigured("--dry-run and --execute are opposites: give one of them")
-    from .repair import ON_A_CLUSTER, cut, cuts, placed
+    from crawlog.repair import ON_A_CLUSTER, cut, cuts, placed
 
     settings = _settings(given)
     if execute:
@@ -710,10 +706,9 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     if job:
         arguments.job_name(job)
     settings = _settings(rest)
+    from crawlog.replay import Order
+    from crawlog.replay import replay as move
     from crawlog.streams.log.groups import check_name
-
-    from .replay import Order
-    from .replay import replay as move
 
     order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"], job)
     check_name(settings, group)
@@ -726,7 +721,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
 @_settings_options
 def doctor(as_json: bool, **given: Any) -> int:
     """Check this machine and the cluster; each line says what to do next."""
-    from .doctor import examine
+    from crawlog.doctor import examine
 
     findings = examine(_settings(given))
     for finding in findings:
@@ -779,8 +774,8 @@ def kcat_config(**given: Any) -> int:
 @click.argument("kind")
 def probe(kind: str) -> int:
     """Ask the pure core: JSON lines in, JSON lines out, one answer a line, in order; no broker."""
-    from .probe import KINDS
-    from .probe import run as ask
+    from crawlog.probe import KINDS
+    from crawlog.probe import run as ask
 
     if kind not in KINDS:
         raise Misconfigured(f"no probe kind {kind!r}; there are: {', '.join(KINDS)}")
