@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 from processes import Process
 
-from crawlog import __version__, outcome, run
+from crawlog import __version__, outcome
 from crawlog.cli import arguments
 from crawlog.cli.main import main
+from crawlog.commands import run
+from crawlog.commands.replay import Order
 from crawlog.processes import folder
-from crawlog.replay import Order
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured

@@ -9,8 +9,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
+from crawlog.commands.run import FILL_TRIES, Run, Summary
+from crawlog.commands.verify import verify_log
+from crawlog.commands.whole import Whole
 from crawlog.progress.picture import Finish, Picture
-from crawlog.run import FILL_TRIES, Run, Summary
 from crawlog.schemas import items as i
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
@@ -25,8 +27,6 @@ from crawlog.streams.log.damage import Cut, Known, cuts_of
 from crawlog.streams.log.ledger import Gone, Ledger
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.state import Behind, sink_of
-from crawlog.verify import verify_log
-from crawlog.whole import Whole
 
 A, B = 1, 2
 """Two URLs."""

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Message
 from fetching import Web, World, running
 
-from crawlog import control as cli
 from crawlog.agents import control as tail
 from crawlog.agents.control import Obedience
+from crawlog.commands import control as cli
 from crawlog.progress.live import Frame, line
 from crawlog.progress.picture import Finish, Picture
 from crawlog.schemas import control

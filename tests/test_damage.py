@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from crawlog.commands.snapshot import snapshot
 from crawlog.schemas import urls as u
-from crawlog.snapshot import snapshot
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import LogIdentity, identity, kafka_config
 from crawlog.streams.settings.settings import Settings

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from crawlog import dead as command
+from crawlog.commands import dead as command
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Misconfigured

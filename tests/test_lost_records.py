@@ -20,6 +20,7 @@ from test_run import workers
 
 from bench.node import Node
 from bench.site import free_port
+from crawlog.commands.verify import verify_log
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import topics
@@ -28,7 +29,6 @@ from crawlog.streams.log.damage import Cut
 from crawlog.streams.log.marks import Mark, Marks, is_suspect
 from crawlog.streams.log.topics import Admin, Topics
 from crawlog.streams.settings.settings import Settings, load
-from crawlog.verify import verify_log
 
 PROPERTIES = """\
 node.id=1

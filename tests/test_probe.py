@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.probe import KINDS, answer, run
+from crawlog.commands.probe import KINDS, answer, run
 
 
 def asked(kind: str, **question: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from damaging import WAYS, batches
 from test_lost_records import Lossy, log, lossy, put, until_led
 
-from crawlog.repair import ON_A_CLUSTER, Placed, cut
+from crawlog.commands.repair import ON_A_CLUSTER, Placed, cut
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from processes import LIMIT_S, crawlog, ended, until
 from test_run import PAGES, Site  # the same site
 
-from crawlog.replay import Order, replay
+from crawlog.commands.replay import Order, replay
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.client import bounds, commits, kafka_config, read

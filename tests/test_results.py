@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import WriteBatch
 
+from crawlog.commands.run import Run, Summary
+from crawlog.commands.whole import Whole
 from crawlog.progress.picture import Finish, Picture
-from crawlog.run import Run, Summary
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress
@@ -27,7 +28,6 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import formats, state
 from crawlog.streams.sink.base import Entry, Sink, entry, name_of, sink_from
 from crawlog.streams.sink.state import Results, finalise, is_complete, sink_of
-from crawlog.whole import Whole
 
 LOG = LogIdentity("cluster", "topic")
 

@@ -17,7 +17,7 @@ from processes import LIMIT_S, Process, crawlog, ended, until
 from sites import Answer, Threaded
 
 from crawlog.agents.seed.producer import Source, plant
-from crawlog.dead import redriven
+from crawlog.commands.dead import redriven
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
 from crawlog.streams.fold import rows as r

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.background import status
+from crawlog.commands.up import status
 from crawlog.processes.supervisor import Hold, holder
 from crawlog.schemas import progress
 from crawlog.schemas.progress import JobCounts, Progress

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from crawlog import outcome
+from crawlog.commands.verify import verify
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import decoded
@@ -20,7 +21,6 @@ from crawlog.streams.state.database import DAMAGED
 from crawlog.streams.state.partition import Database, Memory, Partition
 from crawlog.streams.state.verify import differences
 from crawlog.streams.url.place import Places
-from crawlog.verify import verify
 
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
 PLACES = Places(8)

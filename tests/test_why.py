@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from crawlog.commands.why import Inquiry, Story, _facts, _offered, moment, why
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, encode, key
@@ -16,7 +17,6 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics, ensure
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places, hashed_to
-from crawlog.why import Inquiry, Story, _facts, _offered, moment, why
 
 URL = "http://a.example/x"
 TARGET = "http://a.example/y"

@@ -275,7 +275,7 @@ def run(
     if seeds:
         arguments.existing_file(seeds, "--seeds")
     prepare(settings.run.data)
-    from crawlog.run import run as crawl
+    from crawlog.commands.run import run as crawl
 
     return crawl(
         settings,
@@ -302,7 +302,7 @@ def up(workers: str | None, **given: Any) -> int:
 
     settings = _settings(given, arguments.worker_counts(workers) if workers else {})
     prepare(settings.run.data)
-    from crawlog.background import up as start
+    from crawlog.commands.up import up as start
 
     return start(settings)
 
@@ -311,7 +311,7 @@ def up(workers: str | None, **given: Any) -> int:
 @_settings_options
 def down(**given: Any) -> int:
     """Stop what `up` started; the data stay."""
-    from crawlog.background import down as stop
+    from crawlog.commands.up import down as stop
 
     return stop(_settings(given))
 
@@ -321,7 +321,7 @@ def down(**given: Any) -> int:
 @_settings_options
 def status(as_json: bool, **given: Any) -> int:
     """Show what runs on the data folder, and how far the jobs are."""
-    from crawlog.background import status as show
+    from crawlog.commands.up import status as show
 
     return show(_settings(given), as_json=as_json)
 
@@ -412,7 +412,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Say which seeds the job's record keeps from being asked, by their spelling alone."""
-    from crawlog.run import refused
+    from crawlog.commands.run import refused
     from crawlog.streams.log.job_records import known_job
     from crawlog.streams.log.topics import Topics
 
@@ -470,7 +470,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
 
     ACTION is one of pause, resume, block, unblock, slow, stop, cancel, list.
     """
-    from crawlog import control as commands
+    from crawlog.commands import control as commands
 
     from . import arguments
 
@@ -498,7 +498,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
 @_settings_options
 def snapshot(action: str, as_json: bool, **given: Any) -> int:
     """Copy the states to where `snapshots.to` says, now, or list the copies; workers may be running."""
-    from crawlog.snapshot import snapshot as snapshots
+    from crawlog.commands.snapshot import snapshot as snapshots
 
     with _existing_log(_settings(given)) as reached:
         return snapshots(reached, action, as_json=as_json, say=answer, report=tell)
@@ -516,8 +516,8 @@ def verify(rows: int, is_of_log: bool, as_json: bool, **given: Any) -> int:
 
     With --log the log is checked instead. Exit code 5: something is missing.
     """
-    from crawlog.verify import verify as compare
-    from crawlog.verify import verify_log
+    from crawlog.commands.verify import verify as compare
+    from crawlog.commands.verify import verify_log
 
     with _existing_log(_settings(given)) as reached:
         if is_of_log:
@@ -539,8 +539,8 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
     (url,), _ = arguments.logins_apart(arguments.checked_urls([url]))
     if job is not None:
         arguments.job_name(job)
-    from crawlog.why import moment
-    from crawlog.why import why as told
+    from crawlog.commands.why import moment
+    from crawlog.commands.why import why as told
 
     until = moment(at, time.time()) if at else None
     with _existing_log(settings) as reached:
@@ -572,7 +572,7 @@ def _choice_options(command: Command) -> Command:
 @_settings_options
 def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
     """List the open dead letters by error, the commonest first: offset, time, job, URL."""
-    from crawlog.dead import listed
+    from crawlog.commands.dead import listed
     from crawlog.streams.log.dead_letters import Choice
 
     with _existing_log(_settings(given)) as reached:
@@ -586,7 +586,7 @@ def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_j
 @_settings_options
 def dead_show(offset: int, as_json: bool, **given: Any) -> int:
     """Show one dead letter: headers, traceback, and the record as it was."""
-    from crawlog.dead import shown
+    from crawlog.commands.dead import shown
 
     with _existing_log(_settings(given)) as reached:
         answer(*shown(reached, offset, as_json=as_json))
@@ -612,7 +612,7 @@ def dead_redrive(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
     """Send the records back to the stages that could not handle them, as they were."""
-    from crawlog.dead import check_choice, redriven
+    from crawlog.commands.dead import check_choice, redriven
     from crawlog.streams.log.dead_letters import Choice
 
     check_choice(offsets, every=every)
@@ -629,7 +629,7 @@ def dead_drop(
     offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
 ) -> int:
     """Lay dead letters aside: they stay in the log, and are listed no more."""
-    from crawlog.dead import check_choice, dropped
+    from crawlog.commands.dead import check_choice, dropped
     from crawlog.streams.log.dead_letters import Choice
 
     check_choice(offsets, every=every)
@@ -652,7 +652,7 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
     """
     if dry_run and execute:
         raise Misconfigured("--dry-run and --execute are opposites: give one of them")
-    from crawlog.repair import ON_A_CLUSTER, cut, cuts, placed
+    from crawlog.commands.repair import ON_A_CLUSTER, cut, cuts, placed
 
     settings = _settings(given)
     if execute:
@@ -706,8 +706,8 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     if job:
         arguments.job_name(job)
     settings = _settings(rest)
-    from crawlog.replay import Order
-    from crawlog.replay import replay as move
+    from crawlog.commands.replay import Order
+    from crawlog.commands.replay import replay as move
     from crawlog.streams.log.groups import check_name
 
     order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"], job)
@@ -721,7 +721,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
 @_settings_options
 def doctor(as_json: bool, **given: Any) -> int:
     """Check this machine and the cluster; each line says what to do next."""
-    from crawlog.doctor import examine
+    from crawlog.commands.doctor import examine
 
     findings = examine(_settings(given))
     for finding in findings:
@@ -774,8 +774,8 @@ def kcat_config(**given: Any) -> int:
 @click.argument("kind")
 def probe(kind: str) -> int:
     """Ask the pure core: JSON lines in, JSON lines out, one answer a line, in order; no broker."""
-    from crawlog.probe import KINDS
-    from crawlog.probe import run as ask
+    from crawlog.commands.probe import KINDS
+    from crawlog.commands.probe import run as ask
 
     if kind not in KINDS:
         raise Misconfigured(f"no probe kind {kind!r}; there are: {', '.join(KINDS)}")

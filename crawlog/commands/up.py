@@ -1,6 +1,6 @@
 """`crawlog up`, `down` and `status`: engine and workers in the background, for all jobs of a data folder.
 
-`up` starts `python -P -m crawlog.background` in a session of its own, which holds the folder like a `run` does and
+`up` starts `python -P -m crawlog.commands.up` in a session of its own, which holds the folder like a `run` does and
 never finishes; its first line on standard output tells whether it came up. Its settings travel in the environment.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from crawlog import outcome
 from crawlog.processes.supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_for_end
 from crawlog.progress.picture import Picture, by_rule, needed
 from crawlog.schemas.control import Control, Finished, JobCopy
@@ -23,10 +24,9 @@ from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import files
 from crawlog.streams.engine import engine
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
+from crawlog.terminal import answer, tell
 
-from . import outcome
 from .control import described, in_force
-from .terminal import answer, tell
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings
@@ -65,7 +65,7 @@ def up(settings: "Settings") -> int:
     files.own(log.parent)
     with files.append(log) as out:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "crawlog.background"],
+            [sys.executable, "-P", "-m", "crawlog.commands.up"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=out,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
+from crawlog.outcome import counted
 from crawlog.progress.picture import needed
 from crawlog.schemas import items, pages, progress
 from crawlog.schemas.control import Command, JobCopy
@@ -28,8 +29,6 @@ from crawlog.streams.log.job_records import known
 from crawlog.streams.log.topics import Admin, Topics, group
 from crawlog.streams.url.canonical import InvalidUrl, serialise
 from crawlog.streams.url.place import Places, partition_of
-
-from .outcome import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

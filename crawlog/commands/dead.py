@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from crawlog.outcome import counted
 from crawlog.schemas import dead, pages
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.log.client import bounds, read
 from crawlog.streams.log.dead_letters import Choice, Letter, Letters, became, by_error, by_place, mark, refusal
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics
-
-from .outcome import counted
-from .terminal import hinted
+from crawlog.terminal import hinted
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

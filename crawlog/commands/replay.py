@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from crawlog import outcome
 from crawlog.processes.supervisor import Holder, holder
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
@@ -21,9 +22,7 @@ from crawlog.streams.log.groups import Group
 from crawlog.streams.log.job_records import known_job
 from crawlog.streams.log.offsets import Move, Target
 from crawlog.streams.log.topics import Admin, Topics
-
-from . import outcome
-from .terminal import answer
+from crawlog.terminal import answer
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.printable import without_secrets
-
-from . import outcome
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings

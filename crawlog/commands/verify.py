@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
-
-from . import outcome
 
 if TYPE_CHECKING:
     from crawlog.streams.fold.described import Row

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 import xxhash
 
+from crawlog import outcome
 from crawlog.agents.browser.installed import find_browser, wants_browser
 from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.live import Frame, View, view
@@ -26,10 +27,9 @@ from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured, Unusable
 from crawlog.streams.log.dead_letters import Commonest
+from crawlog.terminal import answer, rows
 
-from . import outcome
-from .background import down, status, up
-from .terminal import answer, rows
+from .up import down, status, up
 from .whole import Whole
 
 if TYPE_CHECKING:
