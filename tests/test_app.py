@@ -418,7 +418,7 @@ def test_a_lease_never_gets_shorter_by_a_late_answer() -> None:
 async def test_a_stopped_process_finds_its_lease_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is read after SIGCONT; what counts is when the request was sent."""
     clock = [1000.0]
-    monkeypatch.setattr("crawlog.streams.member.boottime", lambda: clock[0])
+    monkeypatch.setattr("crawlog.streams.worker.member.boottime", lambda: clock[0])
     lease = Lease(6.0)
 
     async def send(_: object) -> object:
@@ -432,7 +432,7 @@ async def test_a_stopped_process_finds_its_lease_run_out(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("code", "held"), [(0, True), (27, True), (25, False), (22, False), (15, False)])
 async def test_only_an_answer_that_counts_us_renews(code: int, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rebalance in progress counts us as a member; an unknown member and an unknown coordinator do not."""
-    monkeypatch.setattr("crawlog.streams.member.boottime", lambda: 1000.0)
+    monkeypatch.setattr("crawlog.streams.worker.member.boottime", lambda: 1000.0)
     lease = Lease(6.0)
 
     async def send(_: object) -> object:

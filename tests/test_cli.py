@@ -675,7 +675,7 @@ def test_a_spiders_file_brings_seeds_and_settings(tmp_path: Path, monkeypatch: p
         return 0
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("crawlog.run.run", crawl)
+    monkeypatch.setattr("crawlog.commands.run.run", crawl)
     monkeypatch.setenv("CRAWLOG_FETCH__CONCURRENCY", "9")
     (tmp_path / "books.py").write_text(SPIDER)
     for more in ([], ["http://b.example/"], ["-s", "politeness.delay_s=5"]):

@@ -348,7 +348,7 @@ def test_a_file_that_cannot_be_made_ends_the_run(
         tries.append(error)
         raise error
 
-    monkeypatch.setattr("crawlog.streams.results.finalise", finalise)
+    monkeypatch.setattr("crawlog.streams.sink.state.finalise", finalise)
     run = object.__new__(Run)
     run.settings, run.summary = Settings(), Summary("j", reason="finished")
     run.supervisor = run._shown = run._whole = Mock(was_damaged=False)

@@ -162,8 +162,8 @@ def test_damaged_reports_keep_no_cut_from_being_found(
     way: str, cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those before them, and behind them if they can be read, tell how far workers were; the damage is said once."""
-    monkeypatch.setattr("crawlog.streams.kafka.TIMEOUT_S", 3.0)  # a broker that cannot read its file is silent
-    monkeypatch.setattr("crawlog.streams.kafka.AROUND_S", 5.0)
+    monkeypatch.setattr("crawlog.streams.log.client.TIMEOUT_S", 3.0)  # a broker that cannot read its file is silent
+    monkeypatch.setattr("crawlog.streams.log.client.AROUND_S", 5.0)
     topics.ensure(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(4):
@@ -182,7 +182,7 @@ def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
     cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is silent from each place before its next index entry, so the newest ones are asked for."""
-    monkeypatch.setattr("crawlog.watch.SILENT_S", 1.0)
+    monkeypatch.setattr("crawlog.progress.watch.SILENT_S", 1.0)
     topics.ensure(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(3):

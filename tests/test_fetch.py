@@ -533,7 +533,7 @@ async def test_two_restores_never_run_beside_each_other(tmp_path: Path, monkeypa
 
 async def test_a_drain_gives_back_what_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a trace: no page, no done."""
-    monkeypatch.setattr("crawlog.agents.fetch.DRAIN_S", 1.0)
+    monkeypatch.setattr("crawlog.agents.fetch.fetch_agent.DRAIN_S", 1.0)
     web = Web({"any": 0.05, "http://host0.com/x": 60.0})
     async with running(tmp_path, monkeypatch, web, fetch__concurrency=4) as world:
         world.find(*hosts(4))
@@ -614,7 +614,7 @@ async def test_what_is_suspected_is_asked_for_alone(tmp_path: Path, monkeypatch:
 
     web.before = look
     suspected = {_hash(url): Deaths(2, 0) for url in urls[:4]}
-    monkeypatch.setattr("crawlog.streams.suspects.Suspects._learn", lambda self, _stored: self._rows.update(suspected))
+    monkeypatch.setattr("crawlog.streams.worker.suspects.Suspects._learn", lambda self, _stored: self._rows.update(suspected))
     path = tmp_path / "suspects" / "fetch-0"
     path.parent.mkdir()
     path.touch()
@@ -631,7 +631,7 @@ async def test_robots_txt_that_ends_its_worker_closes_its_host(tmp_path: Path, m
     """Nothing of the host is asked for; each of its URLs is a failure with the reason."""
     rules = "http://host0.com:80/robots.txt"
     dead = {_hash(rules): Deaths(3, 0, alone=True)}
-    monkeypatch.setattr("crawlog.streams.suspects.Suspects._learn", lambda self, _stored: self._rows.update(dead))
+    monkeypatch.setattr("crawlog.streams.worker.suspects.Suspects._learn", lambda self, _stored: self._rows.update(dead))
     path = tmp_path / "suspects" / "fetch-0"
     path.parent.mkdir()
     path.touch()
@@ -653,7 +653,7 @@ async def test_a_page_is_on_record_while_it_is_looked_at_and_kept_if_that_breaks
             held.extend(world.fetcher.suspects._held)
             raise ValueError("not HTML")
 
-        monkeypatch.setattr("crawlog.agents.browsing.emptiness", look)
+        monkeypatch.setattr("crawlog.agents.browser.browsing.emptiness", look)
         world.job(rev=2, render=RenderRules("auto"))
         world.find("http://a.com/x")
         await world.all_done("http://a.com/x")
@@ -671,8 +671,8 @@ async def test_a_page_that_fails_its_trial_is_not_looked_at_and_kept_as_it_was_s
         return "too_complex: its HTML takes the parser long"
 
     async with running(tmp_path, monkeypatch) as world:
-        monkeypatch.setattr("crawlog.agents.trial.Trial.refusal", refusal)
-        monkeypatch.setattr("crawlog.agents.browsing.emptiness", lambda *_: looked.append(_))
+        monkeypatch.setattr("crawlog.agents.sandbox.trial.Trial.refusal", refusal)
+        monkeypatch.setattr("crawlog.agents.browser.browsing.emptiness", lambda *_: looked.append(_))
         world.job(rev=2, render=RenderRules("auto"))
         world.find("http://a.com/x")
         await world.all_done("http://a.com/x")

@@ -31,7 +31,7 @@ def test_a_page_that_fails_each_time_goes_to_the_dead_letters(monkeypatch: pytes
             raise MemoryError("no room")
         return Parsed([], [])
 
-    monkeypatch.setattr("crawlog.streams.parsing.parse_page", fail)
+    monkeypatch.setattr("crawlog.streams.parse.job.parse_page", fail)
     stage = Stage()
     stage.take(b"x")
     stage.take(b"")

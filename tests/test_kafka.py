@@ -111,7 +111,7 @@ def restored(settings: Settings) -> None:
 def test_errors_alone_are_no_progress(read: Callable[[Settings], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads is told after a while, and may begin anew; each of them seemed to be news of the broker."""
     monkeypatch.setattr(client, "TIMEOUT_S", 0.3)
-    for module in ("streams.kafka", "streams.restore", "agents.bodies"):
+    for module in ("streams.log.client", "streams.state.restore", "agents.parse.stored_bodies"):
         monkeypatch.setattr(f"crawlog.{module}.Consumer", Failing)
     with pytest.raises(EngineError, match="nothing"):
         read(Settings(kafka=Kafka(bootstrap="127.0.0.1:1")))

@@ -108,7 +108,7 @@ def test_a_command_between_does_not_lose_it() -> None:
 @pytest.mark.parametrize("awake", [0, 1])
 def test_a_host_that_gives_its_place_is_told_of_and_comes_back(awake: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be more hosts than are held in memory."""
-    monkeypatch.setattr("crawlog.streams.frontier.HOSTS_AWAKE", awake + 1)
+    monkeypatch.setattr("crawlog.streams.frontier.dispatcher.HOSTS_AWAKE", awake + 1)
     world = two_jobs()
     task = lacking(world, "one", f"{INSIDE}:80")
     world.find(*(f"http://n{n}.com/" for n in range(5)), job="two")

@@ -140,7 +140,7 @@ def test_only_what_is_parsed_and_old_is_cut(monkeypatch: pytest.MonkeyPatch) -> 
     """Never by time alone: what is not parsed stays, however old; and what is parsed stays for its days."""
     cluster = Trimmed({0: 10, 1: 10, 2: -1, 3: 0})
     monkeypatch.setattr(backlog, "AdminClient", cluster)
-    monkeypatch.setattr("crawlog.agents.pages.kafka_config", lambda _: {})
+    monkeypatch.setattr("crawlog.agents.fetch.backlog.kafka_config", lambda _: {})
     monkeypatch.setattr("time.time", lambda: 1_000_000.0)
     PagesLog(Settings(), "pages")._trim(cluster, {0: 7, 1: 12, 2: 5, 3: 9})  # type: ignore[arg-type]  # as much of a cluster as is asked
     assert cluster.cut == {0: 7, 1: 10, 2: 5, 3: 0}

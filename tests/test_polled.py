@@ -122,8 +122,8 @@ async def test_fetches_that_are_refused_rest_and_have_the_log_looked_at(monkeypa
     async def look() -> None:
         looks.append(len(rests))
 
-    monkeypatch.setattr("crawlog.streams.member.asyncio.sleep", sleep)
-    monkeypatch.setattr("crawlog.streams.member.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr("crawlog.streams.worker.member.asyncio.sleep", sleep)
+    monkeypatch.setattr("crawlog.streams.worker.member.time.monotonic", lambda: 0.0)
     ask = paced(SimpleNamespace(_proc_fetch_request=refused), "fetch", look)
     for _ in range(REFUSED_TIMES):
         await ask("assignment", 1, "request")
@@ -148,7 +148,7 @@ async def test_a_fetch_waits_for_much_only_while_much_comes(monkeypatch: pytest.
         now, has_brought = next(fetched)
         return has_brought
 
-    monkeypatch.setattr("crawlog.streams.member.time.monotonic", lambda: now)
+    monkeypatch.setattr("crawlog.streams.worker.member.time.monotonic", lambda: now)
     fetcher = SimpleNamespace(_proc_fetch_request=fetch)
     ask = paced(fetcher, "fetch")
     for _ in range(5):

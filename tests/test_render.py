@@ -302,7 +302,7 @@ async def test_a_rebalance_gives_a_page_in_the_browser_back(
     browser: Chromium, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a trace in the log, and without waiting for its script to end."""
-    monkeypatch.setattr("crawlog.agents.fetch.DRAIN_S", 0.1)
+    monkeypatch.setattr("crawlog.agents.fetch.fetch_agent.DRAIN_S", 0.1)
     site.pages["/endless"] = "<div id=root></div><script src=/lib.js></script><script>while (true);</script>"
     async with crawling(browser, tmp_path, RenderRules("always")) as world:
         world.find(f"http://127.0.0.1:{site.port}/endless", job="r")
@@ -455,7 +455,7 @@ async def test_a_page_whose_script_never_ends_is_stopped(
     browser: Chromium, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stays as it was sent, its process is gone, and the browser goes on."""
-    monkeypatch.setattr("crawlog.agents.visit.TAKE_ENDLESS_S", 1.0)
+    monkeypatch.setattr("crawlog.agents.browser.visit.TAKE_ENDLESS_S", 1.0)
     html = "<p>sent<script>while (true);</script>"
     async with stage(browser, render__timeout_s=3.0) as one:
         answer = await one.show(html, "http://example.com/")

@@ -369,7 +369,7 @@ def _without_driver(patch: pytest.MonkeyPatch) -> None:
 
 
 def _without_browser(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("crawlog.streams.browsers.shutil.which", lambda _name: None)
+    patch.setattr("crawlog.agents.browser.installed.shutil.which", lambda _name: None)
     lacking(patch, find_spec=True)
 
 
@@ -394,9 +394,9 @@ async def test_without_a_browser_the_page_stays_and_the_next_command_is_said(
 async def test_roots_browser_is_refused_unless_it_may_run_without_its_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of strangers would run as root with nothing around them. Nobody else is asked to say so."""
     lacking(monkeypatch, find_spec=True)
-    monkeypatch.setattr("crawlog.streams.browsers.shutil.which", lambda _name: "/usr/bin/chromium")
+    monkeypatch.setattr("crawlog.agents.browser.installed.shutil.which", lambda _name: "/usr/bin/chromium")
     started: list[object] = []
-    monkeypatch.setattr("crawlog.agents.chromium.Chromium.start", lambda *_: started.append(None))
+    monkeypatch.setattr("crawlog.agents.browser.chromium.Chromium.start", lambda *_: started.append(None))
     monkeypatch.setattr("os.geteuid", lambda: 0)
     with pytest.raises(Misconfigured, match=r"(?s)root.*-s render\.sandbox=false"):
         find_browser(Settings())
@@ -420,8 +420,8 @@ async def test_a_browser_that_does_not_start_is_not_tried_for_each_page(
         starts += 1
         raise OSError("no such library")
 
-    monkeypatch.setattr("crawlog.agents.chromium.Chromium.start", start)
-    monkeypatch.setattr("crawlog.agents.render.find_browser", lambda _: "/usr/bin/chromium")
+    monkeypatch.setattr("crawlog.agents.browser.chromium.Chromium.start", start)
+    monkeypatch.setattr("crawlog.agents.browser.render.find_browser", lambda _: "/usr/bin/chromium")
     renderer = Renderer(Settings(), resources(Web(), Owner()))
     for _ in range(3):
         answer = Answer(200)
@@ -471,7 +471,7 @@ def visit(browser: Slow, of: Resources, timeout_s: float = 0.05) -> Visit:
 
 async def test_the_browsers_blank_page_is_not_taken_for_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a machine is so busy that the browser has not asked for the document in time: the body stays."""
-    monkeypatch.setattr("crawlog.agents.visit.START_S", 0.05)
+    monkeypatch.setattr("crawlog.agents.browser.visit.START_S", 0.05)
     slow = Slow()
     with pytest.raises(Failed, match="render_timeout"):
         await visit(slow, resources(Web(), Owner()))._shown(slow)  # type: ignore[arg-type]  # no browser

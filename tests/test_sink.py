@@ -240,7 +240,7 @@ class FakePositions:
 @pytest.fixture(autouse=True)
 def nobody_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of these tests hears that crawl.control says nothing; those that are processes read it."""
-    monkeypatch.setattr("crawlog.agents.sink.follow", lambda _app, orders: orders.caught_up())
+    monkeypatch.setattr("crawlog.agents.sink.sink_agent.follow", lambda _app, orders: orders.caught_up())
 
 
 class FakeApp:
