@@ -33,13 +33,14 @@ from faust.topics import Topic
 from faust.utils import venusian
 
 from crawlog.streams.log.client import aiokafka_credentials
+from crawlog.streams.log.commits import Position
 from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.sink.base import ENVIRONMENT, name_of
 from crawlog.streams.worker.consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
 from crawlog.streams.worker.lease import Lease
 from crawlog.streams.worker.member import LIBRARY, Assignor
-from crawlog.streams.worker.positions import Position, Positions
+from crawlog.streams.worker.positions import Positions
 from crawlog.streams.worker.watchdog import Watchdog
 
 from . import files

@@ -24,25 +24,24 @@ from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.exit_codes import EX_DATAERR, EX_SOFTWARE, heard
 from crawlog.streams.log.client import commits, kafka_config, metadata_of
-from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Topics, ensure, group
-from crawlog.streams.settings.settings import Settings, to_environ
-from crawlog.streams.worker.lease import Lease
-from crawlog.streams.worker.member import watched
-from crawlog.streams.worker.positions import (
+from crawlog.streams.log.commits import (
     OURS,
     Only,
     Position,
-    Positions,
     Range,
     Written,
-    first_offset,
     is_ours,
     only,
     reached,
     without_written,
     written,
 )
+from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.topics import Topics, ensure, group
+from crawlog.streams.settings.settings import Settings, to_environ
+from crawlog.streams.worker.lease import Lease
+from crawlog.streams.worker.member import watched
+from crawlog.streams.worker.positions import Positions, first_offset
 
 STRANGE = ("", "x;", "-9;", "9", "9 9;", "\u0669;", "9" * 5000 + ";", "6;")
 """What stands for no offset after the mark of a commit at 7."""

@@ -614,7 +614,9 @@ async def test_what_is_suspected_is_asked_for_alone(tmp_path: Path, monkeypatch:
 
     web.before = look
     suspected = {_hash(url): Deaths(2, 0) for url in urls[:4]}
-    monkeypatch.setattr("crawlog.streams.worker.suspects.Suspects._learn", lambda self, _stored: self._rows.update(suspected))
+    monkeypatch.setattr(
+        "crawlog.streams.worker.suspects.Suspects._learn", lambda self, _stored: self._rows.update(suspected)
+    )
     path = tmp_path / "suspects" / "fetch-0"
     path.parent.mkdir()
     path.touch()
@@ -631,7 +633,9 @@ async def test_robots_txt_that_ends_its_worker_closes_its_host(tmp_path: Path, m
     """Nothing of the host is asked for; each of its URLs is a failure with the reason."""
     rules = "http://host0.com:80/robots.txt"
     dead = {_hash(rules): Deaths(3, 0, alone=True)}
-    monkeypatch.setattr("crawlog.streams.worker.suspects.Suspects._learn", lambda self, _stored: self._rows.update(dead))
+    monkeypatch.setattr(
+        "crawlog.streams.worker.suspects.Suspects._learn", lambda self, _stored: self._rows.update(dead)
+    )
     path = tmp_path / "suspects" / "fetch-0"
     path.parent.mkdir()
     path.touch()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Effects, Fold
-from crawlog.streams.url.place import Places
+from crawlog.streams.url.place import Places, hashed
 
 PLACES = Places(1)
 AT = 1_700_000_000.0
@@ -456,7 +456,7 @@ def test_a_late_success_ends_a_waiting_url() -> None:
 def test_a_host_remembers_its_last_answer() -> None:
     """Failures are counted while it asks for rest, and forgotten with the first good answer."""
     state = State(job(), found(A, "http://a.com/2"))
-    host = r.host_key(r.hashed("http://a.com:80"))
+    host = r.host_key(hashed("http://a.com:80"))
     state.take(done(A, sequence(1), "failed", next_at=AT, at=AT, host_wait_s=60.0))
     assert r.read_host(state.rows.get(host) or b"") == r.HostRow(AT, 60.0, 1)
     state.take(done("http://a.com/2", sequence(1, 1), at=AT + 70))
@@ -466,7 +466,7 @@ def test_a_host_remembers_its_last_answer() -> None:
 def test_a_done_without_a_time_has_its_records() -> None:
     """The log's clock stands in."""
     state = State(job(), found(A), done(A, sequence(1)))
-    assert r.read_host(state.rows.get(r.host_key(r.hashed("http://a.com:80"))) or b"").last_at == AT
+    assert r.read_host(state.rows.get(r.host_key(hashed("http://a.com:80"))) or b"").last_at == AT
 
 
 # ---------------------------------------------------------------------- depth
@@ -483,7 +483,7 @@ def test_a_lowered_url_beyond_the_window_is_still_found() -> None:
     state = State(job(max_depth=5), found(A, depth=3))
     state.checkpoint()
     state.take(found(A, depth=1))
-    prefix = r.queue_key(1, r.hashed("http://a.com:80"), 127, 0, lifo=False)[: r.QUEUE_PREFIX_BYTES]
+    prefix = r.queue_key(1, hashed("http://a.com:80"), 127, 0, lifo=False)[: r.QUEUE_PREFIX_BYTES]
     assert [r.read_queued(value).depth for _, value in state.rows.scan_queue(prefix, prefix, 10)] == [1]
 
 

@@ -13,10 +13,10 @@ from crawlog.agents.fetch import backlog
 from crawlog.agents.fetch.backlog import PagesLog
 from crawlog.streams.fetch.back_pressure import Pressure
 from crawlog.streams.log.client import bounds, consumer_config
+from crawlog.streams.log.commits import Position
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics, ensure, group
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.worker.positions import Position
 
 MB = 1 << 20
 

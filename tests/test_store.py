@@ -12,7 +12,7 @@ from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.state import database
+from crawlog.streams.state import database as databases_of
 from crawlog.streams.state.database import StateLocked
 from crawlog.streams.state.partition import FROM_THE_START, Database, Memory, Origin, Partition, check
 from crawlog.streams.url.place import Places
@@ -376,7 +376,7 @@ def test_a_check_reads_every_row_and_changes_no_file(opened: Opened) -> None:
         check(opened.path)
 
 
-@pytest.mark.parametrize("words", database._NOT_DAMAGE)
+@pytest.mark.parametrize("words", databases_of._NOT_DAMAGE)
 def test_a_machine_at_fault_costs_no_state(opened: Opened, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     """A full disk or a missing right is reported; deleting the state would not mend it."""
     opened.close(opened.filled())
@@ -385,7 +385,7 @@ def test_a_machine_at_fault_costs_no_state(opened: Opened, monkeypatch: pytest.M
         raise OSError(f"IO error: {words} left")
 
     with monkeypatch.context() as patched:
-        patched.setattr(database, "Rdict", fails)
+        patched.setattr(databases_of, "Rdict", fails)
         with pytest.raises(OSError, match="IO error"):
             opened()
     assert opened().offset == 21

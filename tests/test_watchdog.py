@@ -23,13 +23,13 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams import app
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.log import client
+from crawlog.streams.log.commits import Range
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics, ensure
 from crawlog.streams.parse import waiting
 from crawlog.streams.settings.sections import Kafka, Parse
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.worker import watchdog as module
-from crawlog.streams.worker.positions import Range
 from crawlog.streams.worker.watchdog import Watchdog
 
 STUCK_S = 0.2

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 
 from crawlog.streams.fetch.back_pressure import Pressure
 from crawlog.streams.log.client import consumer_config, edges, kafka_config, metadata_of
+from crawlog.streams.log.commits import reached
 from crawlog.streams.log.topics import group
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.worker.positions import reached
 
 log = structlog.get_logger()
 

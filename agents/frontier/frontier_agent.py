@@ -37,9 +37,9 @@ from crawlog.streams.frontier.kept_rests import Tenure
 from crawlog.streams.log import topics
 from crawlog.streams.log.job_records import limits_of, own_manner
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.state import partition
 from crawlog.streams.state.database import is_machines_fault
 from crawlog.streams.state.newest_copy import States
+from crawlog.streams.state.partition import Partition
 from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.state.snapshots import Snapshots
 from crawlog.streams.url.place import Place
@@ -73,7 +73,7 @@ class Stage:
         self.frontier = Frontier(
             own_manner(settings), time.monotonic, time.time, only=settings.run.job, limits=limits_of(settings)
         )
-        self.live: dict[int, partition.Partition] = {}
+        self.live: dict[int, Partition] = {}
         self.dispatching = False
         self.orders = Obedience("fetch", self._obey)
         self.wake: Callable[[], None] = lambda: None
@@ -85,7 +85,7 @@ class Stage:
         self.folding_s = 0.0
         self.states = States(settings, self.names.urls, came=app.watchdog.beat)
         self.on_opening: list[Callable[[set[int]], None]] = []
-        self._opened: dict[int, partition.Partition] = {}
+        self._opened: dict[int, Partition] = {}
         self._seen_end: dict[int, int] = {}
         self._undelivered: dict[int, int] = {}
         self._tenure = Tenure()
@@ -237,10 +237,10 @@ class Stage:
         if total := sum(folded.values()):
             log.info("restored", records=total, partitions=len(todo), took_s=round(time.monotonic() - started, 2))
 
-    def _restore_checkpoint(self, outbox: "_Outbox", together: int) -> Callable[[partition.Partition], None]:
+    def _restore_checkpoint(self, outbox: "_Outbox", together: int) -> Callable[[Partition], None]:
         limit = restore_changes(self.settings.state.checkpoint_changes, together)
 
-        def checkpoint(partition: partition.Partition) -> None:
+        def checkpoint(partition: Partition) -> None:
             self.app.watchdog.beat()
             crash_points.point("restore.batch")
             if partition.changes >= limit and not self._undelivered.get(partition.number, 0):
@@ -320,7 +320,7 @@ class Stage:
         """Where snapshots of this log are kept, if anywhere."""
         return self.states.snapshots
 
-    def checkpoint(self, partition: partition.Partition) -> None:
+    def checkpoint(self, partition: Partition) -> None:
         """Write what was folded since the last one, unless what it led to is not in the log yet."""
         if self._undelivered.get(partition.number, 0):
             return
@@ -385,7 +385,7 @@ class Stage:
             if number in self.live or partition.note
         ]
 
-    def _counts(self, number: int, partition: partition.Partition) -> dict[str, JobCounts]:
+    def _counts(self, number: int, partition: Partition) -> dict[str, JobCounts]:
         under_way = self.frontier.owned[number].under_way
         left_out = self._reported_jobs.left_out
         return {
@@ -444,7 +444,7 @@ class _Outbox:
         self._producer = producer
         self._names = names
 
-    def send(self, partition: partition.Partition, message: "Message", effects: Effects) -> None:
+    def send(self, partition: Partition, message: "Message", effects: Effects) -> None:
         """Put the effects of a record on their way."""
         for topic, to, key, value, headers in records_of(
             self._names, partition.number, partition.offset - 1, message.key(), message.value(), effects

@@ -14,6 +14,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
+from crawlog.streams.log.commits import Written
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.parse.founds import Batch, Founds
 from crawlog.streams.parse.in_order import Page
@@ -22,7 +23,6 @@ from crawlog.streams.parse.soft_404 import SoftErrors
 from crawlog.streams.parse.waiting import Message
 from crawlog.streams.spiders.spider import Parsed, is_redirect
 from crawlog.streams.url.place import hashed_to
-from crawlog.streams.worker.positions import Written
 
 log = structlog.get_logger()
 

@@ -186,11 +186,6 @@ read_host = msgspec.msgpack.Decoder(HostRow).decode
 read_queued = msgspec.msgpack.Decoder(QueueRow).decode
 
 
-def hashed(name: str) -> int:
-    """xxh3_64 of a host key or a registrable domain, as it stands in keys."""
-    return xxhash.xxh3_64_intdigest(name.encode())
-
-
 def queue_key(job: int, host: int, priority: int, sequence: int, lifo: bool) -> bytes:
     """Key of a URL to fetch: the higher priority first, then the older (FIFO) or the newer (LIFO) sequence."""
     return _queue.pack(b"q", job, host, 127 - priority, _LAST_SEQUENCE - sequence if lifo else sequence)

@@ -28,7 +28,7 @@ from .unmet_hosts import EVERYBODY, standing_of
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Command
-    from crawlog.streams.url.place import Place
+    from crawlog.streams.url.place import Place, hashed
 
 WINDOW_BUDGET = 250_000
 """URLs of all host queues in memory, about: with more hosts each window is smaller."""
@@ -254,13 +254,13 @@ class Owned:
         """The host's entry, unless it sleeps, or must for want of room; a job finds something on it."""
         entry = self.hosts.get(key)
         if entry is None and (self.asleep or not self.frontier.has_room):
-            hashed = r.hashed(key)
-            until = self.asleep.get(hashed)
-            is_free = until == _KEPT and self.may_go_on(key, hashed, self.fold.numbers[job])
+            mark = hashed(key)
+            until = self.asleep.get(mark)
+            is_free = until == _KEPT and self.may_go_on(key, mark, self.fold.numbers[job])
             if until is not None and not is_free:
                 return None
             if is_free or not self.frontier.has_room:
-                self._sleep(hashed, self.frontier.now())
+                self._sleep(mark, self.frontier.now())
                 return None
         return entry or self.host(key, domain)
 
@@ -340,7 +340,7 @@ class Owned:
     def _note_held(self, host: str) -> None:
         orders = self.frontier.of_host(host)
         if orders.paused:
-            self._held[r.hashed(host)] = orders.stopped
+            self._held[hashed(host)] = orders.stopped
 
     def look_for_held(self) -> None:
         """Look through all host queues for those of hosts that commands keep waiting: these have changed."""
@@ -460,7 +460,7 @@ class Owned:
             if row is None or row.due_ms != due_ms or key in self.pending:
                 continue
             job = r.job_of(key)
-            if not self.may_go_on(host_key, r.hashed(host_key), self.fold.numbers[job]):
+            if not self.may_go_on(host_key, hashed(host_key), self.fold.numbers[job]):
                 self._left.add(job)
                 continue
             self.woken += 1

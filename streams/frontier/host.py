@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Job
+from crawlog.streams.url.place import hashed
 
 from .commands import FREE
 from .politeness import crawl_delay_s
@@ -244,7 +245,7 @@ class Host:
     def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
         self.key = key
         self.domain = domain
-        self.hash = r.hashed(key)
+        self.hash = hashed(key)
         self.partition = partition
         self.queues: dict[int, HostQueue] = {}
         self.delay_s = delay_s

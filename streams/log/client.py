@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -50,26 +50,6 @@ READ_RECORDS = 1_000
 """Records taken from librdkafka at once."""
 
 Answer = TypeVar("Answer")
-
-
-class Record(Protocol):
-    """A record as Faust hands it to a stage."""
-
-    @property
-    def partition(self) -> int:
-        """Of the stage's topic."""
-
-    @property
-    def offset(self) -> int:
-        """In its partition."""
-
-    @property
-    def key(self) -> bytes | None:
-        """What it is keyed by."""
-
-    @property
-    def value(self) -> bytes | None:
-        """What it holds."""
 
 
 def kafka_config(settings: "Settings") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import progress
 from crawlog.streams.errors import DamagedLog
-from crawlog.streams.worker.positions import written
+from crawlog.streams.log.commits import written
 
 from . import groups
 from .client import bounds, commits, read_around

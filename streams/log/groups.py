@@ -26,8 +26,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 )
 
 from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.log.commits import Only, Range
 from crawlog.streams.sink.state import known_sinks
-from crawlog.streams.worker.positions import Only, Range
 
 from .client import TIMEOUT_S, at_end, consumer_config, passes, refused, take
 from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group

@@ -34,7 +34,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
 from crawlog.streams.engine.segments import founds
 from crawlog.streams.errors import EngineError
-from crawlog.streams.worker.positions import without_written
+from crawlog.streams.log.commits import without_written
 
 from . import groups
 from .check import Check, Lost, Unparsed

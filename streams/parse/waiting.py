@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.log.client import Record
+from crawlog.schemas.record import Record
 
 from .in_order import Page
 

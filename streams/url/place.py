@@ -9,9 +9,8 @@ import unicodedata
 from functools import cache
 from typing import NamedTuple
 
+import xxhash
 from publicsuffixlist import PublicSuffixList
-
-from crawlog.streams.fold.rows import hashed
 
 _MASK = 0xFFFFFFFF
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -91,6 +90,11 @@ def murmur2(key: bytes) -> int:
 def partition_of(domain: str, partitions: int) -> int:
     """A domain's partition."""
     return hashed_to(domain.encode(), partitions)
+
+
+def hashed(name: str) -> int:
+    """xxh3_64 of a host key or a registrable domain, as it stands in the keys of rows."""
+    return xxhash.xxh3_64_intdigest(name.encode())
 
 
 def hashed_to(key: bytes, partitions: int) -> int:

@@ -12,9 +12,8 @@ import re2
 
 from crawlog.schemas.urls import JobSpec, TrapRules
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fold.rows import hashed
 
-from .place import Place
+from .place import Place, hashed
 
 RULES = frozenset({"url_length", "depth", "redirects", "scope", "exclude", "include", "trap_params", "trap_path"})
 """Names of all rules that `Scope.refusal` knows."""

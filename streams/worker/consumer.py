@@ -30,8 +30,10 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode import Service
 
+from crawlog.streams.log.commits import Position, Range, Written, merged
+
 from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
-from .positions import Position, Range, Written, first_offset, merged
+from .positions import first_offset
 
 if TYPE_CHECKING:
     from crawlog.streams.app import CrawlApp

@@ -27,8 +27,9 @@ from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from crawlog.streams.log.commits import Position, Range, Written, only, reached, written
+
 from .lease import Lease, boottime
-from .positions import Position, Range, Written, only, reached, written
 
 if TYPE_CHECKING:
     from crawlog.streams.app import CrawlApp
