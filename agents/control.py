@@ -21,7 +21,7 @@ from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from crawlog.streams.app import CrawlApp
+    from crawlog.streams.worker.crawl_app import CrawlApp
 
 log = structlog.get_logger()
 

@@ -2,268 +2,23 @@
 
 `fetch`, `parse` and `sink` are built on first access from the settings of the process. An agent's module has a
 function `attach(app)`, which gives an app its agents, hooks and tasks; importing it does nothing. A worker imports
-them by the names in `AGENTS` when it starts, so nothing here imports an agent. Topics carry raw bytes; crawlog creates
+them by the names in `stages.py` when it starts, so nothing here imports an agent. Topics carry raw bytes; crawlog creates
 the topics, Faust none; there are no tables, no web server, no replies, no leader; output goes through our own
 producer, so Faust's is never started.
-
-Hooks, all called in the app's loop:
-    `on_rebalance_started`  sync, before anything is waited for: stop dispatching
-    `on_revoking`           async, all together within HOOKS_S: end what is in flight, checkpoint; a commit follows
-    `on_owned`              async, after positions are known and before the first record; must return fast
-A planned stop (SIGTERM) runs the first two, commits, and leaves the group. `app.rebalancing` is true from the start of
-a rebalance, set even before the first hook, and may be read from any thread.
 """
 
-import asyncio
-import importlib
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cached_property
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from collections.abc import Callable
+from typing import get_args
 
-import faust
-import mode.loop
-import structlog
-from confluent_kafka import KafkaException
-from faust.app.base import BootStrategy
-from faust.tables.manager import TableManager
-from faust.topics import Topic
-from faust.utils import venusian
-
-from crawlog.streams.log.client import aiokafka_credentials
-from crawlog.streams.log.commits import Position
-from crawlog.streams.log.topics import Topics, group
+from crawlog.streams.log.sink_groups import ENVIRONMENT, name_of
 from crawlog.streams.settings.settings import Settings, load
-from crawlog.streams.sink.base import ENVIRONMENT, name_of
-from crawlog.streams.worker.consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
-from crawlog.streams.worker.lease import Lease
-from crawlog.streams.worker.member import LIBRARY, Assignor
-from crawlog.streams.worker.positions import Positions
-from crawlog.streams.worker.watchdog import Watchdog
+from crawlog.streams.worker.crawl_app import CrawlApp
 
 from . import files
 from .errors import CrawlError, Misconfigured
-from .exit_codes import EX_SOFTWARE, EX_TEMPFAIL
-
-if TYPE_CHECKING:
-    from crawlog.schemas.progress import Progress
-
-log = structlog.get_logger()
-
-Stage = Literal["fetch", "parse", "sink"]
-
-AGENTS: dict[str, list[str]] = {
-    "fetch": ["crawlog.agents.fetch.fetch_agent", "crawlog.agents.progress"],
-    "parse": ["crawlog.agents.parse.parse_agent", "crawlog.agents.progress"],
-    "sink": ["crawlog.agents.sink.sink_agent", "crawlog.agents.progress"],
-}
-"""What each stage's worker runs, fetch with the frontier that it serves; no stage imports another one's."""
-
-BUFFERED = {"fetch": 64, "parse": 16, "sink": 32}
-"""Records waiting for the agent. Urls: batches ≤ 256 KiB; pages: 30 kB mostly, 8 MiB at worst; items: small."""
-
-POLLED = {"fetch": 256, "parse": 64, "sink": 256}
-"""Records taken from the consumer's thread at a time: a hand-over costs some 200 µs."""
-
-HEARTBEAT_S = 1.0
-REBALANCE_S = 20.0
-"""How long the group waits for a member that is alive and does not join; giving up takes 5 s at most."""
-
-REQUEST_S = 30.0
-"""Longest answer from the broker; JoinGroup takes up to REBALANCE_S."""
-
-COMMIT_EVERY_S = 1.0
-METADATA_MS = 10_000
-"""How often a consumer asks what its topic is like: so soon a worker sees that somebody has added partitions."""
-
-
-Owned = Callable[[set[int]], Awaitable[None]]
-
-
-class Boot(BootStrategy):
-    """What a worker starts: consumer, agents, conductor; Faust's producer stays off."""
-
-    enable_web = False
-    enable_kafka_producer = False
-    enable_sensors = False
-
-    def kafka_consumer(self) -> Iterable[Any]:
-        """Without leader election and replies."""
-        return [self.app.consumer] if self._should_enable_kafka_consumer() else []
-
-
-class NoTables(TableManager):
-    """Faust's table manager, which also resumes the streams after a rebalance; without its second of sleep at start."""
-
-    logger = LIBRARY
-
-    async def on_start(self) -> None:
-        """There is no table to wait for."""
-        await self._update_channels()
-        await self.recovery.start()
-
-
-class CrawlApp(faust.App):
-    """One stage.
-
-    Attributes:
-        stage: `fetch`, `parse` or `sink`.
-        crawl: The settings (`settings` is Faust's name for something else).
-        worker_name: Unique among live workers; the static member's id.
-        sink_name: Id of the sink, of a worker of that stage; else empty.
-        input_name: The topic this stage reads.
-        positions: What is committed and where reading starts.
-        lease: Whether the partitions are surely still ours.
-        watchdog: Ends a worker that is stuck; long waits on purpose call its `beat`.
-        reports: Called once a second for the progress of each owned partition.
-    """
-
-    BootStrategy = Boot
-    logger = LIBRARY
-
-    def __init__(self, stage: Stage, settings: Settings, worker_name: str, sink_name: str = "") -> None:
-        self.stage = stage
-        self.crawl = settings
-        self.worker_name = worker_name
-        self.sink_name = sink_name
-        self.lease = Lease(settings.kafka.session_timeout_s)
-        self.positions = Positions(self._write_commit)
-        self.on_rebalance_started: list[Callable[[], None]] = []
-        self.on_revoking: list[Owned] = []
-        self.on_owned: list[Owned] = []
-        self.reports: Callable[[], list[Progress]] = list
-        names = Topics(settings.kafka.prefix)
-        self.input_name: str = {"fetch": names.urls, "parse": names.pages, "sink": names.items}[stage]
-        self._topic_names = names
-        self._discovered: set[str] = set()
-        group_id = group(settings, f"{stage}-{sink_name}" if sink_name else stage)
-        super().__init__(group_id, **_conf(stage, settings, worker_name))
-        self.watchdog = Watchdog(self, assignment_s=REBALANCE_S + settings.kafka.session_timeout_s, beacon=self.beacon)
-
-    @cached_property
-    def input(self) -> Topic:
-        """The stage's topic: raw bytes, a bounded buffer. `App.topic(maxsize=)` drops the bound."""
-        return Topic(
-            self,
-            topics=[self.input_name],
-            maxsize=BUFFERED[self.stage],
-            key_type=bytes,
-            value_type=bytes,
-            key_serializer="raw",
-            value_serializer="raw",
-        )
-
-    @cached_property
-    def topics(self) -> TopicsConductor:
-        """Faust's conductor, with our topics' names: `app.topics.pages`."""
-        conductor = cast("TopicsConductor", self._new_conductor())
-        conductor.names = self._topic_names
-        return conductor
-
-    @property
-    def reader(self) -> Consumer:
-        """Faust's `consumer`, by its own type."""
-        return cast("Consumer", self.consumer)
-
-    # What the consumer calls.
-
-    def rebalance_started(self) -> None:
-        """Run the hooks that stop the dispatch; a failing one must not keep the others from it."""
-        for hook in self.on_rebalance_started:
-            try:
-                hook()
-            except Exception as error:
-                log.exception("hook_failed", hook="on_rebalance_started", error=repr(error))
-
-    async def revoking(self, partitions: set[int], limit_s: float = HOOKS_S) -> None:
-        """Run the hooks that end what is in flight."""
-        await asyncio.gather(*(within(limit_s, hook(set(partitions)), "on_revoking") for hook in self.on_revoking))
-
-    async def owned(self, partitions: set[int]) -> None:
-        """Run the hooks of a new assignment; an error ends the worker, since it cannot do its work."""
-        log.info("assigned", group=self.conf.id, partitions=_ranges(partitions))
-        await asyncio.gather(*(hook(set(partitions)) for hook in self.on_owned))
-        self.watchdog.assigned()
-
-    async def _write_commit(self, positions: Mapping[int, Position]) -> bool:
-        return await self.reader.write_commit(positions)
-
-    # Faust's life cycle.
-
-    def on_init_dependencies(self) -> Iterable[Any]:
-        """The watchdog starts with the first services: it must see an assignment that never comes.
-
-        Faust's own statistics, which nobody reads here, give way to a sensor that does nothing: without any Faust
-        complains at each rebalance.
-        """
-        services = [*super().on_init_dependencies(), self.watchdog]
-        self.sensors.remove(self.monitor)
-        self.sensors.add(faust.Sensor())
-        return services
-
-    def on_rebalance_end(self) -> None:
-        """An empty assignment has no positions to set, and its hooks run here."""
-        super().on_rebalance_end()
-        if not self.consumer.assignment():
-            self.add_future(self.owned(set()))
-
-    async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:
-        """End the worker: Faust would go on with the next record, and what is done then be committed past this one."""
-        record = self.reader.in_hand
-        place = {} if record is None else {"partition": record.partition, "offset": record.offset}
-        log.error("agent_failed", agent=agent.name, exc_info=exc, **place)
-        from crawlog.streams.state.database import is_machines_fault  # a database that parse does not need
-
-        is_ours = not isinstance(exc, OSError | CrawlError | KafkaException) and not is_machines_fault(exc)
-        self.watchdog.end("agent_failed", exc, EX_SOFTWARE if is_ours else EX_TEMPFAIL, error=repr(exc), **place)
-
-    async def _stop_consumer(self) -> None:
-        """A planned stop: give up, commit, leave, so that others go on with our partitions at once."""
-        if self._consumer is None or not self.reader.thread.ready:
-            return
-        self.rebalance_started()
-        await self.reader.give_up()
-        await self.reader.leave()
-        await self._stop_fetcher()
-        await self.tables.stop()
-
-    def _on_rebalance_when_stopped(self) -> None:
-        """The stop gives up and leaves; there is nothing to close from here."""
-
-    def discover(self, *extra_modules: str, **_: Any) -> None:  # Faust's signature
-        """Import the stage's agents; say which one is missing, and let another module's import error show itself."""
-        venusian.attach = _unscanned
-        names = [name for name in (*AGENTS[self.stage], *extra_modules) if name not in self._discovered]
-        self._discovered.update(names)  # `faust -A` discovers twice
-        for name in names:
-            if find_spec(name) is None:
-                raise ModuleNotFoundError(f"{name} is not there, and a {self.stage} worker needs it", name=name)
-            attach = getattr(importlib.import_module(name), "attach", None)
-            if attach is not None:
-                attach(self)
-
-    def worker_init(self) -> None:
-        """The first call in a worker process, before there is a loop."""
-        mode.loop.use("uvloop")
-        super().worker_init()
-
-    def worker_init_post_autodiscover(self) -> None:
-        """Without the web server that Faust builds here even when it is off."""
-        self.on_worker_init.send()
-
-    def _create_directories(self) -> None:
-        """Faust's data folder would hold tables; there are none."""
-
-    def _new_transport(self) -> Transport:
-        return Transport(self.conf.broker_consumer, self)
-
-
-def _unscanned(*_: Any, **_options: Any) -> None:
-    """Faust notes where each agent and task was defined, for a scan that we have none of, and reads the path of every
-    module for it: 40 ms of CPU in each worker's start.
-    """
+from .stages import Stage
 
 
 def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink_name: str | None = None) -> CrawlApp:
@@ -279,7 +34,9 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
         worker_name = os.environ.get("CRAWLOG_WORKER") or f"{socket.gethostname()}-{os.getpid()}"
     if sink_name is None:
         sink_name = name_of(os.environ.get(ENVIRONMENT, ""))
-    return CrawlApp(stage, _with_bootstrap(settings), worker_name, sink_name if stage == "sink" else "")
+    app = CrawlApp(stage, _with_bootstrap(settings), worker_name, sink_name if stage == "sink" else "")
+    app.is_machines_fault = _is_machines_fault
+    return app
 
 
 def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
@@ -302,42 +59,6 @@ def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
     run(app)
 
 
-def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
-    kafka = settings.kafka
-    return {
-        "broker": ";".join(f"kafka://{address.strip()}" for address in kafka.bootstrap.split(",")),
-        "broker_credentials": aiokafka_credentials(settings),
-        "broker_client_id": worker_name,
-        "broker_session_timeout": kafka.session_timeout_s,
-        "broker_heartbeat_interval": min(HEARTBEAT_S, kafka.session_timeout_s / 3),
-        "broker_rebalance_timeout": REBALANCE_S,
-        "broker_request_timeout": max(REQUEST_S, kafka.session_timeout_s),
-        "broker_commit_interval": COMMIT_EVERY_S,
-        "broker_max_poll_records": POLLED[stage],
-        "broker_check_crcs": True,
-        "consumer_group_instance_id": worker_name,
-        "consumer_auto_offset_reset": "none",
-        "consumer_metadata_max_age_ms": METADATA_MS,
-        "consumer_max_fetch_size": kafka.max_record_bytes,
-        "autodiscover": list(AGENTS[stage]),
-        "origin": "",
-        "env_prefix": "CRAWLOG_FAUST_",  # Faust reads names like DEBUG and WEB_PORT from the environment
-        "canonical_url": f"http://{_host_label(worker_name)}:6066",  # the assignor tells members apart by it
-        "topic_allow_declare": False,
-        "topic_disable_leader": True,
-        "reply_create_topic": False,
-        "web_enabled": False,
-        "store": "memory://",
-        "table_standby_replicas": 1,  # 0 would change the sticky assignor for round-robin
-        "stream_wait_empty": True,
-        "Stream": Stream,
-        "worker_redirect_stdouts": False,
-        "TableManager": NoTables,
-        "PartitionAssignor": Assignor,
-        "Worker": "crawlog.streams.worker.process:Worker",
-    }
-
-
 def _with_bootstrap(settings: Settings) -> Settings:
     if settings.kafka.bootstrap:
         return settings
@@ -353,13 +74,10 @@ def _with_bootstrap(settings: Settings) -> Settings:
     return settings.model_copy(update={"kafka": kafka})
 
 
-def _host_label(name: str) -> str:
-    """The name as a host: letters, digits and dashes; others by their code, so that two names stay two."""
-    return "".join(c if c.isascii() and (c.isalnum() or c == "-") else f"-{ord(c):x}-" for c in name)
+def _is_machines_fault(error: BaseException) -> bool:
+    from crawlog.streams.state.database import is_machines_fault  # a database that parse does not need
 
-
-def _ranges(partitions: Iterable[int]) -> str:
-    return ",".join(map(str, sorted(partitions))) or "none"
+    return is_machines_fault(error)
 
 
 _apps: dict[str, CrawlApp] = {}

@@ -7,7 +7,9 @@ what that user wrote. A link is not followed; only the folders themselves may be
 
 import contextlib
 import errno
+import grp
 import os
+import pwd
 import secrets
 import stat
 from collections.abc import Iterator
@@ -18,6 +20,8 @@ from .errors import Misconfigured
 
 OTHERS = 0o077
 """What an owner's group and everybody else may do."""
+
+ROOT = 0
 
 
 def own(folder: Path) -> None:
@@ -109,3 +113,92 @@ def _refuse_other(path: Path | str, found: os.stat_result) -> None:
         f"{path} belongs to the user {found.st_uid}, and crawlog runs as the user {os.geteuid()}: it uses no files of "
         "others.\nRun it as that user, give the folder to yours with `chown -R`, or use another with --data DIR."
     )
+
+
+def read_trusted(path: Path) -> bytes:
+    """A file's bytes, if nobody but this user and root can have written them.
+
+    Raises:
+        OSError: it cannot be read.
+        PermissionError: others may change it; the text says how to mend that.
+    """
+    with open(path, "rb", opener=_at_once) as file:  # pathlib's takes no opener
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise PermissionError(f"{path} is no regular file")
+        if fault := _fault(path, status):
+            raise PermissionError(fault)
+        return file.read()
+
+
+def check(path: Path) -> None:
+    """As `read_trusted`, for a file that Python itself reads.
+
+    Raises: OSError, PermissionError: so too.
+    """
+    if fault := _fault(path, path.stat()):
+        raise PermissionError(fault)
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether others may make files in a folder, such as modules that a spider beside them would import."""
+    return bool(_writers(folder.stat()))
+
+
+def _fault(path: Path, status: os.stat_result) -> str:
+    """How others may change or replace a file; empty if they cannot."""
+    fault = _stranger(path, status) or _exposed(path, status)
+    for folder in {path.parent, real_path(path).parent}:
+        there = folder.stat()
+        is_sticky = there.st_mode & stat.S_ISVTX  # as in /tmp: all may make files, nobody may replace those of others
+        fault = fault or _stranger(folder, there) or ("" if is_sticky else _exposed(folder, there))
+    return fault
+
+
+def _stranger(path: Path, status: os.stat_result) -> str:
+    us = os.geteuid()
+    if status.st_uid in (ROOT, us):
+        return ""
+    return (
+        f"{path} belongs to {_user(status.st_uid)}, and crawlog runs as {_user(us)}: only files of this user and of "
+        f"root are run. Use `chown {us} {path}`, or run crawlog as that user"
+    )
+
+
+def _exposed(path: Path, status: os.stat_result) -> str:
+    writers = _writers(status)
+    return f"{path} can be changed by {writers}: use `chmod go-w {path}`" if writers else ""
+
+
+def _writers(status: os.stat_result) -> str:
+    """Who may write beside the owner and root; empty for nobody."""
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody"
+    if status.st_mode & stat.S_IWGRP and not _is_alone(status.st_uid, status.st_gid):
+        return f"group {status.st_gid}"
+    return ""
+
+
+def _is_alone(uid: int, gid: int) -> bool:
+    """Whether a group is the user's own, as many systems make one for each user, with a umask of 002."""
+    try:
+        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return user.pw_gid == gid and user.pw_name == group.gr_name and not set(group.gr_mem) - {user.pw_name}
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (user {uid})"
+    except KeyError:
+        return f"user {uid}"
+
+
+def real_path(path: Path) -> Path:
+    """Where a path leads, through links; a circle of links ends somewhere."""
+    return Path(os.path.realpath(path.expanduser()))
+
+
+def _at_once(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK)  # a pipe would keep a worker waiting for ever

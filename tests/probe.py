@@ -17,6 +17,8 @@ from typing import Any
 from aiokafka.cluster import ClusterMetadata
 
 from crawlog.streams import app as apps
+from crawlog.streams import stages
+from crawlog.streams.worker.crawl_app import CrawlApp
 from crawlog.streams.worker.lease import boottime
 
 STAGE: apps.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]  # one of the stages
@@ -40,7 +42,7 @@ if "PROBE_UNKNOWN" in os.environ:
     ClusterMetadata._partitions = partitions
 
 
-def attach(app: apps.CrawlApp) -> None:
+def attach(app: CrawlApp) -> None:
     """One agent that says each event done in offset order, and hooks that write when they are called."""
     out = Path(os.environ["PROBE_FILE"]).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115  # as long as the process
 
@@ -78,13 +80,13 @@ def attach(app: apps.CrawlApp) -> None:
             say("done", partition=message.partition, offset=message.offset)
 
 
-def __getattr__(name: str) -> apps.CrawlApp:
+def __getattr__(name: str) -> CrawlApp:
     if name != "app":
         raise AttributeError(name)
-    apps.AGENTS[STAGE] = ["probe"]
+    stages.STAGES[STAGE] = stages.STAGES[STAGE]._replace(agents=("probe",))
     return getattr(apps, STAGE)  # type: ignore[no-any-return]  # a module's attribute
 
 
 if __name__ == "__main__":
-    apps.AGENTS[STAGE] = ["probe"]
+    stages.STAGES[STAGE] = stages.STAGES[STAGE]._replace(agents=("probe",))
     apps.worker(STAGE)

@@ -18,8 +18,8 @@ from processes import Process, crawlog, ended
 
 from crawlog.cli.main import cli
 from crawlog.streams.engine.jars import kafka_version
+from crawlog.streams.log.sink_groups import sink_from
 from crawlog.streams.settings.settings import Settings, load, to_environ
-from crawlog.streams.sink.base import sink_from
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = ROOT / "docker" / "compose.yaml"

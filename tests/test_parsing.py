@@ -3,13 +3,14 @@
 import msgspec
 import pytest
 
+from crawlog.agents.parse.guard import Guard
 from crawlog.schemas.control import JobCopy as Copy
 from crawlog.schemas.control import Join, Missing
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.html.links import Outlink
 from crawlog.streams.parse.job import SITEMAP_PRIORITY, Job, Jobs
-from crawlog.streams.spiders.spider import Bounds, Parsed
+from crawlog.streams.spiders.spider import Parsed
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
 
@@ -20,7 +21,7 @@ PAGE = "http://a.test/p"
 
 def known(spec: JobSpec = SPEC) -> tuple[Jobs, Job]:
     """What crawl.control told, and the one job of it."""
-    jobs = Jobs(PLACES, Bounds())
+    jobs = Jobs(PLACES, Guard().load)
     jobs.learn(Copy("j", spec))
     return jobs, jobs["j"]
 
@@ -123,7 +124,7 @@ def test_the_newest_revision_counts_whatever_comes_first() -> None:
 
 def test_a_revision_that_cannot_be_used_says_why_for_itself_and_older_ones() -> None:
     """A later one may mend it, so its pages wait."""
-    jobs = Jobs(PLACES, Bounds())
+    jobs = Jobs(PLACES, Guard().load)
     told = jobs.learn(Copy("j", JobSpec(rev=2, scope=ScopeSpec(exclude=("(",)))))
     assert told is not None
     assert "scope.exclude" in str(told.error)
@@ -133,7 +134,7 @@ def test_a_revision_that_cannot_be_used_says_why_for_itself_and_older_ones() -> 
 
 def test_what_a_scope_and_a_host_are_known_by_outlives_a_revision() -> None:
     """Both stand in crawl.control beside the job's record, and may be read before it."""
-    jobs = Jobs(PLACES, Bounds())
+    jobs = Jobs(PLACES, Guard().load)
     assert jobs.learn(Join("j", "a1.test", ("b.test",))) is None
     assert jobs.learn(Missing("j", "http://a.test/none", 7)) is None
     for rev in (1, 2):

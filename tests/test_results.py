@@ -24,9 +24,10 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.log.sink_groups import Sink, name_of, sink_from
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import formats, state
-from crawlog.streams.sink.base import Entry, Sink, entry, name_of, sink_from
+from crawlog.streams.sink.base import Entry, entry
 from crawlog.streams.sink.state import Results, finalise, is_complete, sink_of
 
 LOG = LogIdentity("cluster", "topic")

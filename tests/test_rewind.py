@@ -27,8 +27,8 @@ from crawlog.streams.log import job_records, topics
 from crawlog.streams.log import rewind as rewinds
 from crawlog.streams.log.client import bounds, identity, kafka_config
 from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.sink_groups import Sink, Void
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink.base import Sink, Void
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places

@@ -31,9 +31,9 @@ from crawlog.streams.log.client import LogIdentity, bounds, kafka_config, read
 from crawlog.streams.log.groups import Group, move
 from crawlog.streams.log.offsets import Move
 from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.sink_groups import Sink
 from crawlog.streams.log.topics import Admin, Topics, ensure, group, partitions
 from crawlog.streams.settings.settings import Settings, to_environ
-from crawlog.streams.sink.base import Sink
 from crawlog.streams.sink.state import Results, finalise, sink_of, state_of
 from crawlog.streams.state.database import DAMAGED
 

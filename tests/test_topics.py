@@ -13,10 +13,10 @@ from crawlog.streams.errors import EngineError
 from crawlog.streams.log import producer, topics
 from crawlog.streams.log.client import identity, kafka_config
 from crawlog.streams.log.groups import sinks_of
+from crawlog.streams.log.sink_groups import Sink
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink.base import Sink
 from crawlog.streams.sink.state import Results
 
 pytestmark = pytest.mark.broker

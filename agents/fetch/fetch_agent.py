@@ -30,11 +30,11 @@ from crawlog.agents.frontier.frontier_agent import Stage
 from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.agents.frontier.snapshots import Snapshotter
 from crawlog.agents.frontier.standby import Standby
-from crawlog.streams.app import CrawlApp
 from crawlog.streams.fetch.back_pressure import Unfolded
 from crawlog.streams.fetch.retry import Retrying
 from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.frontier.unmet_hosts import MET, Patience, Shares, by_partition
+from crawlog.streams.worker.crawl_app import CrawlApp
 from crawlog.streams.worker.suspects import Suspects
 
 from .backlog import LOOK_S, PagesLog

@@ -26,7 +26,6 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import crash_points, exit_codes
-from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fetch.reported_jobs import ReportedJobs
@@ -43,6 +42,7 @@ from crawlog.streams.state.partition import Partition
 from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
 from crawlog.streams.state.snapshots import Snapshots
 from crawlog.streams.url.place import Place
+from crawlog.streams.worker.crawl_app import CrawlApp
 from crawlog.streams.worker.lease import boottime
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ import structlog
 from crawlog.agents.sandbox.trial import Outcomes, Trial
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.settings.settings import RECORD_HEADROOM, Settings
-from crawlog.streams.spiders.spider import Bounds
+from crawlog.streams.spiders.loading import load_spider
+from crawlog.streams.spiders.spider import Bounds, Parse
 from crawlog.streams.spiders.trust import Trust, trust_of
 from crawlog.streams.worker.memory import make_room
 from crawlog.streams.worker.suspects import Suspects, Verdict
@@ -179,6 +180,11 @@ class Guard(NamedTuple):
     trial: Trial | None = None
     make_room: Callable[[int], None] = lambda _: None
     trust: Trust = Trust()
+
+    def load(self, path: str) -> tuple[str, Parse]:
+        """A spider's `NAME@VERSION` and what it does. Raises: Misconfigured: it may not be run, or it is broken."""
+        loaded = load_spider(path, self.trust)
+        return loaded.label, loaded.parser(self.bounds)
 
 
 def guard_of(settings: Settings, worker: str) -> Guard:

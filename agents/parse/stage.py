@@ -6,6 +6,7 @@ to its outputs. It is parsed within one call. What is decided of it stands in `s
 
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -103,9 +104,9 @@ class ParseStage:
         self._places = places
         self._outputs = Outputs(names, founds, items, now, places.partitions)
         self.written = self._outputs.written
-        self._jobs = Jobs(places, guard.bounds, guard.trust)
+        self._jobs = Jobs(places, guard.load)
         self._held = Held()
-        self._taken = Taken(done)
+        self._taken = Taken(done, partial(crash_points.point, "parse.page.done"))
         self.taken = self._taken.ends
         self.aside = Line()
         self.untried = Line()

@@ -19,9 +19,9 @@ from confluent_kafka import KafkaException
 
 from crawlog.agents.control import BEAT_S, Obedience
 from crawlog.agents.sandbox.trial import Trial, TrialError
-from crawlog.streams.app import CrawlApp
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.parse.waiting import Message, Waiting
+from crawlog.streams.worker.crawl_app import CrawlApp
 from crawlog.streams.worker.member import LARGE_BYTES
 
 from .stage import ParseStage

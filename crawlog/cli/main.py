@@ -23,10 +23,10 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, hinted, repeat, tell
 
 if TYPE_CHECKING:
-    from crawlog.streams.app import Stage
     from crawlog.streams.log.client import Login
     from crawlog.streams.log.topics import TopicRow
     from crawlog.streams.settings.settings import Settings, Sources
+    from crawlog.streams.stages import Stage
 
 RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
 STAGES = ("fetch", "parse", "sink")

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from crawlog.agents.seed.producer import Source
     from crawlog.progress.watch import Losses, Watch
     from crawlog.schemas.urls import RequestRules
+    from crawlog.streams.log.sink_groups import Sink
     from crawlog.streams.settings.settings import Settings
-    from crawlog.streams.sink.base import Sink
 
 __all__ = ["down", "run", "status", "up"]
 

@@ -52,10 +52,15 @@ def load_modules() -> None:
     import structlog  # noqa: F401  # half of its time would be rich's
 
     del sys.modules["rich"]  # a spider may want it
-    from crawlog.streams.app import AGENTS, build
+    from crawlog.streams.app import build
     from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.stages import STAGES
 
-    for module in ("crawlog.streams.worker.process", "uvloop", *(name for names in AGENTS.values() for name in names)):
+    for module in (
+        "crawlog.streams.worker.process",
+        "uvloop",
+        *(name for row in STAGES.values() for name in row.agents),
+    ):
         import_module(module)
     settings = Settings()
     kafka = settings.kafka.model_copy(update={"bootstrap": "none"})

@@ -19,8 +19,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog.streams import files as own_files
 from crawlog.streams.errors import EngineError
-from crawlog.streams.spiders import trust
 
 if TYPE_CHECKING:
     from crawlog.streams.settings.settings import Settings
@@ -124,7 +124,7 @@ def _make(folder: Path) -> None:
 
 def _check(folder: Path) -> None:
     try:
-        trust.check(folder)
+        own_files.check(folder)
     except OSError as error:
         raise EngineError(
             f"Apache Kafka's jars in {folder} are not used: {error}.\n"
@@ -136,7 +136,7 @@ def _is_whole(path: Path, jar: Jar) -> bool:
     try:
         with path.open("rb") as file:
             is_whole = hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
-        trust.check(path)
+        own_files.check(path)
     except OSError:
         return False
     return is_whole

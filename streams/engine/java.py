@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog.streams import files
 from crawlog.streams.errors import EngineError
-from crawlog.streams.spiders import trust
 
 from .jars import locked
 
@@ -110,7 +110,7 @@ def environ() -> dict[str, str]:
 def is_ours(path: Path) -> bool:
     """Whether a file or folder is there, and nobody but this user and root can change or replace it."""
     try:
-        trust.check(path)
+        files.check(path)
     except OSError:
         return False
     return True

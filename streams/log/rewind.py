@@ -24,11 +24,11 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Control, JobCopy, Rewound
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.sink.base import Void
 
 from .client import bounds, read_all
 from .job_records import acknowledged, known, write_control, write_job
 from .producer import Producer
+from .sink_groups import Void
 from .topics import Topics, partitions
 
 if TYPE_CHECKING:

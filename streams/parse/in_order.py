@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from crawlog.streams import crash_points
-
 
 class InOrder:
     """The offsets of one partition that were taken and not acknowledged yet."""
@@ -63,6 +61,7 @@ class Taken:
 
     Args:
         done: Tells that everything before an offset of a partition is done.
+        finishing: Called when all outputs of a page are in the log, before that counts.
 
     Attributes:
         ends: By partition, the offset behind the last page taken.
@@ -70,8 +69,9 @@ class Taken:
         beyond: Pages beyond the commits: those, and all behind the first of them in their partition.
     """
 
-    def __init__(self, done: Callable[[int, int], None]) -> None:
+    def __init__(self, done: Callable[[int, int], None], finishing: Callable[[], None] = lambda: None) -> None:
         self._done = done
+        self._finishing = finishing
         self._orders: dict[int, InOrder] = {}
         self.ends: dict[int, int] = {}
         self.undone = 0
@@ -97,7 +97,7 @@ class Taken:
     def _finish(self, order: InOrder, partition: int, offset: int) -> None:
         if self._orders.get(partition) is not order:
             return  # the partition was given up since: whoever has it now reads the page again
-        crash_points.point("parse.page.done")
+        self._finishing()
         self.undone -= 1
         before = len(order)
         following = order.finish(offset)

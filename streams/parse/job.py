@@ -5,7 +5,7 @@ counts, and a page of a later one has to wait. One that cannot be used (a wrong 
 says why.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -16,12 +16,10 @@ from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, S
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html.links import Links, Outlink
 from crawlog.streams.html.simhash import Twins
-from crawlog.streams.spiders.loading import load_spider
 from crawlog.streams.spiders.spider import (
     NOTHING,
     SOFT_404,
     SPIDER,
-    Bounds,
     Parse,
     Parsed,
     is_html,
@@ -29,7 +27,6 @@ from crawlog.streams.spiders.spider import (
     parse_listing,
     parse_page,
 )
-from crawlog.streams.spiders.trust import Trust
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
 from crawlog.streams.url.place import Places
 from crawlog.streams.url.scope import Names, Scope, scope_name
@@ -224,18 +221,19 @@ class Job:
         return None
 
 
+Load = Callable[[str], tuple[str, Parse]]
+
+
 class Jobs:
     """The jobs that crawl.control told of, the newest revision of each.
 
     Args:
-        bounds: What one page may give.
-        trust: Which files may be run as spiders.
+        load: Makes a spider of the path in a job's record: its `NAME@VERSION`, and what it does. Raises: Misconfigured.
     """
 
-    def __init__(self, places: Places, bounds: Bounds, trust: Trust = Trust()) -> None:  # noqa: B008  # immutable
+    def __init__(self, places: Places, load: Load) -> None:
         self._places = places
-        self._bounds = bounds
-        self._trust = trust
+        self._load = load
         self._known: dict[str, Job] = {}
         self._broken: dict[str, tuple[int, str]] = {}
         self._learned: dict[str, Learned] = {}
@@ -287,6 +285,5 @@ class Jobs:
         Raises: Misconfigured: there is none, it may not be run, or it is broken.
         """
         if path not in self._spiders:
-            loaded = load_spider(path, self._trust)
-            self._spiders[path] = loaded.label, loaded.parser(self._bounds)
+            self._spiders[path] = self._load(path)
         return self._spiders[path]

@@ -28,15 +28,14 @@ from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 from crawlog.streams import crash_points, files
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.log.sink_groups import SINK, STDOUT, Sink, Void, known_sinks
 from crawlog.streams.state.database import Rocks, set_aside
 
 from . import formats
-from .base import STDOUT, Entry, Sink, Void
+from .base import Entry
 
 VERSION = 1
 FINAL = "final.json"
-SINK = "sink.json"
-"""What the sink is, for whoever looks at the folder."""
 LOCK_S = 1.0
 """Pause before asking again for what another process has, seconds."""
 
@@ -429,15 +428,6 @@ def empty(data: Path, sink: Sink) -> Path:
         return set_aside(state_of(folder))
     finally:
         os.close(lock)
-
-
-def known_sinks(data: Path) -> list[Sink]:
-    """The sinks that have a state here."""
-    found = []
-    for path in sorted(data.glob(f"sinks/*/{SINK}")):
-        with suppress(OSError, ValueError):
-            found.append(msgspec.json.decode(path.read_bytes(), type=Sink))
-    return found
 
 
 def forget_others(data: Path, sink: Sink) -> list[Sink]:

@@ -16,12 +16,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 from . import scrapy_names
 from .response import Request
 from .spider import Bounds, Parse, Spider, parser_of
-from .trust import Trust, check, is_shared, read
+from .trust import Trust
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 """A spider's name and version stand as NAME@VERSION in records, and are typed by people."""
@@ -63,7 +64,7 @@ def load_spider(named: str, trust: Trust | None = None) -> Loaded:
         path = given.expanduser().absolute()
         if refusal := trust.refusal(path) if trust else "":
             raise Misconfigured(f"--spider {path}: {refusal}")
-        source = read(path)
+        source = files.read_trusted(path)
     except OSError as error:
         raise Misconfigured(f"--spider {given}: {error.strerror or error}") from None
     except (ValueError, RuntimeError) as error:  # a NUL; `~nobody`
@@ -104,7 +105,7 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     module.__file__ = str(path)
     before = sys.path[:]
     finder = _Neighbours(path.parent, before)
-    alone = is_shared(path.parent)
+    alone = files.is_shared(path.parent)
     sys.meta_path.insert(0, finder)
     sys.path[:] = before if alone else [str(path.parent), *before]
     sys.modules[name] = module  # dataclasses and pickle look there
@@ -142,7 +143,7 @@ class _Neighbours:
             return PathFinder.find_spec(name, self._path)
         found = PathFinder.find_spec(name, path)
         if found and found.origin and Path(found.origin).is_relative_to(self._folder):
-            check(Path(found.origin))
+            files.check(Path(found.origin))
         return None
 
 

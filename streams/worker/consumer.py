@@ -36,8 +36,9 @@ from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
 from .positions import first_offset
 
 if TYPE_CHECKING:
-    from crawlog.streams.app import CrawlApp
     from crawlog.streams.log.topics import Topics
+
+    from .contract import App
 
 log = structlog.get_logger()
 
@@ -85,9 +86,9 @@ class Consumer(driver.Consumer):
         """The record that the agent works on, if any."""
 
     @property
-    def crawl(self) -> "CrawlApp":
+    def crawl(self) -> "App":
         """The app, typed."""
-        return cast("CrawlApp", self.app)
+        return cast("App", self.app)
 
     @property
     def thread(self) -> ConsumerThread:
@@ -291,7 +292,7 @@ class Stream(faust.Stream[Any]):
 
         Those of an assignment that is over are left out.
         """
-        reader = cast("CrawlApp", self.app).reader
+        reader = cast("App", self.app).reader
         queue = cast("faust.ChannelT[Any]", self.channel).queue
         little = int(queue.maxsize * ROOM_SHARE)
         turned_at = time.monotonic()
@@ -319,7 +320,7 @@ class Fetcher(driver_base.Fetcher):
 
     @Service.task
     async def _fetcher(self) -> None:
-        reader = cast("CrawlApp", self.app).reader
+        reader = cast("App", self.app).reader
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 await reader._drain_messages(self)  # noqa: SLF001  # Faust's own name, of our class

@@ -32,7 +32,7 @@ from crawlog.streams.log.commits import Position, Range, Written, only, reached,
 from .lease import Lease, boottime
 
 if TYPE_CHECKING:
-    from crawlog.streams.app import CrawlApp
+    from .contract import App
 
 log = structlog.get_logger()
 LIBRARY = logging.getLogger("mode.crawlog")
@@ -62,7 +62,7 @@ REST_WAIT_MS = 250
 and an idle worker asks 4 times a second, not 20. A new position waits behind it."""
 
 POLLED_BYTES = 4 << 20
-"""Records handed to the app's loop at a time are `POLLED` in number, or so large together; a page may have 8 MiB."""
+"""Records handed to the app's loop at a time are `polled` in number, or so large together; a page may have 8 MiB."""
 
 POLLED_PIECE = 4
 """Records looked at a time for that; 2 µs a record, while a hand-over costs some 200 µs. One after a large one, for
@@ -126,9 +126,9 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     _piece = POLLED_PIECE
 
     @property
-    def crawl(self) -> "CrawlApp":
+    def crawl(self) -> "App":
         """The app, typed."""
-        return cast("CrawlApp", self.app)
+        return cast("App", self.app)
 
     @property
     def ready(self) -> bool:

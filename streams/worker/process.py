@@ -25,7 +25,7 @@ from .memory import give_back_large_blocks
 from .watchdog import denial
 
 if TYPE_CHECKING:
-    from crawlog.streams.app import CrawlApp
+    from .crawl_app import CrawlApp
 
 log = structlog.get_logger()
 

@@ -39,8 +39,9 @@ from .member import LIBRARY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crawlog.streams.app import CrawlApp
     from crawlog.streams.settings.settings import Settings
+
+    from .contract import App
 
 log = structlog.get_logger()
 
@@ -76,7 +77,7 @@ class Watchdog(Service):
 
     logger = LIBRARY
 
-    def __init__(self, app: "CrawlApp", *, assignment_s: float, stuck_s: float = STUCK_S, **kwargs: Any) -> None:
+    def __init__(self, app: "App", *, assignment_s: float, stuck_s: float = STUCK_S, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.app = app
         self.stuck_s = stuck_s
