@@ -19,7 +19,7 @@ import webencodings
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.html.charset import decide
 from crawlog.streams.html.links import Links, extract
-from crawlog.streams.html.simhash import simhash
+from crawlog.streams.html.simhash import simhash_of
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.http.sniff import computed
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
@@ -125,7 +125,7 @@ def costs(folder: Path) -> Iterator[tuple[str, float]]:
     bodies = [gzip.decompress((folder / "pages" / name).read_bytes()) for name in names]
     yield "type of a page", _best(lambda body: computed("text/html", body[:512]), bodies)
     yield "title and links of a page", _best(lambda body: extract(body, "", "http://h.test/", ("a", "area")), bodies)
-    yield "sketch of a page", _best(simhash, bodies)
+    yield "sketch of a page", _best(simhash_of, bodies)
 
 
 def _best(ask: Callable[[Any], Any], questions: list[Any]) -> float:

@@ -23,7 +23,7 @@ from processes import Process
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.exit_codes import EX_DATAERR, EX_SOFTWARE, heard
-from crawlog.streams.log.client import commits, kafka_config, metadata_of
+from crawlog.streams.log.client import commits_of, kafka_config, metadata_of
 from crawlog.streams.log.commits import (
     OURS,
     Only,
@@ -185,7 +185,7 @@ def publish(settings: Settings, per_partition: int) -> set[tuple[int, int]]:
 def farthest(settings: Settings) -> set[int]:
     """How far the group's commits say that their workers are."""
     topic = Topics(settings.kafka.prefix).items
-    found = commits(settings, group(settings, f"sink-{sink(settings)}"), topic, range(PARTITIONS))
+    found = commits_of(settings, group(settings, f"sink-{sink(settings)}"), topic, range(PARTITIONS))
     return {reached(offset, metadata) for offset, metadata in found.values()}
 
 
@@ -720,6 +720,6 @@ def test_a_damaged_batch_ends_its_worker_for_good_and_no_commit_passes_it(
     assert worker.process.wait(120) == EX_DATAERR
     said = heard(worker.errors.read_text().splitlines()[-1])
     assert said.startswith(f"the log is damaged: {topic}[3] cannot be read at offset 2: ")
-    committed = commits(ready, group(ready, f"sink-{sink(ready)}"), topic, [3])
+    committed = commits_of(ready, group(ready, f"sink-{sink(ready)}"), topic, [3])
     assert committed.get(3, (0, ""))[0] <= 2
     assert {offset for partition, offset in worker.offsets() if partition == 3} <= {0, 1}

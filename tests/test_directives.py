@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.html.directives import directives, header_links, refresh_target, srcset_urls
+from crawlog.streams.html.directives import directives_of, header_links, refresh_target, srcset_urls
 from crawlog.streams.html.links import Links
 from crawlog.streams.spiders.spider import parse_page
 from crawlog.streams.url.canonical import Canonicaliser
@@ -40,7 +40,7 @@ def test_the_strictest_of_what_concerns_us_holds(
     x_robots: tuple[str, ...], metas: tuple[tuple[str, str], ...], said: str
 ) -> None:
     """Headers and elements together, to all robots and to us, in any case."""
-    obeyed = directives(x_robots, metas, "crawlog")
+    obeyed = directives_of(x_robots, metas, "crawlog")
     assert obeyed == ("index" in said.split(), "follow" in said.split())
 
 
@@ -108,7 +108,7 @@ def test_a_hostile_value_is_read_in_linear_time(piece: str) -> None:
     value = piece * 200_000
     refresh_target("5" + value)
     list(srcset_urls(value))
-    directives([value], [("robots", value)], "crawlog")
+    directives_of([value], [("robots", value)], "crawlog")
     header_links([value[:2000]])
 
 
@@ -118,7 +118,7 @@ def test_nothing_makes_them_raise(text: str) -> None:
     header_links([text])
     refresh_target(text)
     list(srcset_urls(text))
-    directives([text], [("robots", text)], "crawlog")
+    directives_of([text], [("robots", text)], "crawlog")
 
 
 PAGE = b"<meta name=robots content=noindex><a href=/a><a href=/b rel=nofollow>"

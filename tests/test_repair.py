@@ -14,7 +14,7 @@ from crawlog.commands.repair import ON_A_CLUSTER, Placed, cut
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
-from crawlog.streams.engine.segments import write_down
+from crawlog.streams.engine.segments import founds, write_down
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import bounds, kafka_config, read
@@ -107,7 +107,7 @@ def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engi
     assert (found.topic, found.partition, found.offset, found.end, found.readable) == (topic, 2, 1, 5, 3)
     lost = [json.loads(line) for line in file.read_text().splitlines()[1:]]
     assert [one["urls"] for one in lost] == [["http://a.com/2"], ["http://a.com/3"], ["http://a.com/4"]]
-    offer_again(cluster, said.append, file)
+    offer_again(cluster, said.append, file.name, founds(file))
     again = [u.decode(message.value()) for message in read(cluster, topic, 2, 5, 7)]
     assert again == [records[2], records[4]]
     assert said == ["links that were cut off, by cut.jsonl, are in the log again: 2"]

@@ -14,7 +14,7 @@ from test_run import PAGES, Site  # the same site
 from crawlog.commands.replay import Order, replay
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.client import bounds, commits, kafka_config, read
+from crawlog.streams.log.client import bounds, commits_of, kafka_config, read
 from crawlog.streams.log.offsets import Kind
 from crawlog.streams.log.topics import Topics, ensure, group
 from crawlog.streams.settings.settings import Settings
@@ -200,5 +200,5 @@ def test_a_live_group_is_waited_for_and_not_moved(
     leaving.start()
     replay(settings, order, told.append)
     leaving.join(LIMIT_S)
-    assert commits(settings, parse, topic, [0, 1]) == {1: (0, "")}
+    assert commits_of(settings, parse, topic, [0, 1]) == {1: (0, "")}
     assert "total" in capsys.readouterr().out

@@ -485,9 +485,9 @@ def test_a_rewind_goes_on_where_it_was_killed(
     log = Log(cluster, tmp_path)
     for epoch, (point, count) in enumerate(DEATHS.items(), 1):
         with dying(monkeypatch, point, count):
-            rewinds.rewind(log.settings, log.to)
+            rewinds.rewind_crawl(log.settings, log.to)
         if epoch % 2:
-            assert rewinds.rewind(log.settings, log.to) == epoch
+            assert rewinds.rewind_crawl(log.settings, log.to) == epoch
         else:
             rewinds.settled(log.settings, log.producer, log.topics)
         assert rewinds.unfinished(job_records.known(log.settings, log.topics)) == []
@@ -518,7 +518,7 @@ def test_the_second_of_two_rewinds_at_one_instant_says_so(
     with monkeypatch.context() as patch:
         patch.setattr(rewinds, "write_control", second)
         with pytest.raises(Misconfigured, match="another command began epoch 1 at the same instant"):
-            rewinds.rewind(log.settings, dict.fromkeys(range(8), 0))
+            rewinds.rewind_crawl(log.settings, dict.fromkeys(range(8), 0))
     rewinds.settled(log.settings, log.producer, log.topics)
     assert rewinds.unfinished(job_records.known(log.settings, log.topics)) == []
     log.check(epoch=1)
@@ -528,7 +528,7 @@ def test_the_second_of_two_rewinds_at_one_instant_says_so(
 def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp_path: Path) -> None:
     """The same place again is a new epoch in the same state; then offsets that are not in the log are refused."""
     log = Log(cluster, tmp_path)
-    assert rewinds.rewind(log.settings, log.to) == 1
+    assert rewinds.rewind_crawl(log.settings, log.to) == 1
     known = job_records.known(log.settings, log.topics)
     assert rewinds.counting(known, "j")[0] == 0
     assert {void.partition: void.page for void in rewinds.counting(known, "j")[1]} == {HERE: 1, THERE: 0}
@@ -541,7 +541,7 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     job_records.write_control(log.producer, log.topics, [lost])
     rewinds.mend(log.settings, log.producer, log.topics)
     log.check(epoch=2)
-    assert rewinds.rewind(log.settings, log.to) == 3
+    assert rewinds.rewind_crawl(log.settings, log.to) == 3
     log.check(epoch=3)
     admin = AdminClient(kafka_config(log.settings))
     for gone in admin.delete_records([TopicPartition(log.topics.urls, HERE, 4)]).values():
@@ -552,4 +552,4 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
         ({0: 0}, "an offset for each of the 8 partitions"),
     ):
         with pytest.raises(Misconfigured, match=why):
-            rewinds.rewind(log.settings, to)
+            rewinds.rewind_crawl(log.settings, to)

@@ -13,8 +13,8 @@ from processes import crawlog, ended
 from sites import Answer, Threaded, sites
 from sites import Site as Server
 
-from crawlog.agents.fetch.sitemaps import collect
 from crawlog.agents.seed.producer import Source
+from crawlog.agents.seed.sitemaps import collect
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured

@@ -16,7 +16,7 @@ import structlog
 import xxhash
 
 from crawlog.streams.errors import EngineError, Unusable
-from crawlog.streams.log.client import commits
+from crawlog.streams.log.client import commits_of
 from crawlog.streams.log.topics import group
 from crawlog.streams.state.partition import Partition
 from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
@@ -81,7 +81,7 @@ class Standby:
                 partition.checkpoint()
 
         topic = self._stage.names.urls
-        checkpointed = commits(self._settings, group(self._settings, "fetch"), topic, self._open)
+        checkpointed = commits_of(self._settings, group(self._settings, "fetch"), topic, self._open)
         most = {number: offset for number, (offset, _) in checkpointed.items()}
         Restorer(self._settings, topic).restore(opened, lambda *_: None, bounded, self._interrupt, most=most)
         for partition in opened:

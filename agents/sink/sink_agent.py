@@ -24,7 +24,7 @@ from crawlog.schemas.progress import Progress
 from crawlog.schemas.record import Record
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryLater, Unusable
-from crawlog.streams.log.client import bounds, commits, identity, read
+from crawlog.streams.log.client import bounds, identity, read
 from crawlog.streams.log.commits import is_ours
 from crawlog.streams.log.groups import forget
 from crawlog.streams.log.producer import Producer
@@ -91,7 +91,7 @@ class SinkStage:
         """Where reading starts: the state's offsets, or from the beginning where the log is not the one it knows."""
         numbers = sorted(partitions)
         held = await asyncio.to_thread(bounds, self._settings, self._items, numbers)
-        made = await asyncio.to_thread(commits, self._settings, self._group, self._items, numbers)
+        made = await asyncio.to_thread(commits_of, self._settings, self._group, self._items, numbers)
         async with self._one_at_a_time:
             known = self.results.meta.offsets
             past = {at: known[at] for at, (_, end) in held.items() if known.get(at, 0) > end}

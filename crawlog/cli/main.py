@@ -380,8 +380,8 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     settings = _settings(given)
     arguments.job_name(job)
     arguments.seeds(sources, from_log)
-    from crawlog.agents.fetch.sitemaps import collect
     from crawlog.agents.seed.producer import Source, old_seeds, plant
+    from crawlog.agents.seed.sitemaps import collect
     from crawlog.progress.picture import Picture
     from crawlog.progress.watch import Watch
     from crawlog.streams.log.job_records import said_rules

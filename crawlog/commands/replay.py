@@ -233,9 +233,9 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         return
     if not plan.again:
         return  # a rewind to the end would only begin an epoch
-    from crawlog.streams.log.rewind import rewind
+    from crawlog.streams.log.rewind import rewind_crawl
 
-    epoch = rewind(admin.settings, {move.partition: move.after for move in plan.moves})
+    epoch = rewind_crawl(admin.settings, {move.partition: move.after for move in plan.moves})
     report(f"rewound: what is found from now on belongs to epoch {epoch}")
 
 

@@ -242,8 +242,7 @@ class Supervisor:
             assert self._marks is not None
             self._marks.mended()
         if self.engine and (cut_off := self.engine.cut_off) is not None:
-            if cut_off.exists():
-                power_cut.offer_again(self.settings, self.report, cut_off)
+            power_cut.offer_again(self.settings, self.report, cut_off.name, self.engine.founds_cut_off())
             self.engine.offered()
 
     def _founds(self, cuts: "Iterable[Cut]") -> "list[Cut]":

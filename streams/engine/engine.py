@@ -29,7 +29,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -44,6 +44,7 @@ from .jars import Report, cache_folder, fetch_jars, kafka_version
 from .java import FLAGS, Archive, archive, class_path, find_java
 
 if TYPE_CHECKING:
+    from crawlog.schemas.urls import UrlsRecord
     from crawlog.streams.settings.settings import Settings
 
 __all__ = ["Engine", "check_private", "exists", "fetch_jars", "login", "reserve", "running", "start", "stop"]
@@ -146,6 +147,13 @@ class Engine:
         """What was written down before the log was cut, until `offered`."""
         note = _folder(self.data) / OFFER
         return note.with_name(files.read(note)) if note.exists() else None
+
+    def founds_cut_off(self) -> "Iterable[tuple[str, int, UrlsRecord]]":
+        """The founds of it that could be read: topic, partition and record."""
+        from .segments import founds  # with aiokafka, which a command that only starts a broker does without
+
+        file = self.cut_off
+        return founds(file) if file is not None and file.exists() else ()
 
     def offered(self) -> None:
         """What was cut off and could be read is in the log again."""

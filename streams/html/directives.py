@@ -46,7 +46,7 @@ class Directives(NamedTuple):
 NOTHING_SAID = Directives(noindex=False, nofollow=False)
 
 
-def directives(x_robots: Iterable[str], metas: Iterable[tuple[str, str]], token: str) -> Directives:
+def directives_of(x_robots: Iterable[str], metas: Iterable[tuple[str, str]], token: str) -> Directives:
     """The strictest of what is said to all robots and to us.
 
     Args:

@@ -30,7 +30,7 @@ _LANES = tuple(sum(1 << (_LANE_BITS * bit) for bit in range(8) if byte >> bit & 
 """Each bit of a byte as a number of its own, so that one addition counts eight of them."""
 
 
-def simhash(body: bytes) -> int:
+def simhash_of(body: bytes) -> int:
     """A 64-bit sketch of a page's text, by pairs of words: pages that share most of them differ in few bits."""
     words = _WORD.findall(_TAG.sub(b" ", body[: 16 * MAX_WORDS]))[:MAX_WORDS]
     pairs = {first + b" " + second for first, second in pairwise(words)} or set(words)
@@ -61,7 +61,7 @@ class Twins:
         self._hosts.move_to_end(host)
         if len(self._hosts) > HOSTS:
             self._hosts.popitem(last=False)
-        sketch = simhash(body) if self._near else 0
+        sketch = simhash_of(body) if self._near else 0
         mark = sketch or xxhash.xxh3_64_intdigest(body)  # pages without words, of images or frames, have no sketch
         first = known.get(mark)
         if first is None and sketch:

@@ -17,7 +17,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams.errors import DamagedLog
 
 from . import groups
-from .client import Patience, at_end, bounds, check_jump, commits, consumer_config, passes, refused
+from .client import Patience, at_end, bounds, check_jump, commits_of, consumer_config, passes, refused
 from .ledger import Ledger, name_of
 from .topics import Admin, Topics, group
 
@@ -186,7 +186,7 @@ class Check:
     def _read(self, told: Mapping[int, int]) -> dict[int, Ledger]:
         """Reads all topics; where each ends is asked in the order in which records follow from each other."""
         settings, names, numbers = self._settings, self.names, list(range(self._count))
-        committed = commits(settings, group(settings, "parse"), names.pages, numbers)
+        committed = commits_of(settings, group(settings, "parse"), names.pages, numbers)
         parsed = {n: max(told.get(n, 0), committed.get(n, (0, ""))[0]) for n in numbers}
         urls = bounds(settings, names.urls, numbers)
         held = bounds(settings, names.pages, numbers)

@@ -283,7 +283,7 @@ def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int,
         consumer.close()
 
 
-def commits(settings: "Settings", group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
+def commits_of(settings: "Settings", group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
     """Offset and metadata of what a group has committed, by partition; those without a commit are left out.
 
     A consumer asks: while the broker loads its groups, librdkafka's admin client (2.16) crashes the process.

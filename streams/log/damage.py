@@ -17,7 +17,7 @@ from crawlog.streams.errors import DamagedLog
 from crawlog.streams.log.commits import written
 
 from . import groups
-from .client import bounds, commits, read_around
+from .client import bounds, commits_of, read_around
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _commits(admin: Admin, names: Topics) -> Iterator[Known]:
         for (_, number), offset in admin.committed(name, topic).items():
             yield Known(topic, number, offset, f"the group {name}")
     name, numbers = group(admin.settings, "parse"), range(groups.count(admin, names.pages))
-    for number, (offset, metadata) in commits(admin.settings, name, names.pages, numbers).items():
+    for number, (offset, metadata) in commits_of(admin.settings, name, names.pages, numbers).items():
         yield Known(names.pages, number, offset, f"the group {name}")
         told = written(metadata)
         for topic, ends in ((names.urls, told.founds), (names.items, told.items)):

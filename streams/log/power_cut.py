@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,13 +31,12 @@ from confluent_kafka import TopicPartition
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
-from crawlog.streams.engine.segments import founds
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log.commits import without_written
 
 from . import groups
 from .check import Check, Lost, Unparsed
-from .client import bounds, commits, read
+from .client import bounds, commits_of, read
 from .job_records import known
 from .offsets import Target, plan
 from .producer import Producer
@@ -97,19 +95,25 @@ def after_cuts(
     _sinks_again(settings, names, {one.partition for one in cuts if one.topic == names.items})
 
 
-def offer_again(settings: "Settings", report: Report, cut_off: Path) -> None:
+def offer_again(
+    settings: "Settings", report: Report, file: str, founds: "Iterable[tuple[str, int, u.UrlsRecord]]"
+) -> None:
     """Gives the founds to the log again that were readable behind damage: a URL that is known stays known.
+
+    Args:
+        file: Where they stand.
+        founds: Topic, partition and record of each.
 
     Raises: EngineError: the log cannot be written.
     """
     producer, count = Producer(settings, "crawlog-recovery"), 0
-    for topic, number, record in founds(cut_off):
+    for topic, number, record in founds:
         producer.send(topic, u.encode(record), partition=number)
         count += len(record.urls or ())
     if not producer.flush(ACKNOWLEDGED_S):
-        raise EngineError(f"Kafka did not acknowledge the URLs of {cut_off} within {ACKNOWLEDGED_S:.0f} s")
+        raise EngineError(f"Kafka did not acknowledge the URLs of {file} within {ACKNOWLEDGED_S:.0f} s")
     if count:
-        report(f"links that were cut off, by {cut_off.name}, are in the log again: {count}")
+        report(f"links that were cut off, by {file}, are in the log again: {count}")
 
 
 def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[int, int]) -> None:
@@ -234,7 +238,7 @@ def _forget_ends(settings: "Settings", numbers: list[int]) -> None:
     topic = Topics(settings.kafka.prefix).pages
     places = [
         TopicPartition(topic, number, offset, without_written(metadata))
-        for number, (offset, metadata) in commits(settings, name, topic, numbers).items()
+        for number, (offset, metadata) in commits_of(settings, name, topic, numbers).items()
         if without_written(metadata) != metadata
     ]
     of = groups.Group(name, "parse", topic)

@@ -41,7 +41,7 @@ POLL_EVERY = 64
 """Records sent between two polls."""
 
 
-def rewind(settings: "Settings", to: Mapping[int, int]) -> int:
+def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:
     """Rewind the crawl: what was found later than `to` is crawled again, in a new epoch.
 
     Run again after it was killed it goes on, and begins no other epoch.

@@ -29,7 +29,7 @@ from crawlog.schemas import control
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.settings.sections import PREFIX
 
-from .client import DENIED, bounds, commits, denied, kafka_config, read
+from .client import DENIED, bounds, commits_of, denied, kafka_config, read
 from .producer import Producer
 
 if TYPE_CHECKING:
@@ -457,7 +457,7 @@ class Admin:
     def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
         """What a group has committed on a topic; empty for a group that never was."""
         known = self.metadata(topic).topics.get(topic)
-        found = commits(self.settings, group_id, topic, known.partitions) if known else {}
+        found = commits_of(self.settings, group_id, topic, known.partitions) if known else {}
         return {(topic, number): offset for number, (offset, _) in found.items()}
 
     def _failed(self, error: KafkaException) -> EngineError:

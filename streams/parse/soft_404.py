@@ -14,7 +14,7 @@ from collections import OrderedDict
 import xxhash
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.html.simhash import HOSTS, NEAR_BITS, Twins, simhash
+from crawlog.streams.html.simhash import HOSTS, NEAR_BITS, Twins, simhash_of
 from crawlog.streams.spiders.spider import is_followed, is_html, is_redirect
 
 SUSPICIOUS = 3
@@ -49,7 +49,7 @@ class SoftErrors:
             return False
         if meta.url.find("/", _PATH_FROM) == len(meta.url) - 1:
             return False
-        sketch = simhash(body)
+        sketch = simhash_of(body)
         return any((sketch ^ one).bit_count() <= NEAR_BITS for one in found)
 
     def probe(self, meta: PageMeta, host: str, body: bytes) -> str:
@@ -76,7 +76,7 @@ class SoftErrors:
 
         Pages without words, as of images or frames, are all alike.
         """
-        return (simhash(body) or None) if _is_page(meta, body) else None
+        return (simhash_of(body) or None) if _is_page(meta, body) else None
 
 
 def _name(job: str, host: str) -> str:

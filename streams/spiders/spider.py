@@ -18,7 +18,7 @@ from selectolax.lexbor import SelectolaxError
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.html import sitemap
-from crawlog.streams.html.directives import NOTHING_SAID, directives, header_links, refresh_target
+from crawlog.streams.html.directives import NOTHING_SAID, directives_of, header_links, refresh_target
 from crawlog.streams.html.links import Links, Outlink, extract
 from crawlog.streams.http.sniff import essence
 
@@ -158,9 +158,9 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
         if page.nofollowed:
             followed = links.resolve(page.base, [href for href in page.hrefs if href not in page.nofollowed])
         if spec.meta_robots:
-            obeyed = directives(meta.x_robots, page.metas, spec.token)
+            obeyed = directives_of(meta.x_robots, page.metas, spec.token)
     elif spec.meta_robots:
-        obeyed = directives(meta.x_robots, (), spec.token)
+        obeyed = directives_of(meta.x_robots, (), spec.token)
     headed = _headed(meta, spec)
     if headed:
         named = links.resolve(meta.url, headed)

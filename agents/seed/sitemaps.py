@@ -1,0 +1,124 @@
+"""Sitemaps that a user names (`sitemap:URL`): read, and what they name given to the log as seeds."""
+
+import asyncio
+import tempfile
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+from crawlog import __version__
+from crawlog.agents.client.client import Client
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.html import sitemap
+from crawlog.streams.http.answer import Answer
+from crawlog.streams.http.request import without_login
+from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
+from crawlog.streams.url.place import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crawlog.streams.settings.settings import Settings
+
+MAX_FILES = 10_000
+"""Sitemaps that are read for one `sitemap:URL`."""
+
+SPOOL_BYTES = 8 << 20
+"""What is collected is kept in memory up to this size, then in a temporary file, bytes."""
+
+
+def collect(settings: "Settings", url: str, report: "Callable[[str], None]") -> BinaryIO:
+    """The URLs that a sitemap and those it names list, as JSON lines of seeds, the newest of each file first.
+
+    Fetched one after the other, with the rest between two requests that a crawl keeps, behind the same egress guard.
+    Only URLs of the sitemap's own registrable domain are taken: whoever writes a sitemap does not widen a job's scope.
+
+    Raises: Misconfigured: it is no URL, cannot be fetched, or lists nothing.
+    """
+    try:
+        given = serialise(url)
+    except InvalidUrl as error:
+        raise Misconfigured(f"sitemap:{url}: {error}; write it as sitemap:https://example.com/sitemap.xml") from None
+    spool = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115  # whoever asked for the seeds closes it
+    first, (_, login) = plain(given), without_login(given)
+    settings = settings.with_logins((login,)) if login else settings
+    collected = _Collected(settings, spool, report)  # type: ignore[arg-type]  # a binary file in all but name
+    asyncio.run(collected.collect(first))
+    if not collected.count:
+        spool.close()
+        raise Misconfigured(f"sitemap:{first} lists no URL of {collected.domain}" + collected.failure)
+    spool.seek(0)
+    return spool  # type: ignore[return-value]  # a binary file in all but name
+
+
+class _Collected:
+    """One sitemap after the other, breadth first."""
+
+    def __init__(self, settings: "Settings", spool: BinaryIO, report: "Callable[[str], None]") -> None:
+        self._settings = settings
+        self._spool = spool
+        self._report = report
+        self._place = Places(1).of
+        self.domain = ""
+        self.count = 0
+        self.failure = ""
+        self._elsewhere = 0
+
+    async def collect(self, first: str) -> None:
+        """Read them all."""
+        self.domain = self._place(first).domain
+        client = Client(self._settings, f"crawlog/{__version__}", lambda: True)
+        try:
+            seen, level = {first}, [first]
+            for _ in range(self._settings.sitemaps.max_depth + 1):
+                level = [url for file in level for url in await self._file(client, file, is_first=file == first)]
+                level = [url for url in dict.fromkeys(level) if url not in seen][: MAX_FILES - len(seen)]
+                seen.update(level)
+            if level:
+                self._report(
+                    f"{len(level)} sitemaps lie deeper than sitemaps.max_depth={self._settings.sitemaps.max_depth}"
+                )
+        finally:
+            await client.close()
+        if self._elsewhere:
+            self._report(f"left out, as they are not of {self.domain}: {self._elsewhere}")
+
+    async def _file(self, client: Client, url: str, *, is_first: bool) -> list[str]:
+        """Write down what a file lists; returns the sitemaps that it names."""
+        if not is_first:
+            await asyncio.sleep(self._settings.politeness.delay_s)
+        answer, at = await self._answer(client, url)
+        if answer.http is None or not 200 <= answer.http < 300 or not answer.kept:
+            self.failure = f": {answer.error or f'HTTP {answer.http}'}"
+            self._report(f"{url} cannot be read{self.failure}")
+            return []
+        limits = self._settings.sitemaps
+        listed = sitemap.parse(
+            answer.body, at, answer.content_type, max_urls=limits.max_urls, max_bytes=limits.max_bytes
+        )
+        if listed.cut:
+            self._report(f"{url} was not read to its end ({listed.cut}); see sitemaps.max_urls, sitemaps.max_bytes")
+        for entry in sitemap.newest_first(listed.urls):
+            if self._place(entry.loc).domain == self.domain:
+                seed = {"url": entry.loc, "priority": sitemap.found_priority(entry)}
+                self._spool.write(msgspec.json.encode(seed) + b"\n")
+                self.count += 1
+            else:
+                self._elsewhere += 1
+        return [plain(entry.loc) for entry in listed.sitemaps]
+
+    async def _answer(self, client: Client, url: str) -> tuple[Answer, str]:
+        """The answer behind redirects, and whose it is."""
+        answer = await self._get(client, url)
+        for _ in range(self._settings.scope.max_redirects):
+            target = answer.target(url)
+            if not target:
+                break
+            url = target
+            answer = await self._get(client, url)
+        return answer, url
+
+    async def _get(self, client: Client, url: str) -> Answer:
+        answer = await client.get(url, any_type=True)
+        answer.held.give()  # there is one at a time
+        return answer
