@@ -15,13 +15,12 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import control, progress
-from crawlog.streams.frontier.commands import Commands
-from crawlog.streams.log.client import DAMAGE, DENIED, at_end, consumer_config, edges, refused
-from crawlog.streams.log.topics import Topics
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.frontier import Commands
+from crawlog.streams.log import DAMAGE, DENIED, Topics, at_end, consumer_config, edges, refused
+from crawlog.streams.settings import Settings
 
 if TYPE_CHECKING:
-    from crawlog.streams.worker.crawl_app import CrawlApp
+    from crawlog.streams.worker import CrawlApp
 
 log = structlog.get_logger()
 

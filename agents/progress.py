@@ -14,8 +14,8 @@ import structlog
 
 from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
-from crawlog.streams.log.producer import Producer
-from crawlog.streams.worker.crawl_app import CrawlApp
+from crawlog.streams.log import Producer
+from crawlog.streams.worker import CrawlApp
 
 log = structlog.get_logger()
 

@@ -2,9 +2,9 @@
 
 TYPE_CHECKING = False  # type checkers take it for true; `typing` might be a file of the current folder: see __main__.py
 if TYPE_CHECKING:
-    from crawlog.streams.spiders.response import Request as Request
-    from crawlog.streams.spiders.response import Response as Response
-    from crawlog.streams.spiders.spider import Spider as Spider
+    from crawlog.streams.spiders import Request as Request
+    from crawlog.streams.spiders import Response as Response
+    from crawlog.streams.spiders import Spider as Spider
 
     __version__: str
 

@@ -12,9 +12,9 @@ import socket
 from collections.abc import Callable
 from typing import get_args
 
-from crawlog.streams.log.sink_groups import ENVIRONMENT, name_of
-from crawlog.streams.settings.settings import Settings, load
-from crawlog.streams.worker.crawl_app import CrawlApp
+from crawlog.streams.log import ENVIRONMENT, name_of
+from crawlog.streams.settings import Settings, load
+from crawlog.streams.worker import CrawlApp
 
 from . import files
 from .errors import CrawlError, Misconfigured
@@ -45,10 +45,7 @@ def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
     Args:
         settings: Gives them; what is wrong with them is the worker's last words.
     """
-    from crawlog.streams.worker.process import (  # builds Faust's worker, which a client of the apps does not need
-        refuse,
-        run,
-    )
+    from crawlog.streams.worker import refuse, run  # builds Faust's worker, which a client of the apps does not need
 
     if stage != "sink":  # FILE is as open as its user has it
         os.umask(files.OTHERS)
@@ -62,7 +59,7 @@ def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
 def _with_bootstrap(settings: Settings) -> Settings:
     if settings.kafka.bootstrap:
         return settings
-    from crawlog.streams.engine.engine import running  # a worker that was told its cluster needs no engine
+    from crawlog.streams.engine import running  # a worker that was told its cluster needs no engine
 
     engine = running(settings.run.data)
     if engine is None:
@@ -75,7 +72,7 @@ def _with_bootstrap(settings: Settings) -> Settings:
 
 
 def _is_machines_fault(error: BaseException) -> bool:
-    from crawlog.streams.state.database import is_machines_fault  # a database that parse does not need
+    from crawlog.streams.state import is_machines_fault  # a database that parse does not need
 
     return is_machines_fault(error)
 

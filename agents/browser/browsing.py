@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from crawlog.agents.client.body import FREE_BYTES
-from crawlog.agents.client.client import Client
-from crawlog.agents.client.protocol import LeaseLost
-from crawlog.agents.sandbox.trial import TOO_COMPLEX, Trial, TrialError
-from crawlog.streams.fetch.rendering import Reach, Rendering, Verdict, emptiness, is_shown
+from crawlog.agents.client import FREE_BYTES, Client, LeaseLost
+from crawlog.agents.sandbox import TOO_COMPLEX, Trial, TrialError
+from crawlog.streams.fetch import Reach, Rendering, Verdict, emptiness, is_shown
 
 from .render import Renderer
 from .resources import Resources
@@ -21,12 +19,11 @@ from .resources import Resources
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from crawlog.agents.frontier.host_turns import Hosts
+    from crawlog.agents.frontier import Hosts
     from crawlog.schemas.urls import RenderRules
-    from crawlog.streams.frontier.host import Host, Task
-    from crawlog.streams.http.answer import Answer
-    from crawlog.streams.http.request_rules import Manner
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.frontier import Host, Task
+    from crawlog.streams.http import Answer, Manner
+    from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ import structlog
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 """What the packages of Debian, Ubuntu, Alpine, Fedora and Google call it."""

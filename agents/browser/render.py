@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from crawlog.agents.client.protocol import LeaseLost
+from crawlog.agents.client import LeaseLost
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http.answer import Answer
-from crawlog.streams.log.job_records import own_manner
+from crawlog.streams.http import Answer
+from crawlog.streams.log import own_manner
 
 from .chromium import START_S, Chromium
 from .installed import find_browser
@@ -26,9 +26,9 @@ from .resources import Budget, Resources
 from .visit import Failed, Gone, Visit
 
 if TYPE_CHECKING:
-    from crawlog.streams.fetch.rendering import Reach
-    from crawlog.streams.http.request_rules import Manner
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.fetch import Reach
+    from crawlog.streams.http import Manner
+    from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
 

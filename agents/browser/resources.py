@@ -19,19 +19,16 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
-from crawlog.agents.client.budget import Room
-from crawlog.agents.client.client import Asker, Client
-from crawlog.agents.frontier.host_turns import Hosts
-from crawlog.streams.fetch.rendering import CACHED, Cors, Reach, Wish, forwarded, refusal
-from crawlog.streams.frontier.host import Host
-from crawlog.streams.http.answer import REDIRECTS, Answer
-from crawlog.streams.http.request import origin_of
-from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.log.job_records import own_manner
-from crawlog.streams.url.canonical import plain
+from crawlog.agents.client import Asker, Client, Room
+from crawlog.agents.frontier import Hosts
+from crawlog.streams.fetch import CACHED, Cors, Reach, Wish, forwarded, refusal
+from crawlog.streams.frontier import Host
+from crawlog.streams.http import REDIRECTS, Answer, Manner, origin_of
+from crawlog.streams.log import own_manner
+from crawlog.streams.url import plain
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 HOPS = 10
 """Redirects of one request that are followed."""

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from crawlog.agents.client.protocol import LeaseLost
-from crawlog.streams.fetch.rendering import Wish
-from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request import origin_of
-from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
+from crawlog.agents.client import LeaseLost
+from crawlog.streams.fetch import Wish
+from crawlog.streams.http import Answer, origin_of
+from crawlog.streams.url import InvalidUrl, plain, serialise
 
 from .chromium import CLOSE_S, START_S, Chromium
 from .resources import Budget, Resources

@@ -13,9 +13,7 @@ from typing import NamedTuple
 import aiohttp
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.codings import BadCoding, TooLarge, decoder
-from crawlog.streams.http.sniff import SNIFFED_BYTES, UNKNOWN, computed, essence
+from crawlog.streams.http import SNIFFED_BYTES, UNKNOWN, Answer, BadCoding, TooLarge, computed, decoder, essence
 
 from .budget import Room
 from .request import Worn

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 
-from crawlog.streams.http.answer import Held
+from crawlog.streams.http import Held
 
 
 class Room:

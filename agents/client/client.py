@@ -16,15 +16,9 @@ import aiohttp
 from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.http.answer import OK, Answer
-from crawlog.streams.http.egress import literal_refusal, port_refusal
-from crawlog.streams.http.headers import note
-from crawlog.streams.http.login import Form
-from crawlog.streams.http.request_rules import Manner, headers_of
-from crawlog.streams.http.validators import of_headers
-from crawlog.streams.log.job_records import own_manner
-from crawlog.streams.settings.sections import Fetch
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.http import OK, Answer, Form, Manner, headers_of, literal_refusal, note, of_headers, port_refusal
+from crawlog.streams.log import own_manner
+from crawlog.streams.settings import Fetch, Settings
 
 from .body import DRAINED_BYTES, Reading, read
 from .budget import Room

@@ -20,9 +20,8 @@ from python_socks.async_.asyncio import Proxy as SocksProxy
 
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http.egress import address_refusal
-from crawlog.streams.http.request import REACHED_NOT, Proxy
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.http import REACHED_NOT, Proxy, address_refusal
+from crawlog.streams.settings import Settings
 
 from .protocol import Handler
 from .request import ProxyFailed

@@ -5,7 +5,7 @@ import ssl
 import aiohttp
 from python_socks import ProxyTimeoutError
 
-from crawlog.streams.http.answer import Answer
+from crawlog.streams.http import Answer
 
 from .connections import Refused
 from .request import Blame, ProxyFailed, Worn

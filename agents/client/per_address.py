@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import RequestRules
-    from crawlog.streams.settings.sections import Politeness
+    from crawlog.streams.settings import Politeness
 
 A = TypeVar("A")
 

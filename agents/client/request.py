@@ -13,22 +13,22 @@ import structlog
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
-from crawlog.streams.http.answer import REDIRECTS
-from crawlog.streams.http.cookie_walls import Detours
-from crawlog.streams.http.cookies import Jar
-from crawlog.streams.http.login import read_form
-from crawlog.streams.http.request import (
+from crawlog.streams.http import (
+    REDIRECTS,
     TUNNELLED_NOT,
     Bandwidth,
     Bandwidths,
+    Detours,
+    Jar,
     Proxies,
     Proxy,
     origin_of,
+    read_form,
     read_login,
     read_proxy,
 )
-from crawlog.streams.settings.sections import Fetch
-from crawlog.streams.url.place import registrable_domain
+from crawlog.streams.settings import Fetch
+from crawlog.streams.url import registrable_domain
 
 log = structlog.get_logger()
 

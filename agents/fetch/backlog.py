@@ -14,11 +14,9 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from crawlog.streams.fetch.back_pressure import Pressure
-from crawlog.streams.log.client import consumer_config, edges, kafka_config, metadata_of
-from crawlog.streams.log.commits import reached
-from crawlog.streams.log.topics import group
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.fetch import Pressure
+from crawlog.streams.log import consumer_config, edges, group, kafka_config, metadata_of, reached
+from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
 

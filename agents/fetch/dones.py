@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from crawlog.agents.frontier.frontier_agent import Stage
+from crawlog.agents.frontier import Stage
 from crawlog.schemas import urls as u
 from crawlog.streams import crash_points
-from crawlog.streams.frontier.host import Task
+from crawlog.streams.frontier import Task
 
 DONE_LINGER_S = 0.005
 """How long a done waits for others of its partition."""

@@ -22,20 +22,12 @@ from typing import Any
 import structlog
 
 from crawlog import __version__
-from crawlog.agents.browser.browsing import Browsing
-from crawlog.agents.client.client import Client
-from crawlog.agents.client.protocol import LeaseLost
-from crawlog.agents.frontier import frontier_agent
-from crawlog.agents.frontier.frontier_agent import Stage
-from crawlog.agents.frontier.host_turns import Hosts
-from crawlog.agents.frontier.snapshots import Snapshotter
-from crawlog.agents.frontier.standby import Standby
-from crawlog.streams.fetch.back_pressure import Unfolded
-from crawlog.streams.fetch.retry import Retrying
-from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
-from crawlog.streams.frontier.unmet_hosts import MET, Patience, Shares, by_partition
-from crawlog.streams.worker.crawl_app import CrawlApp
-from crawlog.streams.worker.suspects import Suspects
+from crawlog.agents.browser import Browsing
+from crawlog.agents.client import Client, LeaseLost
+from crawlog.agents.frontier import Hosts, Snapshotter, Stage, Standby, frontier_agent
+from crawlog.streams.fetch import Retrying, Unfolded
+from crawlog.streams.frontier import MET, NameTask, Patience, RobotsTask, Shares, Task, by_partition
+from crawlog.streams.worker import CrawlApp, Suspects
 
 from .backlog import LOOK_S, PagesLog
 from .logins import Logins

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import structlog
 
-from crawlog.streams.fetch.outcome import unasked
-from crawlog.streams.fetch.retry import may_pass
-from crawlog.streams.html.login_form import PAGE_BYTES, filled_in
-from crawlog.streams.http.answer import REDIRECTS, Answer
-from crawlog.streams.http.login import Session, leads_to, read_form
-from crawlog.streams.http.request import origin_of
+from crawlog.streams.fetch import may_pass, unasked
+from crawlog.streams.html import PAGE_BYTES, filled_in
+from crawlog.streams.http import REDIRECTS, Answer, Session, leads_to, origin_of, read_form
 
 if TYPE_CHECKING:
-    from crawlog.agents.client.client import Client
-    from crawlog.streams.frontier.host import Task
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.agents.client import Client
+    from crawlog.streams.frontier import Task
+    from crawlog.streams.settings import Settings
 
     from .suspects import Caution
 

@@ -11,23 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from crawlog.agents.frontier.frontier_agent import Stage
+from crawlog.agents.frontier import Stage
 from crawlog.schemas import pages as pg
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fetch import outcome
-from crawlog.streams.http import validators
-from crawlog.streams.http.answer import Answer, Held
+from crawlog.streams.http import Answer, Held, validators
 
 from .dones import Dones
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import Result
-    from crawlog.streams.fetch.back_pressure import Pressure
-    from crawlog.streams.fetch.outcome import Unasked
-    from crawlog.streams.fetch.retry import Again
-    from crawlog.streams.frontier.host import Task
-    from crawlog.streams.http.validators import Validators
+    from crawlog.streams.fetch import Again, Pressure, Unasked
+    from crawlog.streams.frontier import Task
+    from crawlog.streams.http import Validators
 
 
 class _Sent(NamedTuple):

@@ -11,19 +11,11 @@ from functools import partial
 
 import structlog
 
-from crawlog.agents.client.budget import Room
-from crawlog.agents.client.client import Asker, Client
-from crawlog.agents.client.per_address import BUSY_S, Busy
-from crawlog.agents.frontier.frontier_agent import Stage
-from crawlog.agents.frontier.host_turns import Hosts
-from crawlog.streams.fetch import robots_answer
-from crawlog.streams.fetch.outcome import CRASH_LOOP, opens
-from crawlog.streams.fetch.robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later
-from crawlog.streams.frontier.host import Host
-from crawlog.streams.frontier.unmet_hosts import Patience
-from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.http.robots import MAX_BYTES, RobotsRules, Shared
+from crawlog.agents.client import BUSY_S, Asker, Busy, Client, Room
+from crawlog.agents.frontier import Hosts, Stage
+from crawlog.streams.fetch import CRASH_LOOP, UNREACHABLE_TTL_S, Access, Counts, Later, opens, robots_answer
+from crawlog.streams.frontier import Host, Patience
+from crawlog.streams.http import MAX_BYTES, Answer, Manner, RobotsRules, Shared
 
 from .suspects import Caution
 

@@ -9,12 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from crawlog.schemas import pages as pg
-from crawlog.streams.url.canonical import serialise
+from crawlog.streams.url import serialise
 
 if TYPE_CHECKING:
-    from crawlog.streams.fetch.back_pressure import Pressure
-    from crawlog.streams.frontier.host import Task
-    from crawlog.streams.log.producer import Producer
+    from crawlog.streams.fetch import Pressure
+    from crawlog.streams.frontier import Task
+    from crawlog.streams.log import Producer
 
 TOLD_HOSTS = 100_000
 """Hosts that are remembered as told, some 20 MB; then all of them are forgotten."""

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from crawlog.streams.worker.suspects import Suspects
+from crawlog.streams.worker import Suspects
 
 from .turns import Turns
 

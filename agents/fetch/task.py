@@ -15,22 +15,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
-from crawlog.agents.client.client import THE_CRAWL, Asker
-from crawlog.agents.client.per_address import BUSY_S, Busy
+from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy
 from crawlog.streams import crash_points
-from crawlog.streams.fetch.outcome import CRASH_LOOP, Needs, Unasked, needs, unasked
-from crawlog.streams.frontier.host import Task
-from crawlog.streams.http import validators
-from crawlog.streams.http.answer import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
+from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, needs, unasked
+from crawlog.streams.frontier import Task
+from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held, validators
 
 if TYPE_CHECKING:
-    from crawlog.agents.browser.browsing import Browsing
-    from crawlog.agents.client.client import Client
-    from crawlog.agents.frontier.frontier_agent import Stage
-    from crawlog.streams.fetch.retry import Retrying
-    from crawlog.streams.frontier.unmet_hosts import Patience
-    from crawlog.streams.http.login import Session
-    from crawlog.streams.http.validators import Validators
+    from crawlog.agents.browser import Browsing
+    from crawlog.agents.client import Client
+    from crawlog.agents.frontier import Stage
+    from crawlog.streams.fetch import Retrying
+    from crawlog.streams.frontier import Patience
+    from crawlog.streams.http import Session, Validators
 
     from .logins import Logins, Spent
     from .outcome import Outcomes

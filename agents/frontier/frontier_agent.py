@@ -28,22 +28,21 @@ from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.fetch.reported_jobs import ReportedJobs
-from crawlog.streams.fold.fold import Effects, Job
-from crawlog.streams.frontier.commands import Commands
-from crawlog.streams.frontier.dispatcher import Frontier
-from crawlog.streams.frontier.kept_rests import Tenure
-from crawlog.streams.log import topics
-from crawlog.streams.log.job_records import limits_of, own_manner
-from crawlog.streams.log.producer import Producer
-from crawlog.streams.state.database import is_machines_fault
-from crawlog.streams.state.newest_copy import States
-from crawlog.streams.state.partition import Partition
-from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
-from crawlog.streams.state.snapshots import Snapshots
-from crawlog.streams.url.place import Place
-from crawlog.streams.worker.crawl_app import CrawlApp
-from crawlog.streams.worker.lease import boottime
+from crawlog.streams.fetch import ReportedJobs
+from crawlog.streams.fold import Effects, Job
+from crawlog.streams.frontier import Commands, Frontier, Tenure
+from crawlog.streams.log import Producer, limits_of, own_manner, topics
+from crawlog.streams.state import (
+    Interrupted,
+    Partition,
+    Restorer,
+    Snapshots,
+    States,
+    is_machines_fault,
+    restore_changes,
+)
+from crawlog.streams.url import Place
+from crawlog.streams.worker import CrawlApp, boottime
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

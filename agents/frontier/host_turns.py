@@ -7,14 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from crawlog.streams.frontier.dispatcher import Frontier
-from crawlog.streams.frontier.host import Host
-from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import Manner
-from crawlog.streams.url.place import Place
+from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.http import Answer, Manner
+from crawlog.streams.url import Place
 
 if TYPE_CHECKING:
-    from crawlog.streams.frontier.dispatcher import Owned
+    from crawlog.streams.frontier import Owned
 
 BUSY_S = 0.05
 """Between two looks at a host that is busy with its pages."""

@@ -18,9 +18,7 @@ from confluent_kafka import TopicPartition
 
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import topics
-from crawlog.streams.state.copies import NotCopied, copy_database
-from crawlog.streams.state.partition import Partition, check
-from crawlog.streams.state.snapshots import Manifest, Snapshots
+from crawlog.streams.state import Manifest, NotCopied, Partition, Snapshots, check, copy_database
 
 from .frontier_agent import Stage
 

@@ -16,10 +16,8 @@ import structlog
 import xxhash
 
 from crawlog.streams.errors import EngineError, Unusable
-from crawlog.streams.log.client import commits_of
-from crawlog.streams.log.topics import group
-from crawlog.streams.state.partition import Partition
-from crawlog.streams.state.restore import Interrupted, Restorer, restore_changes
+from crawlog.streams.log import commits_of, group
+from crawlog.streams.state import Interrupted, Partition, Restorer, restore_changes
 
 if TYPE_CHECKING:
     from .frontier_agent import Stage

@@ -19,14 +19,11 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import structlog
 
-from crawlog.agents.sandbox.trial import Outcomes, Trial
+from crawlog.agents.sandbox import Outcomes, Trial
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.settings.settings import RECORD_HEADROOM, Settings
-from crawlog.streams.spiders.loading import load_spider
-from crawlog.streams.spiders.spider import Bounds, Parse
-from crawlog.streams.spiders.trust import Trust, trust_of
-from crawlog.streams.worker.memory import make_room
-from crawlog.streams.worker.suspects import Suspects, Verdict
+from crawlog.streams.settings import RECORD_HEADROOM, Settings
+from crawlog.streams.spiders import Bounds, Parse, Trust, load_spider, trust_of
+from crawlog.streams.worker import Suspects, Verdict, make_room
 
 log = structlog.get_logger()
 

@@ -14,15 +14,10 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
-from crawlog.streams.log.commits import Written
-from crawlog.streams.log.topics import Topics
-from crawlog.streams.parse.founds import Batch, Founds
-from crawlog.streams.parse.in_order import Page
-from crawlog.streams.parse.job import Job
-from crawlog.streams.parse.soft_404 import SoftErrors
-from crawlog.streams.parse.waiting import Message
-from crawlog.streams.spiders.spider import Parsed, is_redirect
-from crawlog.streams.url.place import hashed_to
+from crawlog.streams.log import Topics, Written
+from crawlog.streams.parse import Batch, Founds, Job, Message, Page, SoftErrors
+from crawlog.streams.spiders import Parsed, is_redirect
+from crawlog.streams.url import hashed_to
 
 log = structlog.get_logger()
 

@@ -21,11 +21,9 @@ from crawlog.agents import progress
 from crawlog.agents.control import Garbage, Obedience, follow
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
-from crawlog.streams.log import topics
-from crawlog.streams.log.producer import Producer
-from crawlog.streams.url.place import Places
-from crawlog.streams.worker.consumer import COMMIT_S, within
-from crawlog.streams.worker.crawl_app import CrawlApp
+from crawlog.streams.log import Producer, topics
+from crawlog.streams.url import Places
+from crawlog.streams.worker import COMMIT_S, CrawlApp, within
 
 from .guard import guard_of
 from .stage import ParseStage

@@ -15,13 +15,11 @@ from crawlog.schemas import control, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
-from crawlog.streams.html.cost import is_costly, is_simple
-from crawlog.streams.log.topics import Topics
-from crawlog.streams.parse.in_order import Page, Taken
-from crawlog.streams.parse.job import Job, Jobs
-from crawlog.streams.parse.waiting import Held, Line, Message
-from crawlog.streams.spiders.spider import Parsed, TooMuch
-from crawlog.streams.url.place import Places
+from crawlog.streams.html import is_costly, is_simple
+from crawlog.streams.log import Topics
+from crawlog.streams.parse import Held, Job, Jobs, Line, Message, Page, Taken
+from crawlog.streams.spiders import Parsed, TooMuch
+from crawlog.streams.url import Places
 
 from .guard import Guard, TimeUp
 from .outputs import Outputs, Sender

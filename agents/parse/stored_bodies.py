@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.log.client import DAMAGE, Patience, at_end, consumer_config, edges, passes
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.log import DAMAGE, Patience, at_end, consumer_config, edges, passes
+from crawlog.streams.settings import Settings
 
 BATCH = 256
 """Pages looked up together."""

@@ -18,11 +18,10 @@ import structlog
 from confluent_kafka import KafkaException
 
 from crawlog.agents.control import BEAT_S, Obedience
-from crawlog.agents.sandbox.trial import Trial, TrialError
+from crawlog.agents.sandbox import Trial, TrialError
 from crawlog.streams.errors import DamagedLog, EngineError
-from crawlog.streams.parse.waiting import Message, Waiting
-from crawlog.streams.worker.crawl_app import CrawlApp
-from crawlog.streams.worker.member import LARGE_BYTES
+from crawlog.streams.parse import Message, Waiting
+from crawlog.streams.worker import LARGE_BYTES, CrawlApp
 
 from .stage import ParseStage
 from .stored_bodies import BATCH, Bodies

@@ -25,9 +25,8 @@ import selectolax
 
 from crawlog.streams import files
 from crawlog.streams.errors import CrawlError
-from crawlog.streams.html.cost import Allowances, Limits, Outcome, is_simple
-from crawlog.streams.html.links import readings
-from crawlog.streams.settings.sections import Parse
+from crawlog.streams.html import Allowances, Limits, Outcome, is_simple, readings
+from crawlog.streams.settings import Parse
 
 from . import child
 from .child import ANSWERED, ASKED, REFUSED

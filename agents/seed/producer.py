@@ -26,28 +26,30 @@ from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import DEFAULT_JOB, MAX_URL_BYTES, FoundUrl, UrlsRecord, decode, encode
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fetch.back_pressure import Sown
-from crawlog.streams.http.request import without_login
-from crawlog.streams.log.client import bounds, read_all
-from crawlog.streams.log.job_records import (
+from crawlog.streams.fetch import Sown
+from crawlog.streams.http import without_login
+from crawlog.streams.log import (
+    SeedBatch,
+    SeedBatches,
+    Topics,
+    bounds,
+    found_partitions,
     kept,
     known,
+    partitions,
+    read_all,
     resolve_spec,
     write_control,
     write_job,
     write_joins,
     write_names,
 )
-from crawlog.streams.log.seed_batches import SeedBatch, SeedBatches
-from crawlog.streams.log.topics import Topics, found_partitions, partitions
-from crawlog.streams.url.canonical import Canonicaliser, plain, serialise
-from crawlog.streams.url.place import Places
-from crawlog.streams.url.scope import scope_name
+from crawlog.streams.url import Canonicaliser, Places, plain, scope_name, serialise
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import RequestRules
-    from crawlog.streams.log.producer import Producer
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.log import Producer
+    from crawlog.streams.settings import Settings
 
 MAX_LINE_BYTES = MAX_URL_BYTES + 4096
 """Longest line taken: a URL and the JSON around it; a longer one is bad, bytes."""

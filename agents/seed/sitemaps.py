@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from crawlog import __version__
-from crawlog.agents.client.client import Client
+from crawlog.agents.client import Client
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import sitemap
-from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request import without_login
-from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
-from crawlog.streams.url.place import Places
+from crawlog.streams.http import Answer, without_login
+from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 MAX_FILES = 10_000
 """Sitemaps that are read for one `sitemap:URL`."""

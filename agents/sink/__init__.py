@@ -1,0 +1,1 @@
+"""crawlog.agents.sink."""

@@ -24,18 +24,24 @@ from crawlog.schemas.progress import Progress
 from crawlog.schemas.record import Record
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryLater, Unusable
-from crawlog.streams.log.client import bounds, identity, read
-from crawlog.streams.log.commits import is_ours
-from crawlog.streams.log.groups import forget
-from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.sink_groups import Sink, sink_from
-from crawlog.streams.log.topics import group, partitions
-from crawlog.streams.sink.base import Entry, entry
-from crawlog.streams.sink.state import Results, empty, forget_others, state_of
-from crawlog.streams.worker.crawl_app import CrawlApp
+from crawlog.streams.log import (
+    Producer,
+    Sink,
+    bounds,
+    commits_of,
+    forget,
+    group,
+    identity,
+    is_ours,
+    partitions,
+    read,
+    sink_from,
+)
+from crawlog.streams.sink import Entry, Results, empty, entry, forget_others, state_of
+from crawlog.streams.worker import CrawlApp
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from crawlog.processes.folder import is_utf_8
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http.request import without_login
-from crawlog.streams.url.canonical import InvalidUrl, serialise
+from crawlog.streams.http import without_login
+from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:
-    from crawlog.streams.log.offsets import Kind
-    from crawlog.streams.spiders.loading import Loaded
+    from crawlog.streams.log import Kind
+    from crawlog.streams.spiders import Loaded
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
@@ -130,7 +130,7 @@ def spider(named: str) -> "Loaded":
 
     Raises: Misconfigured: there is none, or it is broken.
     """
-    from crawlog.streams.spiders.loading import load_spider
+    from crawlog.streams.spiders import load_spider
 
     return load_spider(named)
 
@@ -168,7 +168,7 @@ def reset_target(given: Mapping[str, Any]) -> "tuple[Kind, str | int]":
 
     Raises: Misconfigured: none, or several.
     """
-    from crawlog.streams.log.offsets import Kind
+    from crawlog.streams.log import Kind
 
     named = [(kind, given[kind.replace("-", "_")]) for kind in get_args(Kind)]
     chosen = [(kind, value) for kind, value in named if value is not None and value is not False]

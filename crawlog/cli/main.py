@@ -23,9 +23,8 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, hinted, repeat, tell
 
 if TYPE_CHECKING:
-    from crawlog.streams.log.client import Login
-    from crawlog.streams.log.topics import TopicRow
-    from crawlog.streams.settings.settings import Settings, Sources
+    from crawlog.streams.log import Login, TopicRow
+    from crawlog.streams.settings import Settings, Sources
     from crawlog.streams.stages import Stage
 
 RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
@@ -123,7 +122,7 @@ def _sources(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Sources":
     """The sources of the settings, from the values of `_settings_options` and a command's own flags."""
-    from crawlog.streams.settings.settings import Sources
+    from crawlog.streams.settings import Sources
 
     repeat(_whereabouts(given))
     named = {"run.data": given["data"], "kafka.bootstrap": given["bootstrap"], **(flags or {})}
@@ -136,7 +135,7 @@ def _sources(
 def _settings(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Settings":
-    from crawlog.streams.settings.settings import resolve
+    from crawlog.streams.settings import resolve
 
     return resolve(_sources(given, flags, spider)).settings
 
@@ -186,7 +185,7 @@ def _existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterato
     """
     from crawlog.processes.supervisor import same_log
     from crawlog.streams.engine import engine
-    from crawlog.streams.log.topics import partitions
+    from crawlog.streams.log import partitions
 
     settings = same_log(settings)
     if not settings.kafka.bootstrap and not engine.exists(settings.run.data):
@@ -332,8 +331,8 @@ def status(as_json: bool, **given: Any) -> int:
 def worker(stage: "Stage", **given: Any) -> int:
     """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
     from crawlog.processes.folder import prepare
-    from crawlog.streams.log.topics import ensure
-    from crawlog.streams.settings.settings import for_stage
+    from crawlog.streams.log import ensure
+    from crawlog.streams.settings import for_stage
 
     settings = _settings(given)
     prepare(settings.run.data)
@@ -357,7 +356,7 @@ def engine() -> None:
 @_settings_options
 def engine_fetch(to: Path | None, **given: Any) -> int:
     """Fetch Apache Kafka's jars and verify their hashes, for machines without a network."""
-    from crawlog.streams.engine.jars import fetch_jars
+    from crawlog.streams.engine import fetch_jars
 
     jars = fetch_jars(_settings(given), to, tell)
     folder = jars[0].parent.absolute()
@@ -380,13 +379,10 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     settings = _settings(given)
     arguments.job_name(job)
     arguments.seeds(sources, from_log)
-    from crawlog.agents.seed.producer import Source, old_seeds, plant
-    from crawlog.agents.seed.sitemaps import collect
+    from crawlog.agents.seed import Source, collect, old_seeds, plant
     from crawlog.progress.picture import Picture
     from crawlog.progress.watch import Watch
-    from crawlog.streams.log.job_records import said_rules
-    from crawlog.streams.log.producer import Producer
-    from crawlog.streams.log.topics import ensure
+    from crawlog.streams.log import Producer, ensure, said_rules
 
     with ExitStack() as stack:
         source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell)))
@@ -413,8 +409,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Say which seeds the job's record keeps from being asked, by their spelling alone."""
     from crawlog.commands.run import refused
-    from crawlog.streams.log.job_records import known_job
-    from crawlog.streams.log.topics import Topics
+    from crawlog.streams.log import Topics, known_job
 
     if lines := refused(seeds, allow_private=False):
         copy = known_job(settings, Topics(settings.kafka.prefix), job)
@@ -430,8 +425,7 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
     """Show the topics: partitions, records, size, and lag per consumer group."""
     settings = _settings(given)
     with _reachable_log(settings) if create else _existing_log(settings, needs_topics=False) as reached:
-        from crawlog.streams.log.groups import sinks_of
-        from crawlog.streams.log.topics import Admin, describe, ensure
+        from crawlog.streams.log import Admin, describe, ensure, sinks_of
 
         if create:
             ensure(reached)
@@ -485,7 +479,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
             answer(*commands.listing(reached, as_json=as_json))
         return outcome.FINISHED
     with _reachable_log(settings) as reached:
-        from crawlog.streams.log.topics import ensure
+        from crawlog.streams.log import ensure
 
         ensure(reached)
         tell(commands.give(reached, command) if command else commands.cancel(reached, job))
@@ -573,7 +567,7 @@ def _choice_options(command: Command) -> Command:
 def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
     """List the open dead letters by error, the commonest first: offset, time, job, URL."""
     from crawlog.commands.dead import listed
-    from crawlog.streams.log.dead_letters import Choice
+    from crawlog.streams.log import Choice
 
     with _existing_log(_settings(given)) as reached:
         answer(*listed(reached, Choice(stage, job, reason), limit, handled=handled, as_json=as_json))
@@ -613,7 +607,7 @@ def dead_redrive(
 ) -> int:
     """Send the records back to the stages that could not handle them, as they were."""
     from crawlog.commands.dead import check_choice, redriven
-    from crawlog.streams.log.dead_letters import Choice
+    from crawlog.streams.log import Choice
 
     check_choice(offsets, every=every)
     with _existing_log(_settings(given)) as reached:
@@ -630,7 +624,7 @@ def dead_drop(
 ) -> int:
     """Lay dead letters aside: they stay in the log, and are listed no more."""
     from crawlog.commands.dead import check_choice, dropped
-    from crawlog.streams.log.dead_letters import Choice
+    from crawlog.streams.log import Choice
 
     check_choice(offsets, every=every)
     with _existing_log(_settings(given)) as reached:
@@ -708,7 +702,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     settings = _settings(rest)
     from crawlog.commands.replay import Order
     from crawlog.commands.replay import replay as move
-    from crawlog.streams.log.groups import check_name
+    from crawlog.streams.log import check_name
 
     order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"], job)
     check_name(settings, group)
@@ -763,7 +757,7 @@ def kcat_config(**given: Any) -> int:
 
     Example: kcat -F <(crawlog kcat-config) -C -t crawl.items
     """
-    from crawlog.streams.log.client import foreign_config
+    from crawlog.streams.log import foreign_config
 
     for name, value in foreign_config(_running_log(_settings(given))).items():
         answer(f"{name}={value}")

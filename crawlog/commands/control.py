@@ -12,13 +12,13 @@ import msgspec
 from crawlog.schemas.control import Command, encode
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.frontier.commands import Commands, host_of
+from crawlog.streams.frontier import Commands, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from crawlog.schemas.control import Control
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 
 def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Command:
@@ -36,9 +36,7 @@ def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Comm
 
 def give(settings: "Settings", command: Command) -> str:
     """Put a command into the log; returns what to tell."""
-    from crawlog.streams.log.job_records import known, write_command
-    from crawlog.streams.log.producer import Producer
-    from crawlog.streams.log.topics import Topics
+    from crawlog.streams.log import Producer, Topics, known, write_command
 
     topics = Topics(settings.kafka.prefix)
     said = known(settings, topics)
@@ -71,7 +69,7 @@ def cancel(settings: "Settings", job: str) -> str:
 
     Raises: Misconfigured: there is no such job.
     """
-    from crawlog.streams.log.job_records import cancel as end
+    from crawlog.streams.log import cancel as end
 
     if end(settings, job) is None:
         raise Misconfigured(f"there is no job {job} in the log; `crawlog status` names those that there are.")
@@ -85,8 +83,7 @@ def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
 
 def listing(settings: "Settings", *, as_json: bool) -> list[str]:
     """The commands in force, a line each: in words, or as they stand in the log."""
-    from crawlog.streams.log.job_records import known
-    from crawlog.streams.log.topics import Topics
+    from crawlog.streams.log import Topics, known
 
     found = in_force(known(settings, Topics(settings.kafka.prefix)))
     if as_json:

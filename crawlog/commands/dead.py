@@ -16,16 +16,26 @@ import msgspec
 from crawlog.outcome import counted
 from crawlog.schemas import dead, pages
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.log.client import bounds, read
-from crawlog.streams.log.dead_letters import Choice, Letter, Letters, became, by_error, by_place, mark, refusal
-from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Topics
+from crawlog.streams.log import (
+    Choice,
+    Letter,
+    Letters,
+    Producer,
+    Topics,
+    became,
+    bounds,
+    by_error,
+    by_place,
+    mark,
+    read,
+    refusal,
+)
 from crawlog.terminal import hinted
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 BATCH = 100
 """Records redriven before they are marked: what a kill repeats at most."""

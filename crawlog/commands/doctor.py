@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 
 if TYPE_CHECKING:
-    from crawlog.streams.log.topics import Admin
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.log import Admin
+    from crawlog.streams.settings import Settings
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -143,11 +143,11 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
     """Java and the jars; a user's own cluster needs neither."""
     if settings.kafka.bootstrap:
         return
-    from crawlog.streams.engine.java import find_java
+    from crawlog.streams.engine import find_java
 
     java = find_java(settings)
     yield Finding("java", "ok", f"{java.version} at {java.path}")
-    from crawlog.streams.engine.jars import cache_folder, kafka_version, locked
+    from crawlog.streams.engine import cache_folder, kafka_version, locked
 
     folder, jars = cache_folder(settings), locked()
     there = sum((folder / jar.name).is_file() for jar in jars)
@@ -157,7 +157,7 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
 
 def _browser(settings: "Settings") -> Iterator[Finding]:
     """Chromium, which only JavaScript pages need."""
-    from crawlog.agents.browser.installed import browser_version, find_browser, wants_browser
+    from crawlog.agents.browser import browser_version, find_browser, wants_browser
 
     is_wanted = wants_browser(settings)
     try:
@@ -176,7 +176,7 @@ def _browser(settings: "Settings") -> Iterator[Finding]:
 
 def _cluster(settings: "Settings") -> Iterator[Finding]:
     if not settings.kafka.bootstrap:
-        from crawlog.streams.engine.engine import running
+        from crawlog.streams.engine import running
 
         engine = running(settings.run.data)
         if engine is None:
@@ -187,7 +187,7 @@ def _cluster(settings: "Settings") -> Iterator[Finding]:
 
 
 def _broker(settings: "Settings") -> Iterator[Finding]:
-    from crawlog.streams.log.topics import Admin
+    from crawlog.streams.log import Admin
 
     admin = Admin(settings)
     try:
@@ -244,7 +244,7 @@ def _retention(configs: dict[str, str]) -> Finding:
 
 
 def _topics(settings: "Settings", counts: dict[str, int]) -> Finding:
-    from crawlog.streams.log.topics import TABLE, partitions
+    from crawlog.streams.log import TABLE, partitions
 
     prefix, wanted = settings.kafka.prefix, settings.kafka.partitions
     has = {kind.name: counts.get(prefix + kind.name, 0) for kind in TABLE if kind.split}

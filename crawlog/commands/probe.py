@@ -14,16 +14,13 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.html import charset, sitemap
-from crawlog.streams.html.links import Links, extract
-from crawlog.streams.http import egress
-from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.sink.formats import one_line
-from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
-from crawlog.streams.url.place import Places, registrable_domain
+from crawlog.streams.html import Links, charset, extract, sitemap
+from crawlog.streams.http import RobotsRules, egress
+from crawlog.streams.sink import one_line
+from crawlog.streams.url import Canonicaliser, InvalidUrl, Places, registrable_domain, serialise
 
 if TYPE_CHECKING:
-    from crawlog.agents.sandbox.trial import Trial
+    from crawlog.agents.sandbox import Trial
 
 _USAGE = 2
 _LINK_SOURCES = ("a", "area")
@@ -80,8 +77,8 @@ def _robots(asked: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(1)
 def _trial() -> "Trial":
-    from crawlog.agents.sandbox.trial import Trial
-    from crawlog.streams.settings.sections import Parse
+    from crawlog.agents.sandbox import Trial
+    from crawlog.streams.settings import Parse
 
     return Trial(Parse())
 
@@ -99,7 +96,7 @@ _links_as_written = Links(_AsWritten(CanonicalRules(drop_params=())), _places, c
 
 def _refusal(body: bytes, content_type: str, url: str) -> str:
     """Why a page is not to be parsed; empty where it may be."""
-    from crawlog.agents.sandbox.trial import TrialError
+    from crawlog.agents.sandbox import TrialError
 
     try:
         return _trial().refused(body, content_type, _places.of(url).domain)

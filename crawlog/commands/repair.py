@@ -17,7 +17,7 @@ from crawlog.streams.errors import Misconfigured
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 ON_A_CLUSTER = """\
 Kafka removes records over the network only from a partition's front. So its operator does this, with its files:
@@ -68,7 +68,7 @@ def placed(settings: "Settings", found: "Iterable[Cut]") -> list[Placed]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.log.topics import Admin
+    from crawlog.streams.log import Admin
 
     known = Admin(settings).metadata()
     places = []
@@ -85,7 +85,7 @@ def cuts(settings: "Settings") -> list[Cut]:
 
     Raises: EngineError: the cluster does not answer.
     """
-    from crawlog.streams.log.check import Check
+    from crawlog.streams.log import Check
 
     return [Cut(p.topic, p.partition, p.damaged[0][0], p.end) for p in Check(settings).parts if p.damaged]
 

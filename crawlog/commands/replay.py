@@ -17,15 +17,11 @@ from crawlog import outcome
 from crawlog.processes.supervisor import Holder, holder
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import groups, offsets
-from crawlog.streams.log.groups import Group
-from crawlog.streams.log.job_records import known_job
-from crawlog.streams.log.offsets import Move, Target
-from crawlog.streams.log.topics import Admin, Topics
+from crawlog.streams.log import Admin, Group, Move, Target, Topics, groups, known_job, offsets
 from crawlog.terminal import answer
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 POLL_S = 0.2
 """Between two looks at a group that is to become empty."""
@@ -233,7 +229,7 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         return
     if not plan.again:
         return  # a rewind to the end would only begin an epoch
-    from crawlog.streams.log.rewind import rewind_crawl
+    from crawlog.streams.log import rewind_crawl
 
     epoch = rewind_crawl(admin.settings, {move.partition: move.after for move in plan.moves})
     report(f"rewound: what is found from now on belongs to epoch {epoch}")

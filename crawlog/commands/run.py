@@ -19,25 +19,25 @@ import msgspec
 import xxhash
 
 from crawlog import outcome
-from crawlog.agents.browser.installed import find_browser, wants_browser
+from crawlog.agents.browser import find_browser, wants_browser
 from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.live import Frame, View, view
 from crawlog.progress.picture import Finish, by_rule, ended
 from crawlog.schemas.control import Finished, JobCopy
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.errors import AccessDenied, EngineError, Misconfigured, Unusable
-from crawlog.streams.log.dead_letters import Commonest
+from crawlog.streams.log import Commonest
 from crawlog.terminal import answer, rows
 
 from .up import down, status, up
 from .whole import Whole
 
 if TYPE_CHECKING:
-    from crawlog.agents.seed.producer import Source
+    from crawlog.agents.seed import Source
     from crawlog.progress.watch import Losses, Watch
     from crawlog.schemas.urls import RequestRules
-    from crawlog.streams.log.sink_groups import Sink
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.log import Sink
+    from crawlog.streams.settings import Settings
 
 __all__ = ["down", "run", "status", "up"]
 
@@ -111,7 +111,7 @@ class Order:
     @cached_property
     def source(self) -> "Source | None":
         """The seeds, read once where they come from a pipe; None when the job has all of its own."""
-        from crawlog.agents.seed.producer import Source
+        from crawlog.agents.seed import Source
 
         arguments = [*self.seeds, *([str(self.seeds_file)] if self.seeds_file else [])]
         return Source(arguments) if arguments else None
@@ -320,8 +320,8 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
     """What to tell of seeds that their spelling alone keeps from being asked: how to have them, or that none does."""
-    from crawlog.streams.http.egress import literal_refusal
-    from crawlog.streams.url.canonical import serialise
+    from crawlog.streams.http import literal_refusal
+    from crawlog.streams.url import serialise
 
     told: dict[str, str] = {}
     for seed in seeds:
@@ -337,8 +337,7 @@ class Run:
     """One job on its way to the end."""
 
     def __init__(self, order: Order, summary: Summary, supervisor: Supervisor, shown: View, started: float) -> None:
-        from crawlog.streams.log.producer import Producer
-        from crawlog.streams.log.topics import Topics
+        from crawlog.streams.log import Producer, Topics
 
         assert supervisor.watch is not None
         self.order = order
@@ -415,8 +414,7 @@ class Run:
 
     def _allow_spider(self) -> None:
         """Lets workers of this data folder run the file that this command names, from now on."""
-        from crawlog.streams.spiders.loading import file_of
-        from crawlog.streams.spiders.trust import allow
+        from crawlog.streams.spiders import allow, file_of
 
         if self.order.spider:
             allow(self.settings.run.data, file_of(self.order.spider))
@@ -426,8 +424,7 @@ class Run:
 
         Raises: Misconfigured: the job's record names a file that no command named here.
         """
-        from crawlog.streams.spiders.loading import file_of
-        from crawlog.streams.spiders.trust import trust_of
+        from crawlog.streams.spiders import file_of, trust_of
 
         named = self._known.spec.spider if self._known else self.order.spider
         if named and (refusal := trust_of(self.settings).refusal(file_of(named))):
@@ -435,9 +432,8 @@ class Run:
 
     def _recall(self) -> None:
         """What the log says of the job, and what this command makes of it."""
-        from crawlog.streams.log.job_records import ended
-        from crawlog.streams.log.rewind import counting, settled
-        from crawlog.streams.sink.state import sink_of
+        from crawlog.streams.log import counting, ended, settled
+        from crawlog.streams.sink import sink_of
 
         job, source = self.summary.job, self.order.source
         said = settled(self.settings, self._producer, self.topics)
@@ -468,7 +464,7 @@ class Run:
 
     def _has_nothing_to_do(self) -> bool:
         """Whether the job is finished, all its pages are parsed, and the file is there as it was made."""
-        from crawlog.streams.sink.state import is_complete
+        from crawlog.streams.sink import is_complete
 
         if self._is_cancelled and self._sink is None:
             return True
@@ -484,10 +480,9 @@ class Run:
 
     def _plant(self) -> JobCopy:
         """The job's record, new or changed, then its seeds; all acknowledged."""
-        from crawlog.agents.seed.producer import Source, kept_seeds
-        from crawlog.streams.http.request_rules import manner_of
-        from crawlog.streams.log.job_records import known_job, limits_of, own_manner, write_control, write_job
-        from crawlog.streams.log.rewind import rewind_job
+        from crawlog.agents.seed import Source, kept_seeds
+        from crawlog.streams.http import manner_of
+        from crawlog.streams.log import known_job, limits_of, own_manner, rewind_job, write_control, write_job
 
         job, source, known = self.summary.job, self.order.source, self._known
         if known is not None and self._is_changed:
@@ -512,13 +507,13 @@ class Run:
     @property
     def _requests(self) -> "RequestRules | None":
         """What the job's record says of requests: what was given, where others' workers fetch; else all settings."""
-        from crawlog.streams.log.job_records import said_rules
+        from crawlog.streams.log import said_rules
 
         return None if self.settings.run.fetch_workers else said_rules(self.settings)
 
     def _seed(self, source: "Source") -> None:
         """Sends the seeds; those that the log has are known."""
-        from crawlog.agents.seed.producer import plant
+        from crawlog.agents.seed import plant
 
         self._lost_founds = len(self.supervisor.lost_founds)
         plant(
@@ -555,8 +550,8 @@ class Run:
 
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
         """The job's record as this command wants it; the same when nothing is different."""
-        from crawlog.agents.seed.producer import MAX_NAMES, scope_names
-        from crawlog.streams.log.job_records import kept, resolve_spec
+        from crawlog.agents.seed import MAX_NAMES, scope_names
+        from crawlog.streams.log import kept, resolve_spec
 
         spec = copy.spec
         if source is None:  # the job goes on as it was given
@@ -600,7 +595,7 @@ class Run:
 
     def _within_limit(self, copy: JobCopy) -> JobCopy:
         """The job's record; the job is stopped once it has as many pages as asked for."""
-        from crawlog.streams.log.job_records import write_job
+        from crawlog.streams.log import write_job
 
         limit, fetched = copy.spec.max_pages, self.supervisor.picture.counts(copy.job).fetched
         if limit is None or copy.spec.state != "running" or fetched < limit:
@@ -613,13 +608,13 @@ class Run:
 
     def _newest(self, copy: JobCopy) -> JobCopy:
         """The job's record as it is by now: another command may have cancelled the job."""
-        from crawlog.streams.log.job_records import known_job
+        from crawlog.streams.log import known_job
 
         return known_job(self.settings, self.topics, copy.job) or copy
 
     def _record(self, finish: Finish) -> None:
         """Puts the end on record, unless it stands there; a job that was stopped, or that blocks hold, has none yet."""
-        from crawlog.streams.log.job_records import commands, known_job, write_finished
+        from crawlog.streams.log import commands, known_job, write_finished
 
         copy = known_job(self.settings, self.topics, self.summary.job)
         assert copy is not None
@@ -654,7 +649,7 @@ class Run:
 
     def _note_spider(self) -> None:
         """Says how to parse the pages again, for the spider has changed; after a replay, puts the new one on record."""
-        from crawlog.streams.log.job_records import write_finished
+        from crawlog.streams.log import write_finished
 
         if self._end is not None and self.supervisor.picture.parsed(self.summary.job):
             end = msgspec.structs.replace(self._end, spider=self.order.spider_hash)
@@ -668,7 +663,7 @@ class Run:
 
     def _write_file(self, finish: Finish) -> None:
         """Makes the file whole; the sink's worker must have let go of it. Rows of a job that goes no further stay."""
-        from crawlog.streams.sink.state import Behind, finalise
+        from crawlog.streams.sink import Behind, finalise
 
         if self._sink is None or self.summary.reason in UNFINISHED:
             return
@@ -697,7 +692,7 @@ class Run:
 
     def _refill(self, finish: Finish) -> None:
         """Has the sink read crawl.items from its start once more; it keeps the rows that it has."""
-        from crawlog.streams.sink.state import Results
+        from crawlog.streams.sink import Results
 
         assert self._sink is not None
         self.supervisor.stop_stage("sink")
@@ -717,7 +712,7 @@ class Run:
 
     def _count_rows(self) -> None:
         """Says what FILE has, which stays as it was made."""
-        from crawlog.streams.sink.state import final_of
+        from crawlog.streams.sink import final_of
 
         final = final_of(self._sink.folder(self.settings.run.data)) if self._sink else None
         self.summary.rows = final.rows if final else None
@@ -784,8 +779,7 @@ class Run:
 
     def _read_early(self) -> int:
         """Pages of this run that the first reports had counted already; 0 where the broker is away."""
-        from crawlog.streams.log.client import read_all
-        from crawlog.streams.log.job_records import pages_done
+        from crawlog.streams.log import pages_done, read_all
 
         with suppress(EngineError):
             early = read_all(self.settings, self.topics.urls, self.supervisor.picture.unread)

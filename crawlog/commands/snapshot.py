@@ -14,17 +14,16 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.printable import without_secrets
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
-    from crawlog.streams.state.snapshots import Manifest, Snapshots
+    from crawlog.streams.settings import Settings
+    from crawlog.streams.state import Manifest, Snapshots
 
 Say = Callable[[str], None]
 
 
 def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, report: Say) -> int:
     """Makes a snapshot of every state in the data folder, or lists all that there are of this crawl."""
-    from crawlog.streams.log.client import identity
-    from crawlog.streams.log.topics import Topics, partitions
-    from crawlog.streams.state.snapshots import Snapshots, store_of
+    from crawlog.streams.log import Topics, identity, partitions
+    from crawlog.streams.state import Snapshots, store_of
     from crawlog.streams.worker import logs
 
     logs.configure("debug" if settings.log.level == "debug" else "warning")  # standard output is for answers
@@ -51,8 +50,7 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
     from crawlog.streams.errors import Unusable
     from crawlog.streams.fold import rows as r
-    from crawlog.streams.state.copies import NotCopied, copy_database
-    from crawlog.streams.state.partition import Database, Memory, check
+    from crawlog.streams.state import Database, Memory, NotCopied, check, copy_database
 
     state, memory = settings.run.data / "state", Memory(settings.state.memory_mb)
     for folder in sorted(path for path in state.glob("*") if path.name.isdigit()):

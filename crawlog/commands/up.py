@@ -29,7 +29,7 @@ from crawlog.terminal import answer, tell
 from .control import described, in_force
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 SHOWN = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
 """Of a job's counts."""
@@ -58,7 +58,7 @@ RECENT_S = 1.5
 
 def up(settings: "Settings") -> int:
     """Starts engine and workers in the background; returns when they run."""
-    from crawlog.streams.settings.settings import to_environ
+    from crawlog.streams.settings import to_environ
 
     data = settings.run.data.absolute()
     log = data / "logs" / "up.log"
@@ -123,8 +123,7 @@ def down(settings: "Settings") -> int:
 
 def status(settings: "Settings", *, as_json: bool = False) -> int:
     """Tells on standard output what runs on the folder, and how far its jobs are."""
-    from crawlog.streams.log.job_records import known
-    from crawlog.streams.log.topics import Topics, found_partitions
+    from crawlog.streams.log import Topics, found_partitions, known
 
     data = settings.run.data
     held, local = holder(data), engine.running(data)
@@ -212,10 +211,8 @@ def _picture(settings: "Settings", partitions: int) -> Picture:
 
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
-    from crawlog.streams.log.producer import Producer
-    from crawlog.streams.log.rewind import settled
-    from crawlog.streams.log.topics import Topics
-    from crawlog.streams.settings.settings import NO_FILE, load
+    from crawlog.streams.log import Producer, Topics, settled
+    from crawlog.streams.settings import NO_FILE, load
 
     out, sys.stdout = sys.stdout, sys.stderr
     settings = load(config=NO_FILE)

@@ -13,10 +13,10 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from crawlog.streams.fold.described import Row
-    from crawlog.streams.log.check import Check, Finding
-    from crawlog.streams.settings.settings import Settings
-    from crawlog.streams.state.verify import Difference, Verdict
+    from crawlog.streams.fold import Row
+    from crawlog.streams.log import Check, Finding
+    from crawlog.streams.settings import Settings
+    from crawlog.streams.state import Difference, Verdict
 
 
 def verify(settings: "Settings", rows: int, *, as_json: bool, say: Callable[[str], None]) -> int:
@@ -48,7 +48,7 @@ def verify_log(settings: "Settings", *, as_json: bool, say: Callable[[str], None
     """Reads the whole log, prints what is missing; 0 when nothing is, else `outcome.DIFFERENT`."""
     from msgspec.json import encode
 
-    from crawlog.streams.log.check import Check
+    from crawlog.streams.log import Check
 
     check = Check(settings)
     if as_json:

@@ -42,7 +42,7 @@ class Whole:
         """Whether the run may end; False when something is made again, and has to be waited for."""
         if not self._may_lack():
             return True
-        from crawlog.streams.log.check import Check
+        from crawlog.streams.log import Check
 
         self._say("Apache Kafka did not end by itself, or its log was damaged: the whole log is checked")
         check = Check(self._supervisor.settings, dict(enumerate(finish.passed["parse"])))
@@ -65,8 +65,7 @@ class Whole:
         return "fetch" in stages and not self._has_founds and not self._supervisor.has_lost_founds
 
     def _may_lack(self) -> bool:
-        from crawlog.streams.log.damage import cuts_of, pages_named
-        from crawlog.streams.log.topics import Topics
+        from crawlog.streams.log import Topics, cuts_of, pages_named
 
         names = Topics(self._supervisor.settings.kafka.prefix)
         picture = self._supervisor.picture

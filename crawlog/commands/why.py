@@ -19,22 +19,31 @@ from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams.errors import DamagedLog, Misconfigured
-from crawlog.streams.fold.history import Event, History, Offer, Spelling, State, in_order
-from crawlog.streams.frontier.commands import FREE, Commands, Orders
-from crawlog.streams.http.robots import RobotsRules
-from crawlog.streams.log.client import TIMEOUT_S, bounds, consumer_config, read, read_around
-from crawlog.streams.log.damage import REPORTS
-from crawlog.streams.log.dead_letters import Letter, Letters, became
-from crawlog.streams.log.job_records import known
-from crawlog.streams.log.topics import Admin, Topics, group
-from crawlog.streams.url.canonical import InvalidUrl, serialise
-from crawlog.streams.url.place import Places, partition_of
+from crawlog.streams.fold import Event, History, Offer, Spelling, State, in_order
+from crawlog.streams.frontier import FREE, Commands, Orders
+from crawlog.streams.http import RobotsRules
+from crawlog.streams.log import (
+    REPORTS,
+    TIMEOUT_S,
+    Admin,
+    Letter,
+    Letters,
+    Topics,
+    became,
+    bounds,
+    consumer_config,
+    group,
+    known,
+    read,
+    read_around,
+)
+from crawlog.streams.url import InvalidUrl, Places, partition_of, serialise
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from crawlog.schemas.progress import Progress
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 TELL_S = 2.0
 """After this long, and then as often, the user is told how far the reading is, seconds."""
@@ -360,7 +369,7 @@ def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
     """A row of a state's cache column; None where there is no such state on this machine, or it cannot be read now."""
     from rocksdict import AccessType, Options, Rdict
 
-    from crawlog.streams.state.partition import CACHE_COLUMN
+    from crawlog.streams.state import CACHE_COLUMN
 
     folder = settings.run.data / "state" / str(partition)
     if not folder.is_dir():

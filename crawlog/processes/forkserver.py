@@ -53,7 +53,7 @@ def load_modules() -> None:
 
     del sys.modules["rich"]  # a spider may want it
     from crawlog.streams.app import build
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
     from crawlog.streams.stages import STAGES
 
     for module in (
@@ -139,7 +139,7 @@ def main() -> None:
     environ = json.loads(told)
     os.environ.update({name: value for name, value in environ.items() if "__" not in name})  # its name, its sink
     from crawlog.streams.app import worker
-    from crawlog.streams.settings.settings import NO_FILE, load
+    from crawlog.streams.settings import NO_FILE, load
 
     worker(stage, lambda: load(config=NO_FILE, environ=environ))  # type: ignore[arg-type]  # the supervisor names stages
 

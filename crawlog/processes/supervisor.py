@@ -34,10 +34,8 @@ from .workers import Name, Workers
 
 if TYPE_CHECKING:
     from crawlog.progress.watch import Watch
-    from crawlog.streams.log.check import Check
-    from crawlog.streams.log.damage import Cut
-    from crawlog.streams.log.marks import Marks
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.log import Check, Cut, Marks
+    from crawlog.streams.settings import Settings
 
 WORKERS_STOP_S = 3.8
 """Of the 5 seconds that a clean stop may take; workers need 0.1 s, 4 s at the worst."""
@@ -174,7 +172,7 @@ class Supervisor:
         self.lost_founds: list[Cut] = []
         self.report = report
         if settings.snapshots.to:
-            from crawlog.streams.state.snapshots import store_of
+            from crawlog.streams.state import store_of
 
             store_of(settings.snapshots.to)  # a missing package shows here, not in each worker
         self._data = settings.run.data
@@ -205,8 +203,7 @@ class Supervisor:
         if not self.settings.kafka.bootstrap:
             self._start_engine()
         from crawlog.progress.watch import Watch
-        from crawlog.streams.log.marks import Marks
-        from crawlog.streams.log.topics import ensure
+        from crawlog.streams.log import Marks, ensure
         from crawlog.streams.worker import logs
 
         logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
@@ -217,8 +214,7 @@ class Supervisor:
 
     def _lost(self) -> "list[Cut]":
         """The partitions that have lost records since anybody looked, by their ends or by their leaders' epochs."""
-        from crawlog.streams.log.damage import cuts
-        from crawlog.streams.log.topics import Topics
+        from crawlog.streams.log import Topics, cuts
 
         assert self._marks is not None
         return [*cuts(self.settings, Topics(self.settings.kafka.prefix), self._say_once), *self._marks.look()]
@@ -247,7 +243,7 @@ class Supervisor:
 
     def _founds(self, cuts: "Iterable[Cut]") -> "list[Cut]":
         """Those of these partitions that are of crawl.urls."""
-        from crawlog.streams.log.topics import Topics
+        from crawlog.streams.log import Topics
 
         return [one for one in cuts if one.topic == Topics(self.settings.kafka.prefix).urls]
 
@@ -270,9 +266,7 @@ class Supervisor:
         Args:
             founds: All pages are parsed again, since founds are gone.
         """
-        from crawlog.streams.log import power_cut
-        from crawlog.streams.log.damage import cuts
-        from crawlog.streams.log.topics import Topics
+        from crawlog.streams.log import Topics, cuts, power_cut
 
         self.stop_stage("parse")
         self.picture.forget("parse")
@@ -350,7 +344,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _told(self, stage: str) -> dict[str, str]:
-        from crawlog.streams.settings.settings import for_stage, to_environ
+        from crawlog.streams.settings import for_stage, to_environ
 
         return to_environ(for_stage(self.settings, stage))
 
@@ -368,7 +362,7 @@ class Supervisor:
 
     def _revive(self) -> None:
         """Starts a broker that died; its clients find it again, as it has the same port if that is still free."""
-        from crawlog.streams.log.marks import Marks
+        from crawlog.streams.log import Marks
 
         before = self.settings.kafka
         died = self.engine

@@ -14,7 +14,7 @@ from .picture import by_rule, needed
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from crawlog.streams.log.dead_letters import Commonest
+    from crawlog.streams.log import Commonest
 
 LINE_EVERY_S = 10.0
 SCREEN_EVERY_S = 0.5

@@ -8,15 +8,13 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import progress
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log.client import AWAY, DAMAGE, Login, consumer_config, refused
-from crawlog.streams.log.dead_letters import Tally
-from crawlog.streams.log.topics import Admin, Topics, group
+from crawlog.streams.log import AWAY, DAMAGE, Admin, Login, Tally, Topics, consumer_config, group, refused
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from crawlog.schemas.progress import Progress
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
     from .picture import Picture
 
@@ -123,7 +121,7 @@ class Watch:
 
         Raises: EngineError: no answer in time.
         """
-        from crawlog.streams.log.groups import names_of
+        from crawlog.streams.log import names_of
 
         found = names_of(self._admin, group(self._admin.settings, "fetch"), within_s)
         return any(name not in own for name in found)

@@ -1,4 +1,4 @@
-# ruff: noqa: TID251  # this is where the process is
+# this is where the process is
 """The broker's process: what it is told, how it is started, when it is ready, and what its death meant.
 
 All it needs is the folder `<data>/kafka`; who may start or adopt it is decided in engine.py.
@@ -27,7 +27,7 @@ from crawlog.streams.errors import EngineError
 from .java import environ, is_ours
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 HOST = "127.0.0.1"
 

@@ -45,7 +45,7 @@ from .java import FLAGS, Archive, archive, class_path, find_java
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import UrlsRecord
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 __all__ = ["Engine", "check_private", "exists", "fetch_jars", "login", "reserve", "running", "start", "stop"]
 

@@ -23,7 +23,7 @@ from crawlog.streams import files as own_files
 from crawlog.streams.errors import EngineError
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 PARALLEL = 8
 """Jars fetched at a time: a repository's usual limit of connections to one client."""

@@ -21,7 +21,7 @@ from crawlog.streams.errors import EngineError
 from .jars import locked
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 MIN_MAJOR = 17
 """Kafka 4 brokers run on Java 17 and later."""

@@ -9,12 +9,11 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE
+from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE
 
 if TYPE_CHECKING:
-    from crawlog.streams.frontier.host import Host, Task
-    from crawlog.streams.http.answer import Answer
-    from crawlog.streams.http.request_rules import Manner
+    from crawlog.streams.frontier import Host, Task
+    from crawlog.streams.http import Answer, Manner
 
     from .retry import Again
 

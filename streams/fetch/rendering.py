@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from selectolax.lexbor import LexborHTMLParser
 
 from crawlog.schemas.urls import JobSpec, RenderRules
-from crawlog.streams.html.links import parsed
-from crawlog.streams.http.request import origin_of
-from crawlog.streams.http.sniff import HTML, XHTML, essence
-from crawlog.streams.url.place import Place
-from crawlog.streams.url.scope import any_of, scope_name
+from crawlog.streams.html import parsed
+from crawlog.streams.http import HTML, XHTML, essence, origin_of
+from crawlog.streams.url import Place, any_of, scope_name
 
 if TYPE_CHECKING:
-    from crawlog.streams.http.answer import Answer
+    from crawlog.streams.http import Answer
 
 LITTLE_TEXT = 200
 """Characters of visible text below which a page may be empty."""

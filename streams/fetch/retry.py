@@ -7,13 +7,12 @@ URL is asked for again when that may end otherwise. Neither is said of a host wh
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from crawlog.streams.frontier.politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
-from crawlog.streams.http.answer import NOT_MODIFIED, PRECONDITION_FAILED
+from crawlog.streams.frontier import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
+from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED
 
 if TYPE_CHECKING:
-    from crawlog.streams.frontier.host import Host
-    from crawlog.streams.http.answer import Answer
-    from crawlog.streams.http.request_rules import Manner
+    from crawlog.streams.frontier import Host
+    from crawlog.streams.http import Answer, Manner
 
 MOST_S = 3600.0
 """Longest back-off between two attempts at a URL; what its host asks for may be longer."""

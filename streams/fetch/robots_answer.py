@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from crawlog.streams.frontier.politeness import backoff_s, retry_after_s
-from crawlog.streams.http.robots import MAX_BYTES, MAX_TTL_S
+from crawlog.streams.frontier import backoff_s, retry_after_s
+from crawlog.streams.http import MAX_BYTES, MAX_TTL_S
 
 if TYPE_CHECKING:
-    from crawlog.streams.http.answer import Answer
-    from crawlog.streams.http.request_rules import Manner
-    from crawlog.streams.settings.sections import Robots
+    from crawlog.streams.http import Answer, Manner
+    from crawlog.streams.settings import Robots
 
 UNREACHABLE_TTL_S = 300.0
 """How long a host whose robots.txt could not be read is not asked again."""

@@ -21,10 +21,8 @@ import re2
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.http.request_rules import check_rules
-from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
-from crawlog.streams.url.place import Place, Places
-from crawlog.streams.url.scope import RULES, Scope, any_of, scope_name
+from crawlog.streams.http import check_rules
+from crawlog.streams.url import RULES, Canonicaliser, InvalidUrl, Place, Places, Scope, any_of, fingerprint, scope_name
 
 from . import rows as r
 from .fingerprints import Domain

@@ -14,8 +14,7 @@ import msgspec
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, plain, serialise
-from crawlog.streams.url.place import Place, Places
+from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, plain, serialise
 
 from . import rows as r
 from .fold import Fold, Job, Placed, effective

@@ -16,8 +16,7 @@ import msgspec
 import xxhash
 
 from crawlog.schemas.urls import FoundUrl, TrapRules
-from crawlog.streams.url.canonical import fingerprint, sessionless
-from crawlog.streams.url.place import Place
+from crawlog.streams.url import Place, fingerprint, sessionless
 
 from . import rows as r
 

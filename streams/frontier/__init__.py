@@ -1,0 +1,30 @@
+"""crawlog.streams.frontier."""
+
+from .commands import FREE, Commands, Orders, host_of
+from .dispatcher import Frontier, Owned
+from .host import Host, NameTask, RobotsTask, Task
+from .kept_rests import Tenure
+from .politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
+from .unmet_hosts import MET, Patience, Shares, by_partition
+
+__all__ = [
+    "FREE",
+    "MET",
+    "RETRY_STATUSES",
+    "TURNED_AWAY",
+    "Commands",
+    "Frontier",
+    "Host",
+    "NameTask",
+    "Orders",
+    "Owned",
+    "Patience",
+    "RobotsTask",
+    "Shares",
+    "Task",
+    "Tenure",
+    "backoff_s",
+    "by_partition",
+    "host_of",
+    "retry_after_s",
+]

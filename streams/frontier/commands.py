@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from crawlog.schemas.control import Command
-from crawlog.streams.url.canonical import InvalidUrl, serialise
+from crawlog.streams.url import InvalidUrl, serialise
 
 _PORTS = {"http": "80", "https": "443"}
 

@@ -16,9 +16,9 @@ from heapq import heapify, heappop, heappush, merge, nlargest
 from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
 
+from crawlog.streams.fold import Fold, Job
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.fold import Fold, Job
-from crawlog.streams.http.request_rules import NEEDS_PROXIES, UNLIMITED, Limits, Manner, manner_of
+from crawlog.streams.http import NEEDS_PROXIES, UNLIMITED, Limits, Manner, manner_of
 
 from .commands import Commands, Orders
 from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue, NameTask, RobotsTask, Task
@@ -28,7 +28,7 @@ from .unmet_hosts import EVERYBODY, standing_of
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Command
-    from crawlog.streams.url.place import Place, hashed
+    from crawlog.streams.url import Place, hashed
 
 WINDOW_BUDGET = 250_000
 """URLs of all host queues in memory, about: with more hosts each window is smaller."""

@@ -7,17 +7,16 @@ from bisect import bisect_left, insort
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
+from crawlog.streams.fold import Job
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.fold import Job
-from crawlog.streams.url.place import hashed
+from crawlog.streams.url import hashed
 
 from .commands import FREE
 from .politeness import crawl_delay_s
 from .unmet_hosts import NEW
 
 if TYPE_CHECKING:
-    from crawlog.streams.http.request_rules import Manner
-    from crawlog.streams.http.robots import RobotsRules
+    from crawlog.streams.http import Manner, RobotsRules
 
     from .dispatcher import Owned
 

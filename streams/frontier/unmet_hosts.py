@@ -10,8 +10,8 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from crawlog.streams.fold.rows import HostRow
-    from crawlog.streams.http.answer import Answer
+    from crawlog.streams.fold import HostRow
+    from crawlog.streams.http import Answer
 
 MET, NEW, SILENT = range(3)
 """What is known of a host."""

@@ -20,8 +20,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint, joined_base
-from crawlog.streams.url.place import Place, Places
+from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, fingerprint, joined_base
 
 from . import charset, queries
 from .directives import refresh_target, srcset_urls

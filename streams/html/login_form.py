@@ -2,9 +2,8 @@
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from crawlog.streams.http.login import Form
-from crawlog.streams.http.request import origin_of
-from crawlog.streams.url.canonical import InvalidUrl, serialise
+from crawlog.streams.http import Form, origin_of
+from crawlog.streams.url import InvalidUrl, serialise
 
 from .links import base_of, parsed
 

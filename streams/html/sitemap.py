@@ -23,7 +23,7 @@ import webencodings
 
 from crawlog.schemas.codec import decoded
 from crawlog.schemas.urls import MAX_URL_BYTES
-from crawlog.streams.url.canonical import InvalidUrl, joined_base, serialise
+from crawlog.streams.url import InvalidUrl, joined_base, serialise
 
 MAX_URLS = 50_000
 """Entries of one file (sitemaps.org: "no more than 50,000 URLs")."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
+from crawlog.streams.url import InvalidUrl, plain, serialise
 
 if TYPE_CHECKING:
     from .validators import Validators

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from crawlog.streams.url.place import registrable_domain
+from crawlog.streams.url import registrable_domain
 
 MOST_COOKIES = 100
 """Cookies of one jar; RFC 6265bis 6.1 asks for 50. Further ones are not taken, so that a session lasts."""

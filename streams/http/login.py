@@ -8,7 +8,7 @@ It takes two turns of the host: the form's page is read for what it hides in the
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from crawlog.streams.url.canonical import InvalidUrl, plain, serialise
+from crawlog.streams.url import InvalidUrl, plain, serialise
 
 from .request import origin_of
 

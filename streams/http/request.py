@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import xxhash
 
-from crawlog.streams.url.canonical import plain
+from crawlog.streams.url import plain
 
 OWN_HEADERS = frozenset(
     {"host", "user-agent", "authorization", "proxy-authorization", "cookie", "content-length", "transfer-encoding",

@@ -14,7 +14,7 @@ import re
 import msgspec
 import xxhash
 
-from crawlog.streams.url.canonical import fingerprint
+from crawlog.streams.url import fingerprint
 
 MAX_ETAG = 120
 MAX_DATE = 40

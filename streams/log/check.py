@@ -22,7 +22,7 @@ from .ledger import Ledger, name_of
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 PROBE_TRIES = 3
 """Answers of a partition that are errors, after which an offset counts as unreadable."""

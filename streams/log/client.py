@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Kafka, Settings
+    from crawlog.streams.settings import Kafka, Settings
 
 READER = "crawlog-reader"
 """Group id of the plain consumers: librdkafka wants one, they never commit under it."""

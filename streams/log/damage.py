@@ -21,7 +21,7 @@ from .client import bounds, commits_of, read_around
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 REPORTS = 2_000
 """Reports at the end of crawl.progress that are read: a minute of 32 partitions."""

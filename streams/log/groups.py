@@ -33,7 +33,7 @@ from .sink_groups import known_sinks
 from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
     from .offsets import Move
 

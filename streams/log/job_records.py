@@ -24,16 +24,16 @@ from crawlog.schemas.urls import (
 )
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError
-from crawlog.streams.frontier.commands import Commands
-from crawlog.streams.http.request_rules import Limits, Manner, within
-from crawlog.streams.url.place import Places
+from crawlog.streams.frontier import Commands
+from crawlog.streams.http import Limits, Manner, within
+from crawlog.streams.url import Places
 
 from .client import bounds, read
 from .producer import Producer
 from .topics import Topics, partitions
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 JOINS = b"join/"
 """What keys of joins in crawl.control begin with."""

@@ -29,7 +29,7 @@ from .damage import Cut
 from .topics import LAST, Admin, Topics
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 FILE = "ends.json"
 

@@ -44,7 +44,7 @@ from .rewind import mend
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
     from .damage import Cut
 

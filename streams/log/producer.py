@@ -22,7 +22,7 @@ from crawlog.streams.errors import AccessDenied, GiveUp
 from .client import AWAY, DENIED, Login, denied, kafka_config
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
 

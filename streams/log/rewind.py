@@ -32,7 +32,7 @@ from .sink_groups import Void
 from .topics import Topics, partitions
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 LOOK_BACK = 1000
 """Records read at first to find the last page that was done before a rewind's start; most times it is among them."""

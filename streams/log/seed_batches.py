@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
-from crawlog.streams.url.place import Place
+from crawlog.streams.url import Place
 
 FRAME_BYTES = 96
 """JSON around a seed's URL: braces, field names and the numbers, at most."""

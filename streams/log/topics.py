@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from crawlog.schemas import control
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.settings.sections import PREFIX
+from crawlog.streams.settings import PREFIX
 
 from .client import DENIED, bounds, commits_of, denied, kafka_config, read
 from .producer import Producer
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         TopicMetadata,
     )
 
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 ANSWER_TIMEOUT_S = 15.0
 """Longest wait for one answer of the cluster."""

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Mapping
 
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
-from crawlog.streams.html.links import Outlink
+from crawlog.streams.html import Outlink
 
 _FOUND_BYTES = 110
 """Encoded size of a found beside its URL and parent, at most."""

@@ -14,9 +14,8 @@ from crawlog.schemas import control
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.html.links import Links, Outlink
-from crawlog.streams.html.simhash import Twins
-from crawlog.streams.spiders.spider import (
+from crawlog.streams.html import Links, Outlink, Twins
+from crawlog.streams.spiders import (
     NOTHING,
     SOFT_404,
     SPIDER,
@@ -27,9 +26,7 @@ from crawlog.streams.spiders.spider import (
     parse_listing,
     parse_page,
 )
-from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, fingerprint
-from crawlog.streams.url.place import Places
-from crawlog.streams.url.scope import Names, Scope, scope_name
+from crawlog.streams.url import Canonicaliser, InvalidUrl, Names, Places, Scope, fingerprint, scope_name
 
 from .founds import Sent
 from .soft_404 import Sketches, SoftErrors

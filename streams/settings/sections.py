@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from crawlog.streams.http.login import read_form
-from crawlog.streams.http.request import read_header, read_login, read_proxy, read_user_agent
+from crawlog.streams.http import read_form, read_header, read_login, read_proxy, read_user_agent
 
 T = TypeVar("T")
 

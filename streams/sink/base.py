@@ -5,7 +5,7 @@ from typing import NamedTuple
 import xxhash
 
 from crawlog.schemas import items
-from crawlog.streams.log.sink_groups import Sink
+from crawlog.streams.log import Sink
 
 from . import formats
 

@@ -27,9 +27,8 @@ from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
 from crawlog.streams import crash_points, files
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import SINK, STDOUT, Sink, Void, known_sinks
-from crawlog.streams.state.database import Rocks, set_aside
+from crawlog.streams.log import SINK, STDOUT, LogIdentity, Sink, Void, known_sinks
+from crawlog.streams.state import Rocks, set_aside
 
 from . import formats
 from .base import Entry

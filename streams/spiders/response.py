@@ -9,9 +9,8 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.html import charset, queries
-from crawlog.streams.html.links import base_of, parsed
-from crawlog.streams.url.canonical import InvalidUrl, serialise
+from crawlog.streams.html import base_of, charset, parsed, queries
+from crawlog.streams.url import InvalidUrl, serialise
 
 from . import scrapy_names
 

@@ -17,10 +17,17 @@ from selectolax.lexbor import SelectolaxError
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec
-from crawlog.streams.html import sitemap
-from crawlog.streams.html.directives import NOTHING_SAID, directives_of, header_links, refresh_target
-from crawlog.streams.html.links import Links, Outlink, extract
-from crawlog.streams.http.sniff import essence
+from crawlog.streams.html import (
+    NOTHING_SAID,
+    Links,
+    Outlink,
+    directives_of,
+    extract,
+    header_links,
+    refresh_target,
+    sitemap,
+)
+from crawlog.streams.http import essence
 
 from .response import Request, Response
 from .scrapy_names import of_selector

@@ -16,7 +16,7 @@ import msgspec
 from crawlog.streams import files
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
 
 class Trust(NamedTuple):

@@ -26,10 +26,9 @@ import structlog
 
 from crawlog.streams import files
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log.client import LogIdentity, bounds, identity
-from crawlog.streams.log.topics import partitions
-from crawlog.streams.settings.settings import Settings
-from crawlog.streams.url.place import Places
+from crawlog.streams.log import LogIdentity, bounds, identity, partitions
+from crawlog.streams.settings import Settings
+from crawlog.streams.url import Places
 
 from .copies import NotCopied, copy_database
 from .database import StateLocked, is_machines_fault

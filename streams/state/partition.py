@@ -28,10 +28,10 @@ from rocksdict import (
 
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured, Unusable
+from crawlog.streams.fold import FOLD_VERSION, Effects, Fold, effective
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.fold import FOLD_VERSION, Effects, Fold, effective
-from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.url.place import Places
+from crawlog.streams.log import LogIdentity
+from crawlog.streams.url import Places
 
 from .database import Rocks, set_aside
 from .snapshots import Snapshots, fitting

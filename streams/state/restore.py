@@ -15,14 +15,14 @@ import xxhash
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.streams.errors import CrawlError, EngineError
-from crawlog.streams.fold.fold import Effects
-from crawlog.streams.log.client import Patience, check_jump, consumer_config, edges, passes, refused
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.fold import Effects
+from crawlog.streams.log import Patience, check_jump, consumer_config, edges, passes, refused
+from crawlog.streams.settings import Settings
 
 from .partition import Partition
 
 if TYPE_CHECKING:
-    from crawlog.streams.fold.rows import Skip
+    from crawlog.streams.fold import Skip
 
 log = structlog.get_logger()
 

@@ -23,7 +23,7 @@ import xxhash
 
 from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log.client import LogIdentity
+from crawlog.streams.log import LogIdentity
 from crawlog.streams.printable import without_secrets
 
 log = structlog.get_logger()

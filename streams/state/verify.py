@@ -17,12 +17,11 @@ import msgspec
 import psutil
 
 from crawlog.streams.errors import Unusable
+from crawlog.streams.fold import Row, decoded
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.described import Row, decoded
-from crawlog.streams.log.client import LogIdentity, bounds, identity
-from crawlog.streams.log.topics import Topics, partitions
-from crawlog.streams.settings.settings import Settings
-from crawlog.streams.url.place import Places
+from crawlog.streams.log import LogIdentity, Topics, bounds, identity, partitions
+from crawlog.streams.settings import Settings
+from crawlog.streams.url import Places
 
 from .copies import NotCopied, copy_database
 from .partition import Database, Memory, Origin, Partition, fold_version

@@ -30,13 +30,13 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode import Service
 
-from crawlog.streams.log.commits import Position, Range, Written, merged
+from crawlog.streams.log import Position, Range, Written, merged
 
 from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
 from .positions import first_offset
 
 if TYPE_CHECKING:
-    from crawlog.streams.log.topics import Topics
+    from crawlog.streams.log import Topics
 
     from .contract import App
 

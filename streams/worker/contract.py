@@ -3,8 +3,8 @@
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from crawlog.streams.log.commits import Range
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.log import Range
+from crawlog.streams.settings import Settings
 from crawlog.streams.stages import Stage
 
 from .lease import Lease

@@ -26,10 +26,8 @@ from faust.utils import venusian
 
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.exit_codes import EX_SOFTWARE, EX_TEMPFAIL
-from crawlog.streams.log.client import aiokafka_credentials
-from crawlog.streams.log.commits import Position
-from crawlog.streams.log.topics import Topics, group
-from crawlog.streams.settings.settings import Settings
+from crawlog.streams.log import Position, Topics, aiokafka_credentials, group
+from crawlog.streams.settings import Settings
 from crawlog.streams.stages import STAGES, Stage
 
 from .consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within

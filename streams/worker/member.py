@@ -27,7 +27,7 @@ from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from crawlog.streams.log.commits import Position, Range, Written, only, reached, written
+from crawlog.streams.log import Position, Range, Written, only, reached, written
 
 from .lease import Lease, boottime
 

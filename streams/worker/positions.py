@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from crawlog.streams import crash_points
-from crawlog.streams.log.commits import Only, Position, Range, Written, merged
+from crawlog.streams.log import Only, Position, Range, Written, merged
 
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
 """Where to start reading, by partition; a partition left out starts where the group committed."""

@@ -30,8 +30,7 @@ from mode import Service
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.log.client import denied, probe
-from crawlog.streams.log.topics import Admin
+from crawlog.streams.log import Admin, denied, probe
 
 from .lease import boottime
 from .member import LIBRARY
@@ -39,7 +38,7 @@ from .member import LIBRARY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crawlog.streams.settings.settings import Settings
+    from crawlog.streams.settings import Settings
 
     from .contract import App
 
