@@ -35,6 +35,7 @@ test: setup-dev
 check: setup-dev build/typing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@cd build/typing && $(abspath $(BIN))/lint-imports --config ../../pyproject.toml --no-cache --no-logo
 	$(BIN)/mypy -p crawlog
 	$(BIN)/mypy tests bench examples
 

@@ -2,9 +2,9 @@
 
 `fetch`, `parse` and `sink` are built on first access from the settings of the process. An agent's module has a
 function `attach(app)`, which gives an app its agents, hooks and tasks; importing it does nothing. A worker imports
-them by the names in `stages.py` when it starts, so nothing here imports an agent. Topics carry raw bytes; crawlog creates
-the topics, Faust none; there are no tables, no web server, no replies, no leader; output goes through our own
-producer, so Faust's is never started.
+them by the names in `stages.py` when it starts, so nothing here imports an agent. Topics carry raw bytes, and crawlog
+creates them. There are no tables, no web server, no replies, no leader. Output goes through our own producer, so
+Faust's is never started.
 """
 
 import os

@@ -4,8 +4,8 @@
       ▲                                                                              │
       └─────────────────────────────── its pid, then how it ended ───────────────────┘
 
-As the supervisor's workers are, by `crawlog.processes.forkserver`; but any code can be run, and each of them has its keeper,
-since only a parent hears how a process ends. All of them die with the suite.
+As the supervisor's workers are, by `crawlog.processes.forkserver`; but any code can be run, and each of them has its
+keeper, since only a parent hears how a process ends. All of them die with the suite.
 """
 
 import json

@@ -21,7 +21,7 @@ from crawlog.streams import stages
 from crawlog.streams.worker.crawl_app import CrawlApp
 from crawlog.streams.worker.lease import boottime
 
-STAGE: apps.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]  # one of the stages
+STAGE: stages.Stage = os.environ["PROBE_STAGE"]  # type: ignore[assignment]  # one of the stages
 HOLD_S = float(os.environ.get("PROBE_HOLD", "0"))
 REVOKE_S = float(os.environ.get("PROBE_REVOKE", "0"))
 BLOCK_S = float(os.environ.get("PROBE_BLOCK", "0"))

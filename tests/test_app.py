@@ -371,7 +371,10 @@ def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Prob
 @pytest.mark.broker
 def test_a_missing_agent_is_named(ready: Settings, tmp_path: Path) -> None:
     """A worker whose agents are not there says which, and does not start without them."""
-    code = "from crawlog.streams import app, stages; s = stages.STAGES; s['sink'] = s['sink']._replace(agents=('crawlog.agents.nowhere',)); app.worker('sink')"
+    code = (
+        "from crawlog.streams import app, stages; rows = stages.STAGES\n"
+        "rows['sink'] = rows['sink']._replace(agents=('crawlog.agents.nowhere',)); app.worker('sink')"
+    )
     ran = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

@@ -40,7 +40,8 @@ def test_a_wrong_setting_is_refused_at_the_start(tmp_path: Path, spec: str) -> N
 
 def test_a_process_dies_at_the_count_and_only_once(tmp_path: Path) -> None:
     """The file that it leaves keeps the next one alive."""
-    program = "from crawlog.streams import crash\nfor n in range(3): print(n, flush=True); crash.point('fold.taken')"
+    program = "from crawlog.streams import crash_points as crash\n"
+    program += "for n in range(3): print(n, flush=True); crash.point('fold.taken')"
     first, second = (_python(tmp_path, "{} fold.taken:2", program) for _ in range(2))
     assert (first.returncode, first.stdout.split()) == (-9, ["0", "1"])
     assert (second.returncode, second.stdout.split()) == (0, ["0", "1", "2"])

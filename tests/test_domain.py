@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.fold.rows import hashed
-from crawlog.streams.url.place import Place, Places, hashed_to, murmur2, partition_of, registrable_domain
+from crawlog.streams.url.place import Place, Places, hashed, hashed_to, murmur2, partition_of, registrable_domain
 
 
 @pytest.mark.parametrize(

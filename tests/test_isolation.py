@@ -123,7 +123,7 @@ def test_what_up_starts_runs_nothing_of_the_folder(here: Here, tmp_path: Path, c
     assert here.ran() == []
 
 
-@pytest.mark.parametrize("name", ["crawlog/cli/main.py", "signal.py", "typing.py", "queue.py", "click.py"])
+@pytest.mark.parametrize("name", ["crawlog/cli.py", "signal.py", "typing.py", "queue.py", "click.py"])
 def test_python_m_crawlog_takes_nothing_of_the_folder(tmp_path: Path, name: str) -> None:
     """But the package of its name itself, which Python looks for there before crawlog can say anything."""
     (tmp_path / name).parent.mkdir(exist_ok=True)

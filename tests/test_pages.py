@@ -80,16 +80,16 @@ def ahead(pages: int, pace: int) -> Pressure:
     for second in range(10):
         pressure.parsed(0, second * pace, 10 * pace)
         pressure.looked(float(second))
-    for offset in range(backlog):
+    for offset in range(pages):
         pressure.wrote(0, 10 * pace + offset, 1)
-    pressure.parsed(0, 10 * pace, 10 * pace + backlog)
+    pressure.parsed(0, 10 * pace, 10 * pace + pages)
     return pressure
 
 
 @pytest.mark.parametrize(("pages", "allowed"), [(0, 100), (2000, 100), (3000, 50), (3960, 2), (4000, 1), (9000, 1)])
 def test_fetching_keeps_to_the_pace_of_parse(pages: int, allowed: int) -> None:
     """Two seconds ahead it slows, four ahead it asks for one page at a time, so that it never stands."""
-    assert ahead(backlog, pace=1000).allowed(100) == allowed
+    assert ahead(pages, pace=1000).allowed(100) == allowed
 
 
 def test_a_parse_that_is_away_or_slow_is_not_waited_for() -> None:

@@ -24,9 +24,10 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import Sink, name_of, sink_from
+from crawlog.streams.log.sink_groups import Sink, known_sinks, name_of, sink_from
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink import formats, state
+from crawlog.streams.sink import formats
+from crawlog.streams.sink import state as results
 from crawlog.streams.sink.base import Entry, entry
 from crawlog.streams.sink.state import Results, finalise, is_complete, sink_of
 
@@ -52,7 +53,7 @@ def sink(tmp_path: Path) -> Sink:
     return sink_of("j", str(tmp_path / "out.jsonl"))
 
 
-def fold(data: Path, sink: Sink, *records: tuple[int, int, Entry | None], log: LogIdentity = LOG) -> state.Meta:
+def fold(data: Path, sink: Sink, *records: tuple[int, int, Entry | None], log: LogIdentity = LOG) -> results.Meta:
     """Fold records in one opening; returns where the state then is."""
     with Results(data, sink, log) as state:
         state.fold(records)
@@ -186,7 +187,7 @@ def test_a_file_that_is_not_ours_is_filled_again(tmp_path: Path, sink: Sink, har
 def test_a_state_of_another_log_is_filled_again(tmp_path: Path, sink: Sink, log: LogIdentity) -> None:
     """Offsets mean nothing in a topic that was created again."""
     fold(tmp_path, sink, (0, 7, found("u", (0, 0), {"n": 1})))
-    assert fold(tmp_path, sink, log=log) == state.Meta(log)
+    assert fold(tmp_path, sink, log=log) == results.Meta(log)
 
 
 def test_a_second_worker_has_to_wait(tmp_path: Path, sink: Sink) -> None:
@@ -213,8 +214,8 @@ def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: Sink, meta
         state._db.apply(batch)
     with pytest.raises(Unusable, match="of another version"):
         Results(tmp_path, sink, LOG)
-    assert state.empty(tmp_path, sink).name == "aside-state"
-    assert fold(tmp_path, sink) == state.Meta(LOG)
+    assert results.empty(tmp_path, sink).name == "aside-state"
+    assert fold(tmp_path, sink) == results.Meta(LOG)
 
 
 # Damage
@@ -230,7 +231,7 @@ def filled(data: Path, sink: Sink, number: int = 6000) -> list[Any]:
 
 def damage(data: Path, sink: Sink, at: float = 0.85) -> None:
     """Flip bytes in the middle of each table: 85 % of it lie behind the URLs, amid the places of rows."""
-    tables = list(state.state_of(sink.folder(data)).glob("*.sst"))
+    tables = list(results.state_of(sink.folder(data)).glob("*.sst"))
     assert tables
     for table in tables:
         content = bytearray(table.read_bytes())
@@ -252,7 +253,7 @@ def test_no_file_is_made_of_a_damaged_state(tmp_path: Path, output: str) -> None
     assert list(tmp_path.glob("out.*")) in ([], [sink.partial(tmp_path)])
     with pytest.raises(Unusable, match="Corruption"):
         Results(tmp_path, sink, LOG)
-    state.empty(tmp_path, sink)
+    results.empty(tmp_path, sink)
     filled(tmp_path, sink)
     assert finalise(tmp_path, sink, {}, out) == len(rows)
 
@@ -303,7 +304,7 @@ class Supervised:
     def go(self, stages: tuple[str, ...], _: object) -> None:
         """The state is set aside, filled again, and reported."""
         self.told.append(f"go {stages[0]}")
-        state.empty(self._data, self._sink)
+        results.empty(self._data, self._sink)
         filled(self._data, self._sink)
         self._pid += 1
 
@@ -493,7 +494,7 @@ def test_standard_output_gets_the_newest_rows_each_time(tmp_path: Path) -> None:
 
 def test_a_large_file_is_copied_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each piece ends with a row, however small the pieces."""
-    monkeypatch.setattr(state, "READ_BYTES", 7)
+    monkeypatch.setattr(results, "READ_BYTES", 7)
     sink = sink_of("j", str(tmp_path / "out.json"))
     fold(tmp_path, sink, *[(0, n, found(f"u{n % 20}", (0, n), {"n": n, "x": "y" * n})) for n in range(40)])
     finalise(tmp_path, sink, {}, io.BytesIO())
@@ -624,8 +625,8 @@ def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sin
     for one in (sink, *others, later):
         fold(tmp_path, one, (0, 0, found("u", (0, 0), {"a": 1})))
     with Results(tmp_path, sink, LOG):
-        assert state.forget_others(tmp_path, later) == [others[0]]
-    assert set(state.known_sinks(tmp_path)) == {sink, *others[1:], later}
-    assert state.forget_others(tmp_path, later) == [sink]
-    assert state.forget_others(tmp_path, Sink("j", "-", epoch=2)) == [others[2]]
-    assert set(state.known_sinks(tmp_path)) == {others[1], others[3], later}
+        assert results.forget_others(tmp_path, later) == [others[0]]
+    assert set(known_sinks(tmp_path)) == {sink, *others[1:], later}
+    assert results.forget_others(tmp_path, later) == [sink]
+    assert results.forget_others(tmp_path, Sink("j", "-", epoch=2)) == [others[2]]
+    assert set(known_sinks(tmp_path)) == {others[1], others[3], later}

@@ -25,7 +25,7 @@ from crawlog.streams.log.client import bounds, kafka_config, read_all
 from crawlog.streams.log.dead_letters import Choice
 from crawlog.streams.log.job_records import cancel, write_job
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.rewind import rewind
+from crawlog.streams.log.rewind import rewind_crawl
 from crawlog.streams.log.topics import Admin, Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Database, Memory
@@ -529,7 +529,7 @@ def test_a_crawl_is_rewound_and_a_job_begun_again(site: Site, data: Path, cluste
     crawl = run(site, data, *there, delay_s=0.1)
     until(lambda: len(site.pages()) >= site.holds_from, "most of the pages")
     settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": data})})
-    assert rewind(settings, before_page(settings, PAGES // 4)) == 1
+    assert rewind_crawl(settings, before_page(settings, PAGES // 4)) == 1
     site.goes_on.set()
     code, summary, err = ended(crawl)
     assert (code, summary["reason"], summary["rows"]) == (0, "finished", PAGES), err

@@ -29,6 +29,7 @@ from crawlog.streams.log.topics import Topics, ensure
 from crawlog.streams.parse import waiting
 from crawlog.streams.settings.sections import Kafka, Parse
 from crawlog.streams.settings.settings import Settings, to_environ
+from crawlog.streams.worker import crawl_app
 from crawlog.streams.worker import watchdog as module
 from crawlog.streams.worker.watchdog import Watchdog
 
@@ -246,15 +247,15 @@ def test_no_wait_of_a_worker_is_longer_than_its_watchdogs(longest_s: float) -> N
 def test_an_assignment_may_take_as_long_as_the_group_waits(session_s: float) -> None:
     """The group waits for a member that does not join, and the user says how long for one that died."""
     client = Kafka(bootstrap="127.0.0.1:1", session_timeout_s=session_s)
-    assert app.build("parse", Settings(kafka=client)).watchdog.assignment_s >= app.REBALANCE_S + session_s
+    assert app.build("parse", Settings(kafka=client)).watchdog.assignment_s >= crawl_app.REBALANCE_S + session_s
 
 
 UNKNOWN = """
-from crawlog.agents import waits
+from crawlog.agents.parse import turns
 from crawlog.streams import app
 
 FASTER = 12
-waits.LOOK_AFTER_S /= FASTER
+turns.LOOK_AFTER_S /= FASTER
 app.parse.watchdog.stuck_s /= FASTER
 app.worker("parse")
 """

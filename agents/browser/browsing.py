@@ -1,7 +1,7 @@
 """Which pages the browser makes, and having them made: by their job's rules, or by a look at their HTML.
 
-The rules are decided in `streams/fetch/rendering.py`. A look is a parse, so HTML that might take the parser long is tried in
-a child process first; a page in the browser keeps its body's room meanwhile, what it loads has a room of its own.
+`streams/fetch/rendering.py` decides the rules. A look is a parse, so HTML that might take the parser long is tried in a
+child process first. A page in the browser keeps its share of the memory budget; what it loads has a budget of its own.
 """
 
 from typing import TYPE_CHECKING

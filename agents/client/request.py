@@ -1,4 +1,4 @@
-"""What a request is sent with, and by which way: `streams/http/request.py` decides, here it is put into aiohttp's words."""
+"""Headers, cookies and proxy of a request for aiohttp, as `streams/http/request.py` decides them."""
 
 import asyncio
 import time

@@ -5,7 +5,7 @@
                             └─► a URL: its way (`fetch_task.py`) ─► page, then done (`outcomes.py`) ─► place free
 
 A URL holds its place among `fetch.concurrency` from its dispatch until its done is in the log, so what a kill repeats
-is bounded by it. How many places are for hosts that may never answer is decided in `streams/frontier/unmet_hosts.py`. Nothing is
+is bounded by it. `streams/frontier/unmet_hosts.py` decides how many places hosts get that may never answer. Nothing is
 decided here that the next owner could not decide again.
 """
 

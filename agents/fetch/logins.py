@@ -1,6 +1,7 @@
 """Form logins: in turns of the host before a job's first page there, and again when a session is over.
 
-A session's state is `streams/http/login.py`. It takes two turns of a task: one reads the form's page, one posts the form.
+`streams/http/login.py` has the session's state. A login takes two turns of a task: one reads the form's page, one posts
+the form.
 """
 
 import time

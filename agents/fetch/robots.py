@@ -1,7 +1,7 @@
 """Gives hosts their robots.txt: from the cache beside the state, else by asking, across redirects to other hosts.
 
-What an answer means is decided in `streams/fetch/robots_answer.py`. A robots.txt that redirects to another host is asked there in
-that host's turn; who waits for such a turn keeps no turn of the suspects', and as all that is late no place.
+`streams/fetch/robots_answer.py` decides what an answer means. A robots.txt that redirects to another host waits for
+that host's turn; meanwhile it keeps no turn of the suspects' and, as all that is late, no place.
 """
 
 import asyncio

@@ -5,14 +5,11 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
 
-from crawlog.streams.frontier import Frontier, Host
+from crawlog.streams.fold import Fold
+from crawlog.streams.frontier import Frontier, Host, HostQueue
 from crawlog.streams.http import Answer, Manner
 from crawlog.streams.url import Place
-
-if TYPE_CHECKING:
-    from crawlog.streams.frontier import Owned
 
 BUSY_S = 0.05
 """Between two looks at a host that is busy with its pages."""
@@ -33,8 +30,42 @@ class _Elsewhere:
     def cache(self, key: bytes, value: bytes) -> None:
         """A host remembers its rules itself."""
 
+    def remember(self, key: bytes, value: bytes) -> None:
+        """So here."""
+
     def cached(self, _key: bytes) -> None:
         """Nothing is kept."""
+
+    @property
+    def fold(self) -> Fold:
+        """It is another worker's."""
+        raise self._no_queue()
+
+    def manner(self, _job: int) -> Manner:
+        """Whoever asks has its own."""
+        raise self._no_queue()
+
+    def pop(self, _host: Host, _queue: HostQueue) -> None:
+        """There is nothing in a queue here."""
+        raise self._no_queue()
+
+    def lack(self, _host: Host, _job: int, _setting: str) -> None:
+        """No job waits here."""
+
+    def is_lacking(self, _job: int, _host: int) -> bool:
+        """No job waits here."""
+        return False
+
+    def needs(self, _job: int) -> dict[str, int]:
+        """So here."""
+        return {}
+
+    def forget(self, _host: Host, _until: float | None = None) -> None:
+        """It is in no table."""
+
+    @staticmethod
+    def _no_queue() -> AssertionError:
+        return AssertionError("a host of another worker's partition has no queue here")
 
 
 class Hosts:
@@ -117,8 +148,7 @@ class Hosts:
             return host
         host = self._foreign.get(place.host)
         if host is None:
-            elsewhere = cast("Owned", _Elsewhere())  # such a host has no queue: only its cache is asked
-            host = Host(place.host, place.domain, elsewhere, self._frontier.usual.rules.delay_s)
+            host = Host(place.host, place.domain, _Elsewhere(), self._frontier.usual.rules.delay_s)
             self._forget()
             self._foreign[place.host] = host
         self._foreign.move_to_end(place.host)

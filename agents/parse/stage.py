@@ -1,7 +1,7 @@
 """The parse stage: a page from the moment it is taken to the last of its outputs; no broker, no loop, no clockwork.
 
-Here is only the way that a page takes: to the dead letters, to those that wait (`streams/parse/waiting.py`), to its spider,
-to its outputs. It is parsed within one call. What is decided of it stands in `streams/parse/job.py`.
+Here is only the way of a page: to the dead letters, to those that wait (`streams/parse/waiting.py`), to its spider, to
+its outputs. It is parsed within one call. `streams/parse/job.py` decides about it.
 """
 
 import traceback

@@ -2,9 +2,9 @@
 
 Kafka itself does it: a broker that finds no mark of a clean stop checks every batch of its files, and cuts a file
 before the first one that is damaged. So the marks are removed, and the next `crawlog run` starts the broker, sees what
-is gone, and has it fetched and parsed again (`streams/log/power_cut.py`). What is cut off is written down before, as far as
-it can be read (`streams/engine/segments.py`); the run gives its links to the log again. No reader of the log has to know of a
-gap.
+is gone, and has it fetched and parsed again (`streams/log/power_cut.py`). What is cut off is written down before, as
+far as it can be read (`streams/engine/segments.py`); the run gives its links to the log again. No reader of the log has
+to know of a gap.
 
 The files of a cluster belong to its operator. Over the network records can be removed from a partition's front alone
 (DeleteRecords), so what can be done there is said, with the brokers that have the replicas.

@@ -1,4 +1,4 @@
-"""The process that workers are forked from: `python -P -m crawlog.processes.forkserver SUPERVISOR`, a socket as its input.
+"""The process that workers are forked from: `python -P -m crawlog.processes.forkserver SUPERVISOR`, its input a socket.
 
     supervisor ── "fetch fetch-0", its log, its gate ──► forkserver ── fork ──► ── fork ──► worker
          ▲                                                                                    │

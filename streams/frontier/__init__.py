@@ -1,8 +1,8 @@
 """crawlog.streams.frontier."""
 
 from .commands import FREE, Commands, Orders, host_of
-from .dispatcher import Frontier, Owned
-from .host import Host, NameTask, RobotsTask, Task
+from .dispatcher import Frontier
+from .host import Host, HostQueue, NameTask, RobotsTask, Task
 from .kept_rests import Tenure
 from .politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
 from .unmet_hosts import MET, Patience, Shares, by_partition
@@ -15,9 +15,9 @@ __all__ = [
     "Commands",
     "Frontier",
     "Host",
+    "HostQueue",
     "NameTask",
     "Orders",
-    "Owned",
     "Patience",
     "RobotsTask",
     "Shares",

@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Protocol
 from crawlog.streams.fold import Fold, Job
 from crawlog.streams.fold import rows as r
 from crawlog.streams.http import NEEDS_PROXIES, UNLIMITED, Limits, Manner, manner_of
+from crawlog.streams.url import hashed
 
 from .commands import Commands, Orders
-from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue, NameTask, RobotsTask, Task
+from .host import IDLE, LATER, NEVER, READY, WINDOW, Cache, Host, HostQueue, NameTask, RobotsTask, Task
 from .order import Lines, Resting
 from .politeness import crawl_delay_s
 from .unmet_hosts import EVERYBODY, standing_of
 
 if TYPE_CHECKING:
     from crawlog.schemas.control import Command
-    from crawlog.streams.url import Place, hashed
+    from crawlog.streams.url import Place
 
 WINDOW_BUDGET = 250_000
 """URLs of all host queues in memory, about: with more hosts each window is smaller."""
@@ -50,19 +51,6 @@ LONG_REST_S = 60.0
 
 WAITING_IN_MEMORY = 20_000
 """Waiting URLs of one partition in memory, about; later ones are read when these are done."""
-
-
-class Cache(Protocol):
-    """Values that may be lost, such as robots rules, kept beside the rows."""
-
-    def cache(self, key: bytes, value: bytes) -> None:
-        """Remember a value."""
-
-    def remember(self, key: bytes, value: bytes) -> None:
-        """Remember a value, by and by."""
-
-    def cached(self, key: bytes) -> bytes | None:
-        """A remembered value, or None."""
 
 
 class Owned:
@@ -166,9 +154,9 @@ class Owned:
             self._lacks_until = self.frontier.now() + LACKS_S
         self.lacks[job, host.hash] = setting
 
-    def may_go_on(self, host: str, hashed: int, job: Job) -> bool:
+    def may_go_on(self, host: str, mark: int, job: Job) -> bool:
         """Whether a job's URLs of a host, by its key, are fetched now by this worker."""
-        return self.frontier.may_go_on(host, job) and not self.is_lacking(job.number, hashed)
+        return self.frontier.may_go_on(host, job) and not self.is_lacking(job.number, mark)
 
     def is_lacking(self, job: int, host: int) -> bool:
         """Whether this worker lacks a setting for what a job has on a host, by its hash, as far as it knows."""
@@ -303,17 +291,17 @@ class Owned:
     def rouse(self) -> None:
         """Wake the one that is due first, if it has something to fetch and may go on."""
         due = heappop(self._sleepers)
-        hashed = due & _LAST
-        if self.asleep.get(hashed) != due:
+        mark = due & _LAST
+        if self.asleep.get(mark) != due:
             return  # 1 it slept → 2 a wait of its own was over, which woke it
-        queues = self._queues(hashed)
+        queues = self._queues(mark)
         if not queues:
-            del self.asleep[hashed]
-        elif any(self.may_go_on(row.host, hashed, self.fold.numbers[job]) for job, row in queues.items()):
+            del self.asleep[mark]
+        elif any(self.may_go_on(row.host, mark, self.fold.numbers[job]) for job, row in queues.items()):
             row = next(iter(queues.values()))
             self.frontier.arrange(self.host(row.host, row.domain, queues))
         else:
-            self._sleep(hashed, inf)
+            self._sleep(mark, inf)
 
     def _overdue(self) -> Iterator[tuple[Host, HostQueue]]:
         """The queues that have something overdue."""
@@ -331,9 +319,9 @@ class Owned:
         if any(self.frontier.runs(self.fold.numbers[job]) for job in self._left):
             self._left, self.waits_from, self.waits_upto = set(), b"", 0.0
         now = self.frontier.now()
-        for hashed in kept:
-            if self.asleep.get(hashed) == _KEPT:
-                self._sleep(hashed, now)
+        for mark in kept:
+            if self.asleep.get(mark) == _KEPT:
+                self._sleep(mark, now)
 
     # ------------------------------------------------------------------ commands for hosts
 
@@ -395,18 +383,18 @@ class Owned:
                 continue
             if self.frontier.holds_hosts:
                 self._note_held(stored.host)
-            number, hashed = r.unpack_host_queue(key)
+            number, mark = r.unpack_host_queue(key)
             host = self.hosts.get(stored.host)
-            if host is None and (hashed in self.asleep or not self.frontier.has_room):
-                if hashed not in self.asleep:
-                    self._sleep(hashed, rests.get(hashed, now + (self._greatest_delay_s() if is_new else 0.0)))
+            if host is None and (mark in self.asleep or not self.frontier.has_room):
+                if mark not in self.asleep:
+                    self._sleep(mark, rests.get(mark, now + (self._greatest_delay_s() if is_new else 0.0)))
                 continue
             host = host or self.host(stored.host, stored.domain)
             queue = self.queue(host, number)
             queue.more, queue.upto = True, b""
             if is_new:
                 host.asked_at = host.ended_at = now
-            host.rest(rests.get(hashed, now))
+            host.rest(rests.get(mark, now))
             self.frontier.arrange(host)
         self._load_waits()
 

@@ -4,10 +4,10 @@ A queue may hold a million URLs; memory holds its window, the next ones, as they
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from crawlog.streams.fold import Job
+from crawlog.streams.fold import Fold, Job
 from crawlog.streams.fold import rows as r
 from crawlog.streams.url import hashed
 
@@ -17,8 +17,6 @@ from .unmet_hosts import NEW
 
 if TYPE_CHECKING:
     from crawlog.streams.http import Manner, RobotsRules
-
-    from .dispatcher import Owned
 
 WINDOW = 30
 """URLs of one host queue in memory, at most."""
@@ -42,6 +40,49 @@ IDLE, LATER, READY = range(3)
 """Where a host is: nowhere, among those that rest, in line."""
 
 
+class Cache(Protocol):
+    """Values that may be lost, such as robots rules, kept beside the rows."""
+
+    def cache(self, key: bytes, value: bytes) -> None:
+        """Remember a value."""
+
+    def remember(self, key: bytes, value: bytes) -> None:
+        """Remember a value, by and by."""
+
+    def cached(self, key: bytes) -> bytes | None:
+        """A remembered value, or None."""
+
+
+class HostPartition(Cache, Protocol):
+    """The partition of a host, to those who have only the host or a task of it."""
+
+    @property
+    def fold(self) -> Fold:
+        """Its fold."""
+
+    @property
+    def hosts(self) -> "Mapping[str, Host]":
+        """Its hosts in memory."""
+
+    def manner(self, job: int, /) -> "Manner":
+        """How the URLs of a job are asked for."""
+
+    def pop(self, host: "Host", queue: "HostQueue", /) -> "Task | None":
+        """The next URL of a host queue that still has its row."""
+
+    def lack(self, host: "Host", job: int, setting: str, /) -> None:
+        """All that a job has on a host stays queued, as this worker lacks a setting for it; until a look later."""
+
+    def is_lacking(self, job: int, host: int, /) -> bool:
+        """Whether this worker lacks a setting for what a job has on a host, by its hash, as far as it knows."""
+
+    def needs(self, job: int, /) -> dict[str, int]:
+        """URLs that this worker may not ask for, by the setting that it lacks."""
+
+    def forget(self, host: "Host", until: float | None = None, /) -> None:
+        """Let a host go that has no request in flight; it sleeps, if a time is given."""
+
+
 class Task:
     """A URL to fetch, from its dispatch until its done is folded.
 
@@ -52,7 +93,7 @@ class Task:
 
     __slots__ = ("domain", "epoch", "host", "job", "key", "partition", "row")
 
-    def __init__(self, host: "Host", job: Job, key: bytes, row: r.QueueRow, partition: "Owned") -> None:
+    def __init__(self, host: "Host", job: Job, key: bytes, row: r.QueueRow, partition: "HostPartition") -> None:
         self.host = host
         self.job = job
         self.key = key
@@ -241,7 +282,7 @@ class Host:
         "robots_since", "rules", "rules_until", "slowed_until", "standing", "turn", "unreachable", "where", "wish_s",
     )  # fmt: skip
 
-    def __init__(self, key: str, domain: str, partition: "Owned", delay_s: float) -> None:
+    def __init__(self, key: str, domain: str, partition: "HostPartition", delay_s: float) -> None:
         self.key = key
         self.domain = domain
         self.hash = hashed(key)
