@@ -16,15 +16,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.results import REPO, section, table, versions
+from bench.results import section, table, versions
 from bench.site import WORK
 from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import load
 from crawlog.streams.state.verify import verify
-
-sys.path.insert(0, str(REPO / "tests"))
-from cluster import Cluster  # the crawl as processes, which the tests kill too
+from tests.support.cluster import Cluster  # the crawl as processes, which the tests kill too
 
 HOSTS, PAGES = 8, 12
 CONCURRENCY = 8
@@ -34,10 +32,11 @@ STARTS = 6
 
 LIMIT_S = 120.0
 GARBAGE = {"parse.dead.sending", "forward.sending", "forward.acknowledged"}
-"""Points to which only records of other clients lead; those are sent with kcat's partitioner in tests/test_kcat.py."""
+"""Points that only records of other clients reach; tests/e2e/test_kcat.py sends those with kcat's partitioner."""
 
 NOT_HERE = GARBAGE | {"restore.checkpointed"} | {name for name in POINTS if name.startswith("rewind.")}
-"""And one that takes a log of very many URLs (tests/test_crash.py), and those of a rewind (tests/test_rewind.py)."""
+"""And one that takes a log of very many URLs (tests/e2e/test_crash_points.py), and those of a rewind
+(tests/streams/log/test_rewind.py)."""
 
 
 class Case(NamedTuple):

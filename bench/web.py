@@ -150,7 +150,7 @@ def main() -> int:
         scores.append([name, f"{len(verdicts):,}", f"{len(verdicts) - len(wrong):,}", f"{share:.2f}"])
         failed += [f"{name}: {case[:110]!r}" for case in dict.fromkeys(wrong)]
     body = table(["", "cases", "right", "%"], scores)
-    body += "\n\nNot right, for reasons in `tests/test_robots.py` and `streams/http/robots.py`:\n\n"
+    body += "\n\nNot right, for reasons in `tests/streams/http/test_robots.py` and `streams/http/robots.py`:\n\n"
     body += "\n".join(["```", *failed, "```"]) + "\n\n"
     body += table(["", "µs"], [[name, f"{cost_us:,.1f}"] for name, cost_us in costs(folder)])
     print(body)

@@ -15,6 +15,15 @@ def escaped(text: str) -> str:
     return text if text.isprintable() else _control.sub(_written, text)
 
 
+def one_line(line: bytes) -> bytes:
+    """JSON without the three characters beyond ASCII at which some readers end a line (`str.splitlines`)."""
+    if b"\xc2\x85" in line:
+        line = line.replace(b"\xc2\x85", b"\\u0085")
+    if b"\xe2\x80" in line:
+        line = line.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    return line
+
+
 def without_secrets(url: str) -> str:
     """A URL whose user, password and query are hidden; a path stays as it is."""
     scheme, found, rest = url.partition("://")

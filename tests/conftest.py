@@ -15,10 +15,8 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import processes
 import pytest
 import structlog
-from forked import Server
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
@@ -27,6 +25,8 @@ from bench.log import login as variables
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.settings.settings import Settings
+from tests.support import processes
+from tests.support.forked import Server
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of 200 processes compiles crawlog, half a second's work,
 sys.dont_write_bytecode = False  # and each worker of pytest-xdist rewrites all asserts

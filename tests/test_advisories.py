@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from sites import Site, sites
 
 from crawlog.agents.client.request import Outfit
 from crawlog.streams.http.request import basic
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.canonical import InvalidUrl, serialise
+from tests.support.sites import Site, sites
 
 TESTS = Path(__file__).parent
 ADVISORY = re.compile(r"GHSA(?:-[0-9a-z]{4}){3}|CVE-\d{4}-\d+")
@@ -112,7 +112,7 @@ def _rows() -> list[tuple[list[str], list[tuple[str, str]]]]:
     """(advisories, tests) of each row of the list."""
     text = (TESTS.parent / "docs" / "safety.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("| ") and ADVISORY.search(line)]
-    return [(ADVISORY.findall(line), re.findall(r"`(test_\w+\.py)::(test_\w+)`", line)) for line in lines]
+    return [(ADVISORY.findall(line), re.findall(r"`([\w/]+\.py)::(test_\w+)`", line)) for line in lines]
 
 
 def test_each_advisory_of_the_list_is_named_where_it_is_tried() -> None:
@@ -126,5 +126,5 @@ def test_each_advisory_of_the_list_is_named_where_it_is_tried() -> None:
             assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), name
             assert any(advisory in text for advisory in advisories), (advisories, file)
     listed = {advisory for advisories, _ in rows for advisory in advisories}
-    named = {advisory for path in TESTS.glob("test_*.py") for advisory in ADVISORY.findall(path.read_text())}
+    named = {advisory for path in TESTS.rglob("test_*.py") for advisory in ADVISORY.findall(path.read_text())}
     assert named <= listed

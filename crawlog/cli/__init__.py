@@ -1,0 +1,1 @@
+"""The command line: arguments in, one command called, its result rendered, an exit code out."""

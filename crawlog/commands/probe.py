@@ -16,7 +16,7 @@ import msgspec
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.html import Links, charset, extract, sitemap
 from crawlog.streams.http import RobotsRules, egress
-from crawlog.streams.sink import one_line
+from crawlog.streams.printable import one_line
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Places, registrable_domain, serialise
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""How far a crawl is, put together from what workers report."""

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crawlog.schemas import progress
 from crawlog.streams.errors import DamagedLog
-from crawlog.streams.log.commits import written
 
 from . import groups
 from .client import bounds, commits_of, read_around
+from .commits import written
 from .topics import Admin, Topics, group
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 )
 
 from crawlog.streams.errors import EngineError, Misconfigured
-from crawlog.streams.log.commits import Only, Range
 
 from .client import TIMEOUT_S, at_end, consumer_config, passes, refused, take
+from .commits import Only, Range
 from .sink_groups import known_sinks
 from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group
 

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.commits import Range
+
+from .commits import Range
 
 Kind = Literal[
     "to-earliest", "to-latest", "to-current", "to-datetime", "by-duration", "shift-by", "to-offset", "from-file"

@@ -32,11 +32,11 @@ from confluent_kafka import TopicPartition
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log.commits import without_written
 
 from . import groups
 from .check import Check, Lost, Unparsed
 from .client import bounds, commits_of, read
+from .commits import without_written
 from .job_records import known
 from .offsets import Target, plan
 from .producer import Producer

@@ -1,7 +1,6 @@
 """crawlog.streams.sink."""
 
 from .base import Entry, entry
-from .formats import one_line
 from .state import Behind, Results, empty, final_of, finalise, forget_others, is_complete, sink_of, state_of
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "finalise",
     "forget_others",
     "is_complete",
-    "one_line",
     "sink_of",
     "state_of",
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from crawlog.streams.errors import Misconfigured
+from crawlog.streams.printable import one_line
 
 SUFFIXES = (".jsonl", ".json", ".csv")
 
@@ -28,15 +29,6 @@ def known(path: Path) -> str:
     if suffix not in SUFFIXES:
         raise Misconfigured(f"-o {path.name}: the name must end in {', '.join(SUFFIXES)}, or be - for standard output")
     return suffix
-
-
-def one_line(line: bytes) -> bytes:
-    """JSON without the three characters beyond ASCII at which some readers end a line (`str.splitlines`)."""
-    if b"\xc2\x85" in line:
-        line = line.replace(b"\xc2\x85", b"\\u0085")
-    if b"\xe2\x80" in line:
-        line = line.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
-    return line
 
 
 def lines(rows: list[msgspec.Raw]) -> bytes:

@@ -1,0 +1,153 @@
+"""What becomes of a host's URLs by how its robots.txt answers (RFC 9309 2.3.1)."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlog.streams.http import robots
+from crawlog.streams.http.answer import Answer
+from tests.support.fetching import Web, running
+
+FORBIDS = b"User-agent: *\nDisallow: /"
+
+
+@dataclass
+class Host(Web):
+    """Answers each request for rules with the next status; a redirect leads to the next hop."""
+
+    statuses: tuple[int | None, ...] = ()
+    target: str = ""
+    retry_after: str | None = None
+
+    async def get(self, url: str, **asked_for: Any) -> Answer:
+        """As told."""
+        answer = await super().get(url, **asked_for)
+        if "robots" in url:
+            hop = sum("robots" in asked for _, asked in self.asked) - 1
+            answer.http = self.statuses[min(hop, len(self.statuses) - 1)]
+            answer.retry_after = self.retry_after if answer.http == 503 else None
+            answer.body = FORBIDS if answer.http == 200 else b""
+            answer.error = "" if answer.http else "timeout"
+            answer.location = (self.target or f"/robots{hop}.txt") if answer.http == 301 else ""
+        return answer
+
+
+async def test_robots_txt_is_not_asked_for_before_the_time_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that lies beyond the window for its tries: the next one is the last, and it counts."""
+    web = Host(statuses=(503, 200), retry_after="1")
+    options = {"robots__obey": True, "robots__attempts": 2, "robots__retry_window_s": 0.1}
+    async with running(tmp_path, monkeypatch, web, **options) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert world.became()["http://a.com/x"][:2] == ("refused", "robots")
+    first, second = (at for at, _ in web.asked)
+    assert second - first >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("statuses", "target", "verdict"),
+    [
+        ((200,), "", ("refused", "robots")),
+        *(((status,), "", ("fetched", "")) for status in (204, 400, 401, 403, 404, 410)),
+        *(((status,), "", ("failed", f"robots_unreachable: http_{status}")) for status in (429, 500, 503)),
+        ((None,), "", ("failed", "robots_unreachable: timeout")),
+        ((503, 200), "", ("refused", "robots")),
+        ((301,) * 5 + (200,), "", ("refused", "robots")),
+        ((301,) * 6 + (200,), "", ("fetched", "")),
+        ((301, 200), "http://[", ("fetched", "")),
+        ((301, 200), "https://other.example/robots-of-others", ("refused", "robots")),
+    ],
+)
+async def test_an_answer_to_robots_txt_has_its_meaning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    statuses: tuple[int | None, ...],
+    target: str,
+    verdict: tuple[str, str],
+) -> None:
+    """2xx counts, 4xx allows all, 429, 5xx and silence forbid all and are asked again; five redirects are followed."""
+    web = Host(statuses=statuses, target=target)
+    options = {"robots__obey": True, "robots__attempts": 2, "robots__retry_window_s": 0.1}
+    async with running(tmp_path, monkeypatch, web, **options) as world:
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert world.became()["http://a.com/x"][:2] == verdict
+
+
+@dataclass
+class Verbose(Web):
+    """Each host has a file of its own, which forbids /no."""
+
+    async def get(self, url: str, **asked_for: Any) -> Answer:
+        """As told."""
+        answer = await super().get(url, **asked_for)
+        if url.endswith("/robots.txt"):
+            lines = b"".join(b"Disallow: /%d\n" % n for n in range(100))
+            answer.http, answer.body = 200, b"# %s\nUser-agent: *\nDisallow: /no\n%s" % (url.encode(), lines)
+        return answer
+
+
+async def test_rules_that_had_to_make_room_are_read_again_and_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each host's robots.txt is asked for once, and obeyed to the last URL, where there is room for two of six."""
+    monkeypatch.setattr(robots, "HELD_BYTES", 50_000)
+    web = Verbose()
+    hosts = [f"http://n{i}.com" for i in range(6)]
+    urls = [f"{host}/{path}" for path in ("a", "no", "b", "no/2", "c") for host in hosts]
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, politeness__delay_s=0.02) as world:
+        world.find(*urls)
+        await world.all_done(*urls)
+        became = world.became()
+        assert world.robots.rules.size_bytes < 60_000
+    assert {url for url in urls if became[url][:2] == ("refused", "robots")} == {url for url in urls if "/no" in url}
+    assert {url for url in urls if became[url][0] == "fetched"} == {url for url in urls if "/no" not in url}
+    assert [web.times(f"{host}:80/robots.txt") for host in hosts] == [1] * len(hosts)
+    assert not any("/no" in url for _, url in web.asked)
+
+
+@dataclass
+class Parked(Web):
+    """Names whose robots.txt is at another one, and back again from there."""
+
+    to: dict[str, str] = field(default_factory=dict)
+
+    async def get(self, url: str, **asked_for: Any) -> Answer:
+        """A redirect where one is named."""
+        answer = await super().get(url, **asked_for)
+        target = self.to.get(url.replace(":80/", "/"))
+        if target is not None:
+            answer.http, answer.location = 301, target
+        return answer
+
+
+async def test_a_host_that_robots_txt_of_many_redirect_to_rests_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the log of the site."""
+    names = [f"http://n{i}.com" for i in range(5)]
+    web = Parked(to={f"{name}/robots.txt": "http://parked.org/robots-of-all" for name in names})
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, politeness__delay_s=0.2) as world:
+        world.find(*(f"{name}/x" for name in names))
+        await world.all_done(*(f"{name}/x" for name in names))
+    asked = [at for at, url in web.asked if "parked.org" in url]
+    assert len(asked) == 5
+    assert min(later - earlier for earlier, later in pairwise(asked)) >= 0.2
+
+
+async def test_hosts_whose_robots_txt_redirect_to_each_other_do_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds its own place while it waits for the other's."""
+    web = Parked(to={"http://a.com/robots.txt": "http://b.com/r", "http://b.com/robots.txt": "http://a.com/r"})
+    async with running(tmp_path, monkeypatch, web, robots__obey=True, politeness__delay_s=0.2) as world:
+        world.find("http://a.com/x", "http://b.com/x")
+        await world.all_done("http://a.com/x", "http://b.com/x")
+    for name in ("a.com", "b.com"):
+        asked = [at for at, url in web.asked if name in url]
+        assert min(later - earlier for earlier, later in pairwise(asked)) >= 0.2

@@ -1,0 +1,245 @@
+"""The way of a page through parse: what it waits for, when it is done, old bodies and soft 404s."""
+
+import hashlib
+from typing import Any
+
+from crawlog.agents.parse.stage import MAX_UNDONE
+from crawlog.schemas import control, items, pages
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
+from crawlog.streams.parse.waiting import HELD_LOOKS
+from crawlog.streams.spiders.spider import Parsed
+from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links
+
+
+def test_a_page_is_done_when_all_its_outputs_are_in_the_log() -> None:
+    """Not before: a crash at any point reads it again."""
+    stage = Stage()
+    stage.take(links("x"))
+    stage.log.acknowledge()
+    assert stage.done == []
+    stage.stage.flush()
+    assert stage.done == []
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+def test_pages_are_done_in_offset_order() -> None:
+    """A later page waits for an earlier one."""
+    stage = Stage()
+    stage.take(links("x"))
+    stage.take(b"")
+    stage.log.acknowledge(NAMES.items)
+    assert stage.done == []
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert stage.done == [(3, 2)]
+
+
+def test_a_page_that_a_replay_passes_over_is_done_at_once() -> None:
+    """It gives nothing and counts as nothing; those behind it are parsed, in their order."""
+    stage = Stage()
+    stage.passed = {0, 1}
+    stage.take(links("x"))
+    stage.take(links("x"), rev=9)
+    assert stage.done == [(3, 1), (3, 2)]
+    assert (stage.log.records, stage.stage.pages, stage.stage.undone) == ([], 0, 0)
+    stage.take(links("x"))
+    stage.stage.flush()
+    stage.log.acknowledge()
+    assert (stage.done[-1], stage.stage.pages) == ((3, 3), 1)
+
+
+def test_a_page_waits_for_its_jobs_revision() -> None:
+    """And holds back what comes after it."""
+    stage = Stage()
+    stage.take(b"", rev=2)
+    stage.take(b"", rev=1)
+    stage.log.acknowledge()
+    assert stage.done == []
+    stage.learn(JobSpec(rev=2, scope=ScopeSpec(names=("a.test",))))
+    stage.log.acknowledge()
+    assert stage.done == [(3, 2)]
+
+
+def test_a_page_of_a_job_that_nobody_knows_holds_nothing_up_for_ever() -> None:
+    """In the end it is a dead letter; one of an unknown revision goes by the newest known one."""
+    stage = Stage()
+    stage.take(b"", job="nobody")
+    stage.take(links("x"), rev=9)
+    for _ in range(HELD_LOOKS - 1):
+        stage.stage.look_after_held()
+    assert stage.log.records == []
+    stage.stage.look_after_held()
+    assert buried(stage) == [(0, "UnknownJob: crawl.control has no job 'nobody'")]
+    assert [found.url for found in stage.founds()] == ["http://a.test/x"]
+    stage.log.acknowledge()
+    assert stage.done[-1] == (3, 2)
+
+
+def test_what_is_given_up_is_not_done() -> None:
+    """Late acknowledgements of pages of an earlier assignment say nothing."""
+    stage = Stage()
+    stage.take(b"")
+    stage.stage.give_up()
+    stage.take(b"", offset=0)
+    early, late = stage.log.unacknowledged
+    early.on_delivery(0, 0)
+    assert stage.done == []
+    late.on_delivery(0, 0)
+    assert stage.done == [(3, 1)]
+
+
+def test_too_many_pages_without_an_acknowledgement_are_enough() -> None:
+    """Then no more are taken."""
+    stage = Stage()
+    for _ in range(MAX_UNDONE):
+        assert not stage.stage.is_full
+        stage.take(b"")
+    assert stage.stage.is_full
+    stage.log.acknowledge()
+    assert not stage.stage.is_full
+
+
+def test_a_page_that_was_not_modified_is_parsed_with_the_old_ones_body() -> None:
+    """Its row has its own status and the rest of the old page; its links are found in the new epoch."""
+    stage, old = Stage(), links("x") + b"<title>T</title>"
+    at = stage.take(http=304, same_as=(3, 7), content_type="", epoch=1, fetched_at=9.0)
+    stage.take(links("y"))
+    assert len(stage.log.values(NAMES.items)) == 1, "the next page did not wait"
+    stage.stage.body_came((3, at), PageMeta(PAGE, "j", http=200, content_type=HTML, fetched_at=1.0), old)
+    row = stage.row()
+    assert (row["status"], row["title"], row["links"], row["fetched_at"]) == (304, "T", 1, 9.0)
+    assert row["sha256"] == hashlib.sha256(old).hexdigest()
+    stage.stage.flush()
+    assert {found.url for found in stage.founds()} == {"http://a.test/x", "http://a.test/y"}
+    assert stage.done == []
+    stage.log.acknowledge()
+    assert stage.done[-1] == (3, 2)
+
+
+def test_a_page_that_was_not_modified_is_buried_without_the_old_body() -> None:
+    """As it was: sent back to its place it asks for the old body again, and for all that was said of it."""
+    stage = Stage()
+
+    def failing(*_: Any) -> Parsed:
+        raise ValueError("never")
+
+    stage.stage._jobs["j"]._parse = failing
+    at = stage.take(http=304, same_as=(3, 7), content_type="")
+    stage.stage.body_came((3, at), PageMeta(PAGE, "j", http=200, content_type=HTML), links("x"))
+    [letter] = [record for record in stage.log.records if record.topic == NAMES.dead]
+    assert not letter.value
+    assert pages.decode(dict(letter.headers)[pages.HEADER]).same_as == (3, 7)
+    stage.log.acknowledge()
+    assert stage.done == [(3, at + 1)]
+
+
+def test_a_page_whose_old_body_is_gone_is_fetched_once_more() -> None:
+    """It gives no row; it is done when the log has the URL again."""
+    stage = Stage()
+    at = stage.take(http=304, same_as=(3, 7), depth=2)
+    stage.stage.body_came((3, at), None, b"")
+    stage.stage.flush()
+    assert [(found.url, found.depth, found.again) for found in stage.founds()] == [(PAGE, 2, "not_modified")]
+    assert stage.log.values(NAMES.items) == []
+    assert stage.done == []
+    stage.log.acknowledge()
+    assert stage.done == [(3, at + 1)]
+
+
+def test_a_body_that_comes_after_the_partition_went_is_dropped() -> None:
+    """Whoever has the partition asks for it again."""
+    stage = Stage()
+    at = stage.take(http=304, same_as=(3, 7))
+    stage.stage.give_up()
+    stage.stage.body_came((3, at), PageMeta(PAGE, "j", http=200, content_type=HTML), links("x"))
+    assert stage.log.records == []
+
+
+def soft_site(stage: Stage) -> Any:
+    """A host that answers 200 to whatever does not exist, and was asked: what the log has of it."""
+    for number in range(5):
+        stage.take(
+            b"<title>Gone</title><p>There is nothing here, look <a href=elsewhere>elsewhere</a>", url=PAGE + str(number)
+        )
+    stage.stage.flush()
+    (probe,) = [found for found in stage.founds() if "probe" in found.url]
+    stage.take(b"<title>Gone</title><p>There is nothing here, look elsewhere", url=probe.url, depth=probe.depth)
+    stage.log.acknowledge()
+    (record,) = [one for one in stage.log.records if one.topic == NAMES.control]
+    return control.decode(record.key, record.value)
+
+
+def test_a_host_that_seems_to_answer_anything_is_asked_once_for_what_cannot_exist() -> None:
+    """In the folder of its pages, as deep as they are; a probe waits for its record and gives no row."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
+    missing = soft_site(stage)
+    assert missing.job == "j"
+    assert missing.url.startswith("http://a.test/crawlog-soft-404-probe-")
+    assert items.decode(stage.log.values(NAMES.items)[-1]).items == []
+    assert len(stage.done) == 6
+
+
+def test_a_page_like_the_answer_to_a_probe_is_a_soft_404_whose_links_stay() -> None:
+    """Once the log says so; others of its host, its seeds and its front page are as ever."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
+    stage.stage.learn(soft_site(stage))
+    gone = b"<title>Gone</title><p>There is nothing here, look <a href=%d>elsewhere</a>"
+    told = []
+    pages_of_it: list[dict[str, Any]] = [{}, {"seed": True}, {"url": "http://a.test/"}, {"url": "http://a.test:81/x"}]
+    for number, meta in enumerate(pages_of_it):
+        before = len(stage.founds())
+        stage.take(gone % number, **{"url": PAGE + "?"} | meta)
+        stage.stage.flush()
+        told.append((stage.row()["error"], stage.row()["status"], len(stage.founds()) - before))
+    assert told == [("soft_404", 200, 0), (None, 200, 1), (None, 200, 1), (None, 200, 1)]
+    stage.take(b"<p>Quite another page, of which there are many on this host", url=PAGE + "!")
+    assert stage.row()["error"] is None
+
+
+def test_a_host_that_answers_a_probe_with_404_has_no_soft_404s() -> None:
+    """Nor does one that redirects it; neither is asked again."""
+    for answer in ({"http": 404}, {"http": 302, "location": "/"}, {"http": None, "error": "timeout"}):
+        stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
+        for number in range(20):
+            stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/d/{number}?q")
+        stage.stage.flush()
+        (probe,) = [found for found in stage.founds() if "probe" in found.url]
+        assert probe.url.startswith("http://a.test/d/crawlog-soft-404-probe-")
+        stage.take(b"<p>Always the same", url=probe.url, **answer)
+        for number in range(20):
+            stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/e/{number}?q")
+        stage.stage.flush()
+        assert len([found for found in stage.founds() if "probe" in found.url]) == 1
+        assert not stage.log.values(NAMES.control)
+        assert len([found for found in stage.founds() if found.source == "redirect"]) == 0
+
+
+def test_pages_without_words_are_no_soft_404s() -> None:
+    """As of images or frames: their texts are the same, and say nothing; their links are followed."""
+    stage = Stage(job=JobSpec(scope=ScopeSpec(names=("a.test",)), traps=TrapRules(soft_404=True)))
+    for number in range(5):
+        stage.take(b"<p>the same words on every page <a href=%d>" % number, url=PAGE + str(number))
+    stage.stage.flush()
+    (probe,) = [found for found in stage.founds() if "probe" in found.url]
+    stage.take(b"<img src=gone>", url=probe.url)
+    assert not stage.log.values(NAMES.control)
+
+
+def test_nobody_is_asked_unless_told_to() -> None:
+    """The setting is off by default."""
+    stage = Stage()
+    for number in range(20):
+        stage.take(b"<p>Always the same <a href=x>link", url=f"http://a.test/d/{number}")
+    stage.stage.flush()
+    assert [found.url for found in stage.founds()] == ["http://a.test/d/x"]
+
+
+def test_what_names_sitemaps_is_no_page_that_was_parsed() -> None:
+    """Fetch counts it as none either: `run` would tell of pages that were stored before."""
+    stage = Stage()
+    stage.take(b"http://a.test/map.xml", url="http://a.test/robots.txt", kind="robots", content_type="text/plain")
+    stage.take(b"http://a.test/1", url="http://a.test/map.xml", kind="sitemap", content_type="text/plain")
+    stage.take(links("x"))
+    assert stage.stage.pages == 2

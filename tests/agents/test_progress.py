@@ -1,0 +1,108 @@
+"""When a partition's progress is told."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from crawlog.agents import progress
+from crawlog.agents.progress import Pace, Reporter
+from crawlog.schemas.progress import JobCounts, Progress
+from tests.support.fetching import Log
+
+
+def report(offset: int, queued: int = 0, partition: int = 0) -> Progress:
+    """A report of the fetch stage."""
+    return Progress("fetch-0", "fetch", partition, 0.0, offset=offset, jobs={"j": JobCounts(queued=queued)})
+
+
+def test_the_first_report_is_told_at_once() -> None:
+    """A worker is visible as soon as it has a partition."""
+    assert Pace().due([report(5)], 100.0) == [report(5)]
+
+
+def test_what_moves_is_told_once_a_second() -> None:
+    """No matter how fast it moves."""
+    pace = Pace()
+    told = [now for i in range(16) if pace.due([report(i)], now := i / 5)]
+    assert told == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_what_came_to_rest_is_told_at_the_next_look() -> None:
+    """The same state twice in a row, and not what was told last."""
+    pace = Pace()
+    assert pace.due([report(1, queued=9)], 0.0)
+    assert not pace.due([report(2)], 0.2)
+    assert pace.due([report(2)], 0.4)
+    assert not pace.due([report(2)], 0.6)
+
+
+def test_what_rests_is_told_once_a_second() -> None:
+    """A fresh report says that the worker lives."""
+    pace = Pace()
+    told = [now for i in range(11) if pace.due([report(7)], now := i / 5)]
+    assert told == [0.0, 1.0, 2.0]
+
+
+def test_a_partition_that_comes_back_is_told_at_once() -> None:
+    """What was told before it moved to another worker says nothing."""
+    pace = Pace()
+    assert pace.due([report(1), report(4, partition=1)], 0.0)
+    assert not pace.due([report(1)], 0.2)
+    assert pace.due([report(1), report(4, partition=1)], 0.4) == [report(4, partition=1)]
+
+
+async def test_what_others_spend_while_a_failed_look_rests_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy worker whose report failed once would be silent for most of a minute."""
+
+    def failing(look: int) -> None:
+        if look == 1:
+            asyncio.get_running_loop().call_soon(spend)
+            raise OSError
+
+    def spend() -> None:
+        until_s = time.thread_time() + 0.3
+        while time.thread_time() < until_s:
+            pass
+
+    with capture_logs():  # a traceback in colours costs as much
+        assert max(await rests(failing, monkeypatch)) < 0.3 * progress.SHARE / 2
+
+
+async def test_a_worker_that_was_stopped_in_a_look_is_heard_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rests by the CPU that a look took, not by the time: a crawl's end would wait for its reports for minutes."""
+
+    def stopped(look: int) -> None:
+        if look == 1:
+            time.sleep(1.0)
+
+    assert max(await rests(stopped, monkeypatch)) < 1.0 * progress.SHARE / 2
+
+
+async def rests(look: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a worker that looks so means to rest, until it looks for the third time; its log is in memory."""
+    looks, meant, looked = 0, list[float](), asyncio.Event()
+
+    def reports() -> list[Progress]:
+        nonlocal looks
+        looks += 1
+        if looks > 2:
+            looked.set()
+        look(looks)
+        return []
+
+    async def rest(for_s: float) -> None:
+        meant.append(for_s)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(progress, "Producer", Log)
+    monkeypatch.setattr(progress, "asyncio", SimpleNamespace(sleep=rest))
+    app = SimpleNamespace(crawl=None, worker_name="w", topics=SimpleNamespace(progress="p"), reports=reports)
+    reporting = asyncio.create_task(Reporter(cast("Any", app)).run())
+    await looked.wait()
+    reporting.cancel()
+    return meant

@@ -1,0 +1,43 @@
+"""The bench's meter: which processes a command is made of."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from bench import meter
+from tests.support.processes import Process
+
+FORKING = """
+import os
+if os.fork() == 0:
+    print("forked", flush=True)
+    os.read(0, 3)
+    os.execlp("cat", "cat")
+os.wait()
+"""
+
+
+def test_a_worker_that_starts_another_program_is_counted_once_at_whatever_moment(tmp_path: Path) -> None:
+    """croniter, which Faust imports, asks `file` about Python: a look between fork and exec saw a second worker."""
+    program = tmp_path / "program.py"
+    program.write_text(FORKING)
+    command = [sys.executable, str(program), "worker", "parse"]
+    with Process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        assert _names(worker.pid) == {"parse": 1}
+        worker.stdin.write("go\necho\n")
+        worker.stdin.flush()
+        assert worker.stdout.readline() == "echo\n"
+        assert _names(worker.pid) == {"parse": 1, "cat": 1}
+        worker.stdin.close()
+
+
+def _names(pid: int) -> Counter[str]:
+    """What the meter sees of a process and its children."""
+    found: dict[str, meter.Process] = {}
+    meter._sample(found)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return Counter(process.name for number, process in found.items() if number in {str(pid), *children})

@@ -1,0 +1,204 @@
+"""`crawlog replay` on a real broker: stored pages parsed again, nothing asked of the site, FILE made anew."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from crawlog.commands.replay import Order, replay
+from crawlog.schemas import items
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log.client import bounds, commits_of, kafka_config, read
+from crawlog.streams.log.offsets import Kind
+from crawlog.streams.log.topics import Topics, ensure, group
+from crawlog.streams.settings.settings import Settings
+from tests.e2e.test_run import PAGES, Site  # the same site
+from tests.support.processes import LIMIT_S, crawlog, ended, until
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+class Crawl:
+    """A crawl of the small site on the session's broker."""
+
+    def __init__(self, site: Site, cluster: Settings, folder: Path) -> None:
+        self.site = site
+        self.said = ""
+        self.settings = cluster
+        self.file = folder / "rows.jsonl"
+        self.spider = folder / "words.py"
+        prefix = cluster.kafka.prefix
+        self.where = ["--data", folder / "data", "--bootstrap", cluster.kafka.bootstrap, "-s", f"kafka.prefix={prefix}"]
+
+    @property
+    def here(self) -> Settings:
+        """Settings of a command in this process."""
+        run = self.settings.run.model_copy(update={"data": self.file.parent / "data"})
+        return self.settings.model_copy(update={"run": run})
+
+    def run(self, *more: object) -> dict[str, object]:
+        """The same command each time; it must end with 0."""
+        fast = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0"]
+        code, summary, err = ended(
+            crawlog("run", self.site.url, "--spider", self.spider, "-o", self.file, "--json", *self.where, *fast, *more)
+        )
+        assert code == 0, err
+        self.said = err
+        return summary
+
+    def replay(self, *options: object) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        process = crawlog("replay", *options, *self.where)
+        out, err = process.communicate()
+        return process.returncode, out, err
+
+    def write_spider(self, word: str) -> None:
+        """Another version of the user's spider."""
+        self.spider.write_text(SPIDER % word)
+
+    def rows(self, word: str) -> list[str]:
+        """The file's URLs, sorted; all rows are of the spider that says this word."""
+        rows = [json.loads(line) for line in self.file.read_text().splitlines()]
+        assert {row["word"] for row in rows} == {word}
+        return sorted(row["url"] for row in rows)
+
+    def spiders(self) -> list[tuple[str, int]]:
+        """How many records of crawl.items each version of the spider has made, the older version first."""
+        topic = Topics(self.settings.kafka.prefix).items
+        made: Counter[str] = Counter()
+        for partition, (first, end) in bounds(self.settings, topic, [*range(self.settings.kafka.partitions)]).items():
+            records = read(self.settings, topic, partition, first, end)
+            made.update(items.decode(record.value()).spider for record in records)
+        return list(made.items())
+
+
+@pytest.fixture
+def crawl(cluster: Settings, tmp_path: Path) -> Iterator[Crawl]:
+    """Not begun."""
+    site = Site()
+    yield Crawl(site, cluster, tmp_path)
+    site.close()
+
+
+CHANGED = "the spider has changed"
+
+SPIDER = """
+from crawlog import Spider
+
+
+class Words(Spider):
+    follow_links = True
+
+    def parse(self, response):
+        yield {"url": response.url, "word": "%s"}
+"""
+
+
+def test_stored_pages_are_parsed_again_by_the_spider_as_it_is_now(crawl: Crawl) -> None:
+    """Plan, execution, and the next run works it off; then the sink alone, with a file that was lost.
+
+    A run that has nothing to do says how to parse the pages again, where the spider's file has changed since.
+    """
+    crawl.write_spider("old")
+    assert crawl.run()["rows"] == PAGES
+    asked, urls = crawl.site.asked.total(), crawl.rows("old")
+
+    assert crawl.run()["reason"] == "already_finished"
+    assert CHANGED not in crawl.said
+    crawl.write_spider("new")
+    assert crawl.run()["reason"] == "already_finished"
+    assert CHANGED in crawl.said
+    code, out, err = crawl.replay("--group", "parse", "--to-earliest", "--json")
+    assert code == 0, err
+    plan = json.loads(out)
+    assert (plan["again"], plan["gone"], plan["executed"]) == (PAGES, 0, False)
+    assert "dry run: nothing was changed" in err
+
+    code, out, err = crawl.replay("--group", "parse", "--to-earliest", "--execute")
+    assert code == 0, err
+    assert f"{PAGES} pages are parsed again" in err
+    assert out.splitlines()[-1].split()[:2] == ["total", str(PAGES)]
+    summary = crawl.run()
+    assert (summary["parsed"], summary["pages"], summary["rows"]) == (PAGES, 0, PAGES)
+    assert crawl.rows("new") == urls
+    old, new = crawl.spiders()
+    assert (old[1], new[1]) == (PAGES, PAGES)
+    assert crawl.run()["reason"] == "already_finished"
+    assert CHANGED not in crawl.said
+    assert old[0].partition("@")[0] == new[0].partition("@")[0] == "Words"
+
+    crawl.file.write_text("lost\n")
+    code, out, err = crawl.replay("--group", crawl.file, "--to-earliest", "--execute")
+    assert code == 0, err
+    assert f"{2 * PAGES} item records are taken again" in err
+    assert crawl.run()["rows"] == PAGES
+    assert crawl.rows("new") == urls
+    assert crawl.site.asked.total() == asked
+
+
+def test_a_job_alone_is_replayed(crawl: Crawl) -> None:
+    """Pages of others in the same log are passed over, and rows of others stay as they were made."""
+    told: list[str] = []
+    crawl.write_spider("old")
+    assert crawl.run("--job", "words")["rows"] == PAGES
+    fast = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0"]
+    code, summary, err = ended(crawlog("run", crawl.site.url, "--job", "other", "--json", *crawl.where, *fast))
+    assert (code, summary["parsed"]) == (0, PAGES), err
+    crawl.write_spider("new")
+    crawl.run("--job", "words")
+    assert "crawlog replay --group parse --job words --to-earliest --execute" in crawl.said
+
+    code, out, err = crawl.replay("--group", "parse", "--job", "words", "--to-earliest", "--execute", "--json")
+    assert (code, json.loads(out)["job"]) == (0, "words"), err
+    assert f"{2 * PAGES} pages are read again: those of job words are parsed again, others passed over" in err
+    for group_, job, kind, why in REFUSED:
+        with pytest.raises(Misconfigured, match=why):
+            replay(crawl.here, Order(group_, kind, job=job), lambda _: None)
+
+    summary = crawl.run("--job", "words")
+    assert (summary["parsed"], summary["rows"]) == (PAGES, PAGES)
+    crawl.rows("new")
+    made = [count for _, count in crawl.spiders()]
+    assert made == [PAGES] * 3  # old and new of the one job, and those of the other
+    replay(crawl.here, Order("sink", "to-earliest", job="words", execute=True), told.append)
+    assert f"(job words to {crawl.file}): {3 * PAGES} item records are taken again" in told[0]
+
+
+REFUSED: list[tuple[str, str, Kind, str]] = [
+    ("parse", "none", "to-earliest", "there is no job none in the log"),
+    ("fetch", "words", "to-earliest", "`crawlog run --job words --fresh` begins one job again"),
+    ("parse", "words", "to-latest", "pages of other jobs would be skipped too"),
+    ("sink", "other", "to-earliest", "no sink of job other"),
+]
+"""What cannot be done for one job alone: group, job, place, the reason that is told."""
+
+
+def test_a_live_group_is_waited_for_and_not_moved(
+    cluster: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While it has a member it is refused, with the member's name; once that leaves it is moved."""
+    ensure(cluster)
+    topic = Topics(cluster.kafka.prefix).pages
+    run = cluster.run.model_copy(update={"data": tmp_path})
+    kafka = cluster.kafka.model_copy(update={"session_timeout_s": 1.0})
+    settings = cluster.model_copy(update={"run": run, "kafka": kafka})
+    parse = group(settings, "parse")
+    member = Consumer(kafka_config(settings) | {"group.id": parse, "client.id": "parse-7"})
+    member.subscribe([topic])
+    until(lambda: member.poll(0.1) or member.assignment(), "an assignment")
+    told: list[str] = []
+    order = Order("parse", "to-latest", topics=[f"{topic}:1"], execute=True)
+    with pytest.raises(Misconfigured, match=rf"the group is live \({parse}: parse-7\)"):
+        replay(settings, order, told.append)
+    assert told == [f"waiting up to 2 s for the group to empty ({parse}: parse-7)"]
+
+    leaving = threading.Timer(0.3, member.close)
+    leaving.start()
+    replay(settings, order, told.append)
+    leaving.join(LIMIT_S)
+    assert commits_of(settings, parse, topic, [0, 1]) == {1: (0, "")}
+    assert "total" in capsys.readouterr().out

@@ -1,0 +1,242 @@
+"""docker/: checked without a Docker engine, by the Compose schema, by the settings themselves, and by structure."""
+
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from crawlog.cli.main import cli
+from crawlog.streams.engine.jars import kafka_version
+from crawlog.streams.log.sink_groups import sink_from
+from crawlog.streams.settings.settings import Settings, load, to_environ
+from tests.support.processes import Process, crawlog, ended
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker" / "compose.yaml"
+DOCKERFILE = ROOT / "docker" / "Dockerfile"
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    """The services, anchors and merges resolved."""
+    resolved: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
+    return resolved
+
+
+@pytest.fixture(scope="module")
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions in order; continued lines are one."""
+    text = re.sub(r"\\\n", " ", DOCKERFILE.read_text())
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_compose_follows_the_specification() -> None:
+    """The schema of the Compose specification, as check-jsonschema carries it."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_refuses_what_is_wrong(tmp_path: Path) -> None:
+    """The check above can fail: a misspelt key is found."""
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text(COMPOSE.read_text().replace("healthcheck:", "healthchek:"))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(wrong)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "'healthchek' does not match" in done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("docker"), reason="no Docker client")
+def test_compose_itself_reads_the_file() -> None:
+    """Where the client has the plugin: it resolves the file without an engine."""
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
+        pytest.skip("the Docker client has no compose plugin")
+    done = subprocess.run(
+        ["docker", "compose", "-f", str(COMPOSE), "config", "-q"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_workers_are_all_there(services: dict[str, Any]) -> None:
+    """Two fetch, two parse, one sink, after the topics, which wait for a healthy broker."""
+    assert {name: services[name].get("deploy", {}).get("replicas", 1) for name in ("fetch", "parse", "sink")} == {
+        "fetch": 2,
+        "parse": 2,
+        "sink": 1,
+    }
+    for stage in ("fetch", "parse", "sink"):
+        assert services[stage]["command"] == ["worker", stage]
+        assert services[stage]["depends_on"] == {"topics": {"condition": "service_completed_successfully"}}
+    assert services["topics"]["depends_on"] == {"kafka": {"condition": "service_healthy"}}
+    assert services["kafka"]["healthcheck"]["test"]
+
+
+def test_the_commands_exist(services: dict[str, Any]) -> None:
+    """Every service's command is one of crawlog's, with options that it has."""
+    for service in services.values():
+        if command := service.get("command"):
+            known = cli.commands[command[0]]
+            options = {name for option in known.params for name in option.opts}
+            assert all(word in options for word in command[1:] if word.startswith("-"))
+
+
+def test_the_environment_is_valid_settings(services: dict[str, Any]) -> None:
+    """No variable is unknown or wrong, and all workers have the same."""
+    loaded = [load(environ=service["environment"]) for name, service in services.items() if name != "kafka"]
+    assert loaded[0].kafka.bootstrap == "kafka:9092"
+    assert all(settings == loaded[0] for settings in loaded)
+
+
+def test_the_sink_knows_what_it_writes(services: dict[str, Any]) -> None:
+    """The job of the example in the file's own comment, in a folder that outlives the container."""
+    environ = {
+        name: value.replace("${CRAWLOG_JOB:-example}", "example")
+        for name, value in services["sink"]["environment"].items()
+    }
+    sink = sink_from(environ)
+    assert sink.job == "example"
+    assert any(volume.endswith(str(Path(sink.output).parent)) for volume in services["sink"]["volumes"])
+
+
+def test_the_broker_is_the_one_that_crawlog_runs(services: dict[str, Any]) -> None:
+    """The version of kafka.lock, and limits that fit the default settings."""
+    broker = services["kafka"]
+    assert broker["image"] == f"apache/kafka:{kafka_version()}"
+    assert int(broker["environment"]["KAFKA_MESSAGE_MAX_BYTES"]) == Settings().kafka.max_record_bytes
+    assert int(broker["environment"]["KAFKA_REPLICA_FETCH_MAX_BYTES"]) == Settings().kafka.max_record_bytes
+
+
+def test_only_loopback_is_published(services: dict[str, Any]) -> None:
+    """An unprotected broker is nothing for the network."""
+    assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service.get("ports", []))
+
+
+def test_named_volumes_are_declared(services: dict[str, Any]) -> None:
+    """Each one, and none is left over."""
+    used = {volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", [])}
+    assert used == set(yaml.safe_load(COMPOSE.read_text())["volumes"])
+
+
+def test_the_image_runs_as_a_user_without_rights(instructions: list[tuple[str, str]]) -> None:
+    """USER is set after the last RUN of the last stage, and is not root."""
+    last = max(at for at, (word, _) in enumerate(instructions) if word == "FROM")
+    stage = instructions[last:]
+    user = [at for at, (word, _) in enumerate(stage) if word == "USER"]
+    assert [stage[at][1] for at in user] == ["crawlog"]
+    assert user[0] > max(at for at, (word, _) in enumerate(stage) if word == "RUN")
+
+
+def test_the_image_installs_by_hash(instructions: list[tuple[str, str]]) -> None:
+    """Every pip install takes locked hashes or nothing from an index; bases have a version."""
+    installs = [rest for word, rest in instructions if word == "RUN" and "pip install" in rest]
+    assert len(installs) == 3
+    assert all("--require-hashes" in one or ("--no-deps" in one and "--no-build-isolation" in one) for one in installs)
+    bases = [rest.split()[0] for word, rest in instructions if word == "FROM"]
+    assert all(re.fullmatch(r"python:3\.\d+-slim", base) for base in bases)
+
+
+def test_the_image_with_a_browser_has_all_that_drives_it(instructions: list[tuple[str, str]], tmp_path: Path) -> None:
+    """The line that takes it from the lock, run on the lock: what playwright wants and the plain image has not."""
+    (line,) = (rest for word, rest in instructions if word == "RUN" and "playwright" in rest)
+    taken = tmp_path / "browser.lock"
+    command = line[line.index("sed ") : line.index(">browser.lock")]
+    taken.write_text(subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    wanted, todo = set(), {"playwright"}
+    plain = set(locked(ROOT / "requirements.lock"))
+    while todo:
+        name = todo.pop()
+        wanted.add(name)
+        needs = {
+            re.split(r"[^\w.-]", need)[0].lower() for need in metadata.requires(name) or () if "extra ==" not in need
+        }
+        todo |= needs - plain - wanted
+    assert set(locked(taken)) == wanted
+    assert all(hashes for hashes in locked(taken).values())
+
+
+def locked(lock: Path) -> dict[str, int]:
+    """The packages of a lock file, with the count of their hashes."""
+    blocks = re.split(r"(?m)^(?=[a-z0-9])", lock.read_text())
+    return {block.partition("==")[0]: block.count("--hash=sha256:") for block in blocks if "==" in block}
+
+
+def test_a_browser_is_installed_on_demand_only(instructions: list[tuple[str, str]]) -> None:
+    """By the build argument, which is empty by default and declared in each stage that asks for it."""
+    assert [rest for word, rest in instructions if word == "ARG"] == ["BROWSER="] * 2
+    asking = [rest for word, rest in instructions if word == "RUN" and ("chromium" in rest or "playwright" in rest)]
+    assert len(asking) == 2
+    assert all(rest.startswith('test -z "$BROWSER" ||') for rest in asking)
+
+
+def test_what_the_image_copies_exists_and_is_not_ignored(instructions: list[tuple[str, str]]) -> None:
+    """Each source of a COPY is in the repository and let in by .dockerignore."""
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = [rest.split()[:-1] for word, rest in instructions if word == "COPY" and "--from" not in rest]
+    sources = {source for group in copied for source in group}
+    assert sources == let_in
+    assert all((ROOT / source).exists() for source in sources)
+
+
+def test_entry_point_and_signal_reach_the_worker(instructions: list[tuple[str, str]]) -> None:
+    """Exec form, so that crawlog itself gets the signal that stops a container."""
+    by_word = dict(instructions)
+    assert json.loads(by_word["ENTRYPOINT"]) == ["crawlog"]
+    assert json.loads(by_word["CMD"]) == ["--help"]
+    assert by_word["STOPSIGNAL"] == "SIGTERM"
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_the_services_crawl_together(services: dict[str, Any], cluster: Settings, tmp_path: Path) -> None:
+    """The file's own commands, replicas and environment, as processes here: every page of the demo site is a row."""
+    demo_site = runpy.run_path(str(ROOT / "examples" / "demo_site.py"))
+    site = demo_site["Site"](0).start()
+    output = tmp_path / "pages.jsonl"
+    here = to_environ(cluster) | {"CRAWLOG_NETWORK__ALLOW_PRIVATE": "true", "CRAWLOG_POLITENESS__DELAY_S": "0.05"}
+    here |= {"CRAWLOG_RUN__DATA": str(tmp_path / "data"), "CRAWLOG_FETCH__RETRY_DELAY_S": "0.2"}
+
+    def start(name: str) -> Process:
+        environ = {
+            key: value.replace("${CRAWLOG_JOB:-example}", "example")
+            for key, value in services[name]["environment"].items()
+        }
+        if "CRAWLOG_SINK" in environ:
+            environ["CRAWLOG_SINK"] = environ["CRAWLOG_SINK"].replace("/results/pages.jsonl", str(output))
+        environ = os.environ | environ | here
+        return crawlog(*services[name]["command"], env=environ, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=None)
+
+    assert start("topics").wait() == 0
+    stages = [
+        name for name in ("fetch", "parse", "sink") for _ in range(services[name].get("deploy", {}).get("replicas", 1))
+    ]
+    workers = [start(name) for name in stages]
+    try:
+        code, _, err = ended(crawlog("seed", *site.seeds, "--job", "example", env=os.environ | here, cwd=tmp_path))
+        assert code == 0, err
+        partial = output.with_name("pages.jsonl.partial")
+        found: dict[str, int] = {}
+        deadline = time.monotonic() + 180
+        while found != site.expected and time.monotonic() < deadline:
+            time.sleep(0.5)
+            lines = partial.read_text().rpartition("\n")[0].splitlines() if partial.exists() else []
+            found = {row["url"]: row["status"] for row in map(json.loads, filter(None, lines))}
+        assert found == site.expected
+        assert site.forbidden() == []
+    finally:
+        for worker in workers:
+            worker.terminate()
+        codes = [worker.wait(60) for worker in workers]
+        site.stop()
+    assert set(codes) <= {0, 143, -15}

@@ -1,0 +1,353 @@
+"""The local engine: started, found again, recovered; and what it says when it cannot."""
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from crawlog.streams.engine import broker, engine, jars, java
+from crawlog.streams.errors import EngineError
+from crawlog.streams.settings.settings import Settings
+from tests.support.sites import Answer, Threaded
+
+
+def settings(**values: object) -> Settings:
+    """Settings with some of the section `engine` set."""
+    plain = Settings()
+    return plain.model_copy(update={"engine": plain.engine.model_copy(update=values)})
+
+
+def quiet(line: str) -> None:
+    """A report that nobody reads."""
+
+
+def jar_body(name: str) -> bytes:
+    """What stands for a jar."""
+    return name.encode() * 3
+
+
+def tiny(artifact: str) -> jars.Jar:
+    """A jar of a lock that tests can serve."""
+    import hashlib
+
+    body = jar_body(f"{artifact}-1.jar")
+    return jars.Jar("a.b", artifact, "1", hashlib.sha256(body).hexdigest())
+
+
+@pytest.fixture
+def lock(monkeypatch: pytest.MonkeyPatch) -> tuple[jars.Jar, ...]:
+    """A lock of three tiny jars."""
+    lines = tuple(tiny(name) for name in ("kafka_2.13", "one", "two"))
+    monkeypatch.setattr(jars, "locked", lambda: lines)
+    return lines
+
+
+class Repository:
+    """A Maven repository that breaks the first `broken` jars it sends."""
+
+    def __init__(self) -> None:
+        self.broken = 0
+        self.requests = 0
+        self._server = Threaded(self._answer)
+
+    def _answer(self, path: str) -> Answer:
+        """A tiny jar that is what its path says."""
+        self.requests += 1
+        return 200, "application/java-archive", b"broken" if self.requests <= self.broken else jar_body(Path(path).name)
+
+    def serve(self, broken: int) -> str:
+        """Its address."""
+        self.broken = broken
+        return self._server.origin
+
+    def close(self) -> None:
+        """End it."""
+        self._server.close()
+
+
+@pytest.fixture
+def repository() -> Iterator[Callable[[int], str]]:
+    """Starts a repository that breaks its first N answers."""
+    made = Repository()
+    yield made.serve
+    made.close()
+
+
+def test_a_broker_is_known_again_whatever_the_clock_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that was set makes no other process of it; another boot does."""
+    child = broker.launch(["sh", "-c", "exec sleep 60", "--"], tmp_path, tmp_path / "none", "password")
+    try:
+        booted = psutil.boot_time()
+        monkeypatch.setattr("psutil._pslinux.boot_time", lambda: booted + 3600)
+        assert psutil.Process(child.pid).create_time() > time.time() + 3000
+        known = broker.noted(tmp_path)
+        assert known is not None
+        assert known.pid == child.pid
+        monkeypatch.setattr(broker, "boot_id", lambda: "another")
+        assert broker.noted(tmp_path) is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_the_lock_names_every_jar_with_its_hash() -> None:
+    """Kafka itself is among them, and each has a SHA-256."""
+    assert jars.kafka_version() == "4.3.1"
+    assert all(len(jar.sha256) == 64 for jar in jars.locked())
+
+
+def test_a_broken_jar_is_fetched_again(
+    lock: tuple[jars.Jar, ...], repository: Callable[[int], str], tmp_path: Path
+) -> None:
+    """One bad answer costs one more request and nothing else."""
+    found = jars.fetch_jars(settings(maven_url=repository(1)), tmp_path, quiet)
+    assert [path.read_bytes() for path in found] == [jar_body(jar.name) for jar in lock]
+
+
+def test_a_jar_that_stays_broken_is_an_error(
+    lock: tuple[jars.Jar, ...], repository: Callable[[int], str], tmp_path: Path
+) -> None:
+    """No file without the right hash gets its name."""
+    with pytest.raises(EngineError, match=r"is broken: its SHA-256 is not [0-9a-f]{64}"):
+        jars.fetch_jars(settings(maven_url=repository(99)), tmp_path, quiet)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_jar_damaged_on_disk_is_fetched_again(
+    lock: tuple[jars.Jar, ...], repository: Callable[[int], str], tmp_path: Path
+) -> None:
+    """Every use verifies; only the damaged one is fetched."""
+    source = settings(maven_url=repository(0))
+    damaged = jars.fetch_jars(source, tmp_path, quiet)[1]
+    damaged.write_bytes(b"half")
+    said: list[str] = []
+    jars.fetch_jars(source, tmp_path, said.append)
+    assert damaged.read_bytes() == jar_body(lock[1].name)
+    assert "1 of 3 jars" in said[0]
+
+
+@pytest.mark.parametrize("layout", ["name", "path"])
+def test_a_folder_serves_as_the_repository(lock: tuple[jars.Jar, ...], tmp_path: Path, layout: str) -> None:
+    """Flat, as `engine fetch --to` makes it, or laid out as Maven does."""
+    for jar in lock:
+        place = tmp_path / "offline" / getattr(jar, layout)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(jar_body(jar.name))
+    found = jars.fetch_jars(settings(maven_url=str(tmp_path / "offline")), tmp_path / "cache", quiet)
+    assert all(path.is_file() for path in found)
+
+
+def test_an_offline_folder_that_lacks_a_jar_is_named(lock: tuple[jars.Jar, ...], tmp_path: Path) -> None:
+    """The message says which jar, which folder and how to make the folder."""
+    with pytest.raises(EngineError, match=r"(?s)-1.jar is not in the folder .*engine fetch --to"):
+        jars.fetch_jars(settings(maven_url=str(tmp_path)), tmp_path / "cache", quiet)
+
+
+def test_without_a_network_the_ways_out_are_named(lock: tuple[jars.Jar, ...], tmp_path: Path) -> None:
+    """An offline folder, a proxy, a mirror."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        source = settings(maven_url=f"http://127.0.0.1:{unused.getsockname()[1]}")
+        with pytest.raises(EngineError, match=r"(?s)refused.*engine fetch --to DIR.*HTTPS_PROXY.*mirror"):
+            jars.fetch_jars(source, tmp_path, quiet)
+
+
+def test_a_cache_that_cannot_be_written_is_named(lock: tuple[jars.Jar, ...], tmp_path: Path) -> None:
+    """A file stands where the folder should be."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineError, match=r"engine.cache=DIR"):
+        jars.fetch_jars(settings(cache=tmp_path / "file" / "cache"), None, quiet)
+
+
+def test_no_java_names_the_ways_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in JAVA_HOME, on the PATH, or installed."""
+    monkeypatch.setattr(java, "_candidates", lambda _: iter(()))
+    with pytest.raises(EngineError, match=r"(?s)No Java 17 or later.*crawlog\[local\].*engine.java=PATH.*--bootstrap"):
+        java.find_java(settings())
+
+
+def test_a_java_that_the_user_named_is_not_replaced(tmp_path: Path) -> None:
+    """The setting is an order: another java is no substitute."""
+    with pytest.raises(EngineError, match=r"engine.java, .*nojava, does not run"):
+        java.find_java(settings(java=str(tmp_path / "nojava")))
+
+
+def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """JAVA_HOME holds Java 11: the next candidate is taken."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "java").chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="11.0.2"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java.find_java(settings()).path != tmp_path / "bin" / "java"
+
+
+def test_paths_hold_in_the_folder_that_the_broker_runs_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named relative to where the command was given."""
+    found = java.find_java(settings()).path.resolve()
+    (tmp_path / "jdk").symlink_to(found.parent.parent)
+    monkeypatch.chdir(tmp_path)
+    assert java.find_java(settings(java="jdk/bin/java")).path == tmp_path / "jdk" / "bin" / "java"
+    assert jars.cache_folder(settings(cache=Path("cache"))) == tmp_path / "cache"
+
+
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_392", 8), ("17.0.15", 17), ("25", 25), ("22-ea", 22)])
+def test_versions_are_read_in_every_spelling(version: str, major: int) -> None:
+    """Before Java 9 the major version stood second."""
+    assert java._major(version) == major
+
+
+def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A file stands where the folder should be."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EngineError, match=r"(?s)Cannot write to the data folder .*--data DIR"):
+        engine.start(settings(), tmp_path / "file", quiet)
+
+
+def test_a_pid_that_belongs_to_another_process_is_not_the_broker(tmp_path: Path) -> None:
+    """The pid is ours, the start time is not."""
+    (tmp_path / "kafka").mkdir()
+    (tmp_path / "kafka" / "broker.json").write_text(f'{{"pid": {os.getpid()}, "started": 1.0}}')
+    assert engine.running(tmp_path) is None
+
+
+def test_a_port_that_was_taken_meanwhile_is_replaced(tmp_path: Path) -> None:
+    """The cluster id stays, the port is another one."""
+    first = engine.reserve(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", int(first.rpartition(":")[2])))
+        taken.listen()
+        assert engine.reserve(tmp_path) != first
+
+
+def test_the_port_is_known_before_the_start(tmp_path: Path) -> None:
+    """Asked twice, the folder's address is the same."""
+    assert engine.reserve(tmp_path) == engine.reserve(tmp_path)
+
+
+@pytest.mark.broker
+def test_a_broker_lives_dies_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One story on one folder: reserve, start, adopt, kill -9, start again on the same port, stop.
+
+    Its files all lie there whatever the folder is called and the locale knows.
+    """
+    monkeypatch.setenv("LC_ALL", "C")
+    data = tmp_path / "Bücher, 书 #1"
+    address = engine.reserve(data)
+    first = engine.start(settings(), data, quiet)
+    try:
+        assert (first.bootstrap, first.adopted) == (address, False)
+        second = engine.start(settings(), data, quiet)
+        assert (second.pid, second.adopted) == (first.pid, True)
+
+        os.kill(first.pid, signal.SIGKILL)
+        first._process.wait()
+        assert engine.running(data) is None
+        third = engine.start(settings(), data, quiet)
+        assert (third.bootstrap, third.cluster_id, third.adopted) == (address, first.cluster_id, False)
+    finally:
+        if found := engine.running(data):
+            found.stop()
+    assert not third.alive()
+    assert not (data / "kafka" / "broker.json").exists()
+    assert (data / "kafka" / "log" / "meta.properties").exists()
+    assert list(tmp_path.iterdir()) == [data]
+
+
+def test_a_folder_is_formatted_without_a_jvm_once_kafkas_tool_has_chosen_the_features(tmp_path: Path) -> None:
+    """What a new cluster can do is the tool's choice, the same in each folder; the ids are the folder's own."""
+    features = tmp_path / "cache.checkpoint"
+    features.write_bytes(b"levels")
+    no_java = [str(tmp_path / "nowhere")]
+    seen = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        broker.format_log(no_java, folder, folder / "server.properties", name, features)
+        meta = dict(line.split("=") for line in (folder / "log" / "meta.properties").read_text().splitlines())
+        seen.append(meta.pop("directory.id"))
+        assert meta == {"version": "1", "cluster.id": name, "node.id": "1"}
+        assert (folder / "log" / "bootstrap.checkpoint").read_bytes() == b"levels"
+    assert seen[0] != seen[1]
+    assert all(len(one) == 22 for one in seen)
+
+
+def test_a_jvm_inherits_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no use for the logins and passwords among them."""
+    monkeypatch.setenv("CRAWLOG_FETCH__LOGINS", "https://me:secret@elsewhere.example/")
+    assert not any(name.startswith("CRAWLOG_") for name in java.environ())
+
+
+class Cache:
+    """A cache folder with a class archive and Kafka's choice of features, as an earlier start left them."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o755)
+        self.folder = folder
+        self.archive = java.archive(java.Java(Path("/usr/bin/java"), "17"), [], folder)
+        self.archive.path.write_bytes(b"archive")
+        self.archive.path.chmod(0o644)
+
+    def flags(self) -> list[str]:
+        """Those of a JVM that starts with it."""
+        return self.archive.use_or_note()
+
+
+def test_the_class_archive_is_used_where_it_is_ours(tmp_path: Path) -> None:
+    """A start with it is a second shorter."""
+    cache = Cache(tmp_path / "cache")
+    assert cache.flags() == cache.archive.use() == [f"-XX:SharedArchiveFile={cache.archive.path}"]
+
+
+@pytest.mark.parametrize("theirs", ["folder", "archive"])
+def test_a_class_archive_that_others_may_change_is_neither_used_nor_made(tmp_path: Path, theirs: str) -> None:
+    """It holds code: another user could have it run in the broker's JVM."""
+    cache = Cache(tmp_path / "cache")
+    (cache.folder if theirs == "folder" else cache.archive.path).chmod(0o777)
+    assert cache.flags() == cache.archive.use() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("theirs", ["folder", "archive"])
+def test_a_class_archive_of_another_user_is_neither_used_nor_made(tmp_path: Path, theirs: str) -> None:
+    """So too."""
+    cache = Cache(tmp_path / "cache")
+    os.chown(cache.folder if theirs == "folder" else cache.archive.path, 65534, 65534)
+    assert cache.flags() == cache.archive.use() == []
+
+
+def test_a_cache_of_jars_that_others_may_change_is_refused(lock: tuple[jars.Jar, ...], tmp_path: Path) -> None:
+    """A jar could be replaced between the look at its hash and the start of the JVM."""
+    assert lock
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.raises(EngineError, match=r"(?s)cache can be changed by everybody.*engine.cache=DIR"):
+        jars.fetch_jars(settings(cache=tmp_path / "cache"), None, quiet)
+
+
+def test_a_jar_that_others_may_change_is_fetched_again(
+    lock: tuple[jars.Jar, ...], repository: Callable[[int], str], tmp_path: Path
+) -> None:
+    """Its hash is right now, and may not be later."""
+    jar = tmp_path / "cache" / lock[0].name
+    (tmp_path / "cache").mkdir(mode=0o755)
+    jar.write_bytes(jar_body(jar.name))
+    jar.chmod(0o666)
+    jars.fetch_jars(settings(maven_url=repository(0), cache=tmp_path / "cache"), None, quiet)
+    assert stat.S_IMODE(jar.stat().st_mode) == 0o644
+
+
+@pytest.mark.broker
+def test_a_broker_of_another_cluster_is_told_apart(tmp_path: Path) -> None:
+    """The folder's data belong to one cluster id and engine.json names another."""
+    engine.start(settings(), tmp_path / "one", quiet).stop()
+    shutil.copytree(tmp_path / "one" / "kafka" / "log", tmp_path / "two" / "kafka" / "log")
+    with pytest.raises(EngineError, match=r"belong to another cluster"):
+        engine.start(settings(), tmp_path / "two", quiet)

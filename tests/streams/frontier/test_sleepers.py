@@ -1,0 +1,217 @@
+"""Of very many hosts few are in memory, and those that sleep are neither forgotten nor in the way."""
+
+from typing import Any
+
+import pytest
+
+from crawlog.schemas.control import Command
+from crawlog.streams.frontier import dispatcher as front
+from crawlog.streams.frontier.commands import Commands
+from crawlog.streams.frontier.host import Task
+from tests.support.dispatching import World, pages
+
+
+@pytest.fixture
+def two_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most two hosts are in memory."""
+    monkeypatch.setattr(front, "HOSTS_AWAKE", 2)
+    monkeypatch.setattr(front, "WINDOW", 3)
+
+
+def held_back(world: World) -> tuple[int, int]:
+    """How much of the job commands keep waiting: paused, and blocked."""
+    owned = world.frontier.owned[0]
+    return world.frontier.held_back(owned, owned.fold.jobs["j"])
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_of_very_many_hosts_few_are_in_memory(restarted: bool) -> None:
+    """However they came there, by a found or at a restore; all are fetched all the same."""
+    world = World()
+    world.job()
+    for n in range(50):
+        world.find(*pages(f"h{n}.com", 2))
+    if restarted:
+        world.crash()
+    owned = world.frontier.owned[0]
+    assert len(owned.hosts) == 2
+    assert len(owned.asleep) == 48
+    assert len(world.drain()) == 100
+    world.pass_time(1)
+    world.frontier.size_windows()
+    assert (len(owned.hosts), len(owned.asleep), world.frontier.awake) == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_long_queues_keep_no_place_for_themselves() -> None:
+    """A host whose window is spent goes to the end of the line: each has its turn before one has a third window."""
+    world = World()
+    world.job()
+    for n in range(6):
+        world.find(*pages(f"h{n}.com", 100))
+    hosts = [url.split("/")[2] for url in world.drain()]
+    assert {hosts[:36].count(f"h{n}.com") for n in range(6)} == {6}
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_host_that_rests_for_long_gives_its_place() -> None:
+    """So hosts that are down keep none from being asked; what a host asked for holds while it sleeps."""
+    world = World()
+    world.job()
+    for n in range(4):
+        world.find(*pages(f"h{n}.com", 3))
+    for _ in range(2):
+        task = world.next()
+        assert isinstance(task, Task)
+        world.ended(task, wait_s=500.0)
+        world.write(task, "fetched")
+    resting = set(world.hosts)
+    world.fold_dones()
+    others = {task.host.key for task in (world.next(), world.next()) if isinstance(task, Task)}
+    assert len(others) == 2
+    assert not others & resting
+    for task in list(world.in_flight):
+        world.fetched(task)
+    assert len(world.drain()) == 8  # none of them too early: `next` would say
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("held", ["stopped", "command"])
+def test_hosts_that_may_not_go_on_keep_no_place(held: str) -> None:
+    """Those of a stopped job, or paused by a command; they are fetched when they may."""
+    world = World()
+    world.job("held")
+    for n in range(5):
+        world.find(*pages(f"h{n}.held.com", 2), job="held")
+    pause = Command(action="pause", host=".held.com")
+    if held == "stopped":
+        world.job("held", rev=2, state="stopped")
+    else:
+        world.frontier.obey(Commands([pause]))
+    world.job()
+    world.find(*pages("a.com", 2), *pages("b.com", 2))
+    assert len(world.drain()) == 4
+    if held == "stopped":
+        world.job("held", rev=3)
+    else:
+        world.frontier.obey(Commands([]))
+    assert len(world.drain()) == 10
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize(("action", "held"), [("pause", (10, 0)), ("block", (0, 10))])
+def test_what_a_command_holds_is_counted_of_hosts_that_sleep_too(action: Any, held: tuple[int, int]) -> None:
+    """Those that slept before it, those that come later, and after the partition came back: a run goes by it."""
+    world = World()
+    world.job()
+    for n in range(3):
+        world.find(*pages(f"h{n}.held.com", 2))
+    command = Command(action=action, host=".held.com")
+    world.frontier.obey(Commands([command]))
+    for n in range(3, 5):
+        world.find(*pages(f"h{n}.held.com", 2))
+    world.find(*pages("a.com", 2))
+    assert held_back(world) == held
+    world.rebalance()
+    assert held_back(world) == held
+    assert len(world.drain()) == 2
+    world.frontier.obey(Commands([]))
+    assert held_back(world) == (0, 0)
+    assert len(world.drain()) == 10
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("held", ["limit", "command"])
+def test_hosts_that_were_ready_for_a_job_keep_no_place(held: str) -> None:
+    """Nobody looks for one in that job any more, at its limit or paused; the other job has all places at once."""
+    world = World()
+    limit = 0 if held == "limit" else None
+    world.job("held", max_pages=limit)
+    for n in range(5):
+        world.find(*pages(f"h{n}.held.com", 2), job="held")
+    if held == "limit":
+        world.job("held", rev=2, state="stopped", max_pages=limit)
+    else:
+        world.frontier.obey(Commands([Command(action="pause", job="held")]))
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 2))
+    assert [task is not None for task in (world.next(), world.next(), world.next())] == [True, True, False]
+    for task in list(world.in_flight):
+        world.fetched(task)
+    assert len(world.drain()) == 8
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_host_asleep_for_one_job_wakes_for_another() -> None:
+    """It may not go on for the first one, and the second finds something there."""
+    world = World()
+    world.job("held")
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 2), job="held")
+    world.job("held", rev=2, state="stopped")
+    assert world.drain() == []
+    for n in range(5):
+        world.find(f"http://h{n}.com/of-the-other")
+    assert len(world.drain()) == 5
+
+
+@pytest.mark.usefixtures("two_awake")
+@pytest.mark.parametrize("paused", ["before", "after"])
+def test_waits_of_a_job_that_may_not_go_on_keep_no_place(paused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over before it was paused or after that: they are left in their rows, and come in time when it may go on."""
+    monkeypatch.setattr(front, "WAITING_IN_MEMORY", 3)
+    world = World()
+    world.job("held")
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.held.com", 1), job="held")
+    for _ in range(5):
+        world.pass_time(1)
+        task = world.next()
+        assert isinstance(task, Task)
+        world.retry(task, 20.0)
+        world.fold_dones()
+    world.pass_time(30 if paused == "after" else 0)
+    if paused == "after":
+        world.frontier._wake(world.clock)
+    world.frontier.obey(Commands([Command(action="pause", job="held")]))
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 1))
+        task = world.next()
+        assert isinstance(task, Task)
+        world.retry(task, 30.0)
+        world.fold_dones()
+        world.pass_time(1)
+    assert len(world.drain()) == 5
+    world.frontier.obey(Commands([]))
+    assert len(world.drain()) == 5
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_slowed_host_does_not_sleep_for_ever() -> None:
+    """A rest that it has slept is over, however long the command makes it."""
+    world = World()
+    world.job()
+    for n in range(5):
+        world.find(*pages(f"h{n}.com", 2))
+    world.frontier.obey(Commands([Command(action="slow", job="j", delay_s=300.0)]))
+    assert len(world.drain()) == 10
+
+
+@pytest.mark.usefixtures("two_awake")
+def test_a_host_that_sleeps_keeps_no_rows_in_memory() -> None:
+    """Only those of URLs whose dones have not been folded are kept at hand."""
+    world = World()
+    world.job()
+    for n in range(50):
+        world.find(*pages(f"h{n}.com", 3))
+        task = world.next()
+        assert isinstance(task, Task)
+        world.ended(task, wait_s=500.0)
+        world.write(task, "fetched")
+        world.fold_dones()
+    assert len(world.frontier.owned[0].asleep) >= 48
+    assert world.rows._kept == {}

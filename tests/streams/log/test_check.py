@@ -1,0 +1,359 @@
+"""Conservation: pages that dones name are in the log, and every page came to something; what is missing is named."""
+
+import json
+import time
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from crawlog import outcome
+from crawlog.commands.run import FILL_TRIES, Run, Summary
+from crawlog.commands.verify import verify_log
+from crawlog.commands.whole import Whole
+from crawlog.progress.picture import Finish, Picture
+from crawlog.schemas import items as i
+from crawlog.schemas import pages as pg
+from crawlog.schemas import urls as u
+from crawlog.schemas.dead import DeadLetter
+from crawlog.schemas.progress import JobCounts, Progress
+from crawlog.streams.engine.engine import Engine
+from crawlog.streams.errors import EngineError, Unusable
+from crawlog.streams.log import groups, power_cut, topics
+from crawlog.streams.log.check import Check
+from crawlog.streams.log.client import consumer_config, kafka_config
+from crawlog.streams.log.damage import Cut, Known, cuts_of
+from crawlog.streams.log.ledger import Gone, Ledger
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.sink.state import Behind, sink_of
+
+A, B = 1, 2
+"""Two URLs."""
+
+
+def ledger(*pages: int, parsed: int = 99, start: int = 0) -> Ledger:
+    """Pages of these URLs, from `start` on."""
+    made = Ledger(start, start + len(pages), parsed)
+    for at, name in enumerate(pages, start):
+        made.page(at, name)
+    return made
+
+
+def test_a_page_behind_the_logs_end_is_gone() -> None:
+    """Its done is named with both offsets."""
+    one = ledger(A)
+    one.done(A, 10, 0)
+    one.done(B, 11, 1)
+    assert one.gone() == [Gone(11, 1)]
+
+
+def test_an_offset_that_was_given_out_again_is_another_page() -> None:
+    """The done of the page that was there before names a page that is gone."""
+    one = ledger(B)
+    one.done(A, 10, 0)
+    one.done(B, 11, 0)
+    assert one.gone() == [Gone(10, 0)]
+
+
+@pytest.mark.parametrize("how", ["asked again", "fetched later"])
+def test_a_page_that_was_asked_for_since_is_not_missing(how: str) -> None:
+    """By a found with `again`, or as a later done of its URL names a page that is there."""
+    one = ledger(B, A)
+    one.done(A, 10, 0)
+    if how == "asked again":
+        one.again(A)
+    else:
+        one.done(A, 12, 1)
+    assert one.gone() == []
+
+
+def test_a_page_that_was_trimmed_is_not_missing() -> None:
+    """It lies before the log's start, and is counted."""
+    one = ledger(A, start=5)
+    one.done(B, 10, 4)
+    assert (one.gone(), one.trimmed) == ([], 1)
+
+
+def test_a_page_without_an_item_is_missing() -> None:
+    """One that an item or a dead letter names is not; an item of another URL does not count for it."""
+    one = ledger(A, B, 3, 4)
+    one.named(0, A)
+    one.named(1)
+    one.named(2, A)
+    assert one.unparsed() == [2, 3]
+
+
+@pytest.mark.parametrize("parsed", [1, 2])
+def test_a_page_is_not_missing_once_a_later_one_of_its_url_came_to_something(parsed: int) -> None:
+    """Or where that one is not parsed yet."""
+    one = ledger(A, A, parsed=parsed)
+    one.named(1, A)
+    assert one.unparsed() == []
+
+
+def test_an_earlier_page_of_its_url_does_not_stand_for_a_page() -> None:
+    """What a server sent last is what counts."""
+    one = ledger(A, A)
+    one.named(0, A)
+    assert one.unparsed() == [1]
+
+
+def test_a_page_whose_url_was_asked_again_afterwards_is_not_missing() -> None:
+    """The one that came of it is."""
+    one = ledger(A, A)
+    one.done(A, 10, 0)
+    one.again(A)
+    assert one.unparsed() == []
+    one.done(A, 12, 1)
+    assert one.unparsed() == [1]
+
+
+def test_what_names_sitemaps_needs_no_item() -> None:
+    """A record of a robots.txt is no page that was fetched."""
+    one = Ledger(0, 1, 1)
+    one.page(0, A, needs_item=False)
+    assert one.unparsed() == []
+
+
+ENDS = {"pages": (5, 9), "items": (7,)}
+
+
+def test_a_partition_that_ends_before_a_known_offset_was_cut() -> None:
+    """It is named once, with the highest offset and who knows of it; one that reaches all of them was not."""
+    known = [
+        Known("pages", 0, 6, "the group parse"),
+        Known("pages", 0, 8, "a done"),
+        Known("pages", 1, 9, "a done"),
+        Known("items", 0, 7, "the sink"),
+        Known("items", 4, 7, "a partition that is not there"),
+    ]
+    (cut,) = cuts_of(known, ENDS)
+    assert str(cut) == "pages[0] ends at offset 5, and a done was at 8"
+
+
+SITE = "http://site.com"
+PAGES = 6
+WAIT_S = 60.0
+
+
+class Log:
+    """A log of one partition's crawl, written by hand."""
+
+    def __init__(self, settings: Settings) -> None:
+        topics.ensure(settings)
+        self.settings = settings
+        self.names = topics.Topics(settings.kafka.prefix)
+        self._producer = Producer(kafka_config(settings) | {"batch.num.messages": 1})
+
+    def write(self, topic: str, value: bytes, headers: list[tuple[str, str | bytes | None]] | None = None) -> None:
+        """One record, in a batch of its own."""
+        self._producer.produce(topic, value, partition=0, headers=headers)
+        assert self._producer.flush(30) == 0
+
+    def page(self, number: int) -> None:
+        """A page."""
+        header = pg.encode(pg.PageMeta(f"{SITE}/{number}", "j", http=200))
+        self.write(self.names.pages, b"body" * 100, headers=[(pg.HEADER, header)])
+
+    def done(self, number: int, page: int) -> None:
+        """The done of one."""
+        result = u.Result(f"{SITE}/{number}", number, "fetched", page=(0, page))
+        self.write(self.names.urls, u.encode(u.UrlsRecord(job="j", results=[result])))
+
+    def item(self, number: int, page: int) -> None:
+        """What came of one."""
+        self.write(self.names.items, i.encode(i.ItemsRecord("j", f"{SITE}/{number}", (0, page), [])))
+
+    def crawl(self) -> None:
+        """Pages that are all well, the last of them a dead letter, and parsed."""
+        for number in range(PAGES):
+            self.page(number)
+            self.done(number, number)
+            if number < PAGES - 1:
+                self.item(number, number)
+        letter = DeadLetter(self.names.pages, 0, PAGES - 1, "parse", "it broke")
+        self.write(self.names.dead, b"", headers=[*letter.headers()])
+        consumer = Consumer(consumer_config(self.settings, topics.group(self.settings, "parse")))
+        consumer.commit(offsets=[TopicPartition(self.names.pages, 0, PAGES)], asynchronous=False)
+        consumer.close()
+
+    def said(self) -> tuple[int, list[dict[str, object]]]:
+        """What `crawlog verify --log --json` says is missing."""
+        told: list[str] = []
+        code = verify_log(self.settings, as_json=True, say=told.append)
+        return code, [one for one in map(json.loads, told) if "what" in one]
+
+
+@pytest.fixture
+def log(cluster: Settings) -> Log:
+    """A log of this test alone."""
+    made = Log(cluster)
+    made.crawl()
+    return made
+
+
+def flip(engine: Engine, topic: str, place: bytes) -> None:
+    """Flip a byte in a segment of a broker that runs, behind the last occurrence of some bytes."""
+    (segment,) = (engine.data / "kafka" / "log" / f"{topic}-0").glob("*.log")
+    at = segment.read_bytes().rindex(place) + len(place) + 2
+    with segment.open("rb+") as opened:
+        opened.seek(at)
+        was = opened.read(1)
+        opened.seek(at)
+        opened.write(bytes([was[0] ^ 0xFF]))
+
+
+@pytest.mark.broker
+def test_a_log_that_is_whole_passes(log: Log) -> None:
+    """Exit code 0, and each partition in the table."""
+    told: list[str] = []
+    assert verify_log(log.settings, as_json=False, say=told.append) == outcome.FINISHED
+    assert told[-1].startswith("nothing is missing")
+    assert sum(line.startswith(log.names.pages) for line in told) == 8
+
+
+@pytest.mark.broker
+def test_pages_and_items_that_are_missing_are_named(log: Log) -> None:
+    """With topic, partition, offset, URL and job; exit code 5."""
+    log.done(7, 7)
+    log.page(8)
+    consumer = Consumer(consumer_config(log.settings, topics.group(log.settings, "parse")))
+    consumer.commit(offsets=[TopicPartition(log.names.pages, 0, PAGES + 1)], asynchronous=False)
+    consumer.close()
+    code, found = log.said()
+    assert code == outcome.DIFFERENT
+    assert [(one["topic"], one["partition"], one["start"], one["url"], one["job"]) for one in found] == [
+        (log.names.pages, 0, 7, f"{SITE}/7", "j"),
+        (log.names.pages, 0, 6, f"{SITE}/8", "j"),
+    ]
+
+
+class Mended:
+    """A supervisor that can make nothing again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.picture = Picture()
+        self.is_unchecked = True
+        self.has_lost_founds = False
+        self.told: list[str] = []
+
+    def ends(self, _stage: str) -> tuple[int, ...]:
+        """Nobody reports."""
+        return ()
+
+    def mend(self, check: Check, *, founds: bool) -> None:
+        """Tries."""
+        self.told.append(f"mends {check.missing}" + ", and founds" * founds)
+
+    def checked(self) -> None:
+        """The log is whole."""
+        self.told.append("checked")
+
+
+@pytest.mark.broker
+def test_what_cannot_be_made_again_ends_a_run_with_its_own_code(log: Log) -> None:
+    """It is tried once more as long as less is missing; then topic, partition, offset and the next command are told."""
+    supervisor = Mended(log.settings)
+    whole = Whole(supervisor, "j", supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
+    finish = Finish("j", (0,), with_sink=False, passed={"parse": (PAGES,)})
+    log.done(7, 7)
+    assert not whole.holds(finish)
+    assert whole.holds(finish)
+    assert [line for line in supervisor.told if line.startswith(("mends", "checked"))] == ["mends 1"]
+    gone, then = whole.missing
+    assert gone.startswith(f"{log.names.pages}[0] 7: gone")
+    assert "`crawlog run`" in then
+    summary = Summary("j", reason="finished", counts=JobCounts(fetched=7), missing=whole.missing)
+    assert summary.exit_code == outcome.DIFFERENT
+    assert f"  {gone}" in summary.lines()
+
+
+@pytest.mark.broker
+def test_what_a_worker_finds_cut_reaches_the_run(log: Log) -> None:
+    """Where it is crawl.urls, founds may be gone, which no check of pages shows: all pages are parsed again, once."""
+    supervisor = Mended(log.settings)
+    supervisor.picture.take(Progress("w", "fetch", 0, 0.0, offset=3, cut=9))
+    supervisor.picture.take(Progress("w", "fetch", 0, 1.0, offset=4))
+    whole = Whole(supervisor, "j", supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
+    finish = Finish("j", (0,), with_sink=False, passed={"parse": (PAGES,)})
+    assert not whole.holds(finish)
+    assert whole.holds(finish)
+    assert [line for line in supervisor.told if line.startswith(("mends", "checked"))] == [
+        "mends 0, and founds",
+        "checked",
+    ]
+
+
+@pytest.mark.broker
+def test_a_log_that_is_whole_is_checked_once(log: Log) -> None:
+    """Then nobody doubts it, and the run ends."""
+    supervisor = Mended(log.settings)
+    whole = Whole(supervisor, "j", supervisor.told.append)  # type: ignore[arg-type]  # as much of one as is needed
+    assert whole.holds(Finish("j", (0,), with_sink=False, passed={"parse": (PAGES,)}))
+    assert supervisor.told[-1] == "checked"
+    assert whole.was_damaged
+    assert not whole.missing
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("number", [2, PAGES - 1])
+def test_a_damaged_batch_is_named_and_the_rest_is_read(log: Log, engine: Engine, number: int) -> None:
+    """In the middle, and at the end where no record follows; what it held is missing, and nothing else."""
+    flip(engine, log.names.pages, f"{SITE}/{number}".encode())
+    code, found = log.said()
+    assert code == outcome.DIFFERENT
+    assert [(one["start"], one["end"]) for one in found] == [(number, number + 1)] * 2
+    assert [str(one["what"]).split()[0] for one in found] == ["cannot", "gone,"]
+
+
+@pytest.mark.broker
+def test_lost_founds_are_not_passed_over_while_others_hold_the_pages(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages have to be parsed again for them. The error names the topic, the group and who holds it."""
+    monkeypatch.setattr(power_cut, "EMPTY_S", 0.5)
+    settings, names = log.settings, log.names
+    name = topics.group(settings, "parse")
+    other = Consumer(consumer_config(settings, name) | {"client.id": "parse-elsewhere"})
+    other.subscribe([names.pages])
+    deadline = time.monotonic() + WAIT_S
+    while not other.assignment():
+        other.poll(0.1)
+        assert time.monotonic() < deadline
+    other.commit(offsets=[TopicPartition(names.pages, 0, PAGES)], asynchronous=False)
+    cut = Cut(names.urls, 0, 2, 9, "its leader of epoch 3", is_replaced=True)
+    with pytest.raises(EngineError, match=rf"{names.urls} has lost founds.*{name}.*parse-elsewhere"):
+        power_cut.after_cuts(settings, lambda _: None, [cut])
+    other.close()
+    power_cut.after_cuts(settings, lambda _: None, [cut])
+    assert groups.held(topics.Admin(settings), groups.Group(name, "parse", names.pages))[0].committed == 0
+
+
+def test_a_group_that_another_command_has_moved_back_is_told_by_its_commits() -> None:
+    """One of its partitions is further back than before; one that goes on is not."""
+    before = {("pages", 0): 5, ("pages", 1): 7}
+    assert power_cut._was_moved(before, before | {("pages", 1): 0})
+    assert not power_cut._was_moved(before, before | {("pages", 1): 9})
+    assert not power_cut._was_moved(before, before)
+
+
+@pytest.mark.parametrize("error", [Unusable("damaged: Corruption"), Behind("behind")])
+def test_a_file_that_cannot_be_made_ends_the_run(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After some tries, with the disk to look at: it filled a damaged state again and again."""
+    tries = []
+
+    def finalise(*_: object) -> int:
+        tries.append(error)
+        raise error
+
+    monkeypatch.setattr("crawlog.streams.sink.finalise", finalise)
+    run = object.__new__(Run)
+    run.settings, run.summary = Settings(), Summary("j", reason="finished")
+    run.supervisor = run._shown = run._whole = Mock(was_damaged=False)
+    run._sink = sink_of("j", str(tmp_path / "out.jsonl"), 0, (), formulas=False)
+    monkeypatch.setattr(run, "_fill", lambda _: None)
+    with pytest.raises(EngineError, match=r"out.jsonl could not be made, in 5 tries: .*\n.*look at that disk"):
+        run._write_file(Finish("j", (0,), with_sink=True, passed={"sink": (0,)}))
+    assert len(tries) == FILL_TRIES
