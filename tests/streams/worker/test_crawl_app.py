@@ -113,7 +113,8 @@ class Probe:
             if command:
                 self.process = Process(command, cwd=PROBE.parent, env=environ, stderr=errors, stdout=errors)
             else:
-                code = f"import runpy; runpy.run_path({str(PROBE)!r}, run_name='__main__')"
+                code = f"import runpy, sys; sys.path.insert(0, {str(PROBE.parent)!r})"
+                code += f"; runpy.run_path({str(PROBE)!r}, run_name='__main__')"
                 self.process = forks.fork(code, PROBE.parent, environ, errors)
 
     def lines(self, what: str) -> list[Line]:
