@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from crawlog.cli import main
+from crawlog.cli import reach
 from crawlog.processes.supervisor import Hold
 from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
@@ -234,12 +234,12 @@ def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monke
 
     monkeypatch.setattr(local, "start", start)
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
-    with main._reachable_log(settings):
+    with reach.reachable_log(settings):
         up = Hold(tmp_path, "up")
     assert started[0].alive()
     up.release()
     started[0].stop()
-    with main._reachable_log(settings):
+    with reach.reachable_log(settings):
         assert started[1].alive()
     assert not started[1].alive()
 

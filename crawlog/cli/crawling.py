@@ -1,0 +1,143 @@
+"""`crawlog run` and `seed`: URLs in."""
+
+import json
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from crawlog import outcome
+from crawlog.streams.errors import Misconfigured
+from crawlog.terminal import answer, tell
+
+from .options import settings_of, settings_options
+from .reach import login_of, reachable_log
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="URL…")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Results: .jsonl, .json, .csv or -."
+)
+@click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
+@click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
+@click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
+@click.option(
+    "--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines; - is stdin."
+)
+@click.option("--spider", metavar="FILE.py[:Class]", help="Your spider; without one every link in scope is followed.")
+@click.option("--job", metavar="NAME", help="Name of the job; without it a hash of seeds and spider.")
+@click.option("--fresh", is_flag=True, help="Begin the job again from its seeds, in a new epoch.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@settings_options
+def run(
+    urls: tuple[str, ...],
+    output: Path | None,
+    depth: int | None,
+    max_pages: int | None,
+    workers: str | None,
+    seeds: Path | None,
+    spider: str | None,
+    job: str | None,
+    fresh: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Crawl until finished. The same command again goes on where the crawl was.
+
+    Example: crawlog run https://example.com --depth 2 -o pages.jsonl
+    """
+    from crawlog.processes.folder import prepare
+
+    from . import arguments
+
+    flags: dict[str, object] = {"run.depth": depth, "run.max_pages": max_pages}
+    loaded = arguments.spider(spider) if spider else None
+    flags |= arguments.worker_counts(workers) if workers else {}
+    settings = settings_of(given, flags, loaded.spider.settings if loaded else None)
+    if not urls and not seeds:
+        urls = tuple(loaded.spider.start_urls) if loaded else ()
+    if job is not None:
+        arguments.job_name(job)
+    if not urls and not seeds and not job:
+        raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
+    checked, logins = arguments.logins_apart(arguments.checked_urls(urls))
+    if logins:
+        settings = settings.with_logins(logins)
+    if output:
+        arguments.writable_file(output, RESULT_SUFFIXES)
+    if seeds:
+        arguments.existing_file(seeds, "--seeds")
+    prepare(settings.run.data)
+    from crawlog.commands.run import run as crawl
+
+    return crawl(
+        settings,
+        checked,
+        seeds_file=seeds,
+        output=output,
+        spider=loaded.path if loaded else "",
+        spider_hash=loaded.digest if loaded else "",
+        job=job,
+        fresh=fresh,
+        as_json=as_json,
+        verbose=given["verbose"],
+    )
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="FILE|-|URL|sitemap:URL…")
+@click.option("--from-log", metavar="PREFIX", help="Give the job all seeds that it has in the log of this prefix.")
+@click.option("--job", metavar="NAME", required=True, help="Job that the URLs belong to, new or known.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
+@settings_options
+def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool, **given: Any) -> int:
+    """Produce URLs to crawl.urls: from text or JSON lines (gzipped too), standard input, a sitemap, or named here."""
+    from . import arguments
+
+    settings = settings_of(given)
+    arguments.job_name(job)
+    arguments.seeds(sources, from_log)
+    from crawlog.agents.seed import Source, collect, old_seeds, plant
+    from crawlog.progress.picture import Picture
+    from crawlog.progress.watch import Watch
+    from crawlog.streams.log import Producer, ensure, said_rules
+
+    with ExitStack() as stack:
+        source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell)))
+        reached = stack.enter_context(reachable_log(settings))
+        if from_log:
+            source = Source([str(stack.enter_context(old_seeds(reached, from_log, job)))])
+        ensure(reached)
+        began = time.monotonic()
+        login = login_of(settings, reached)
+        with closing(Watch(reached, Picture(), login)) as watch:
+            producer = Producer(reached, "crawlog-seed", login=login)
+            said = said_rules(reached)
+            seeded = plant(reached, producer, job, source, requests=said, report=tell, look=watch.folds)
+            _tell_refused(reached, job, [source for source in sources if source.startswith(("http:", "https:"))])
+        took_s = time.monotonic() - began
+    if as_json:
+        answer(json.dumps({"job": job, "urls": seeded.count, "bad": seeded.bad, "took_s": round(took_s, 3)}))
+    else:
+        bad = f", {outcome.counted(seeded.bad, 'line')} without a URL" if seeded.bad else ""
+        answer(f"{outcome.counted(seeded.count, 'URL')} in job {job}, acknowledged in {took_s:.1f} s{bad}")
+    return outcome.FINISHED
+
+
+def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
+    """Say which seeds the job's record keeps from being asked, by their spelling alone."""
+    from crawlog.commands.run import refused
+    from crawlog.streams.log import Topics, known_job
+
+    if lines := refused(seeds, allow_private=False):
+        copy = known_job(settings, Topics(settings.kafka.prefix), job)
+        if copy is not None and copy.spec.requests is not None and copy.spec.requests.allow_private is False:
+            tell(*lines)

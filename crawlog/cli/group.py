@@ -1,0 +1,26 @@
+"""A group of commands."""
+
+from difflib import get_close_matches
+
+import rich_click as click
+
+
+class Commands(click.RichGroup):
+    """A group in the order of its definition, which suggests the command that was likely meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        """The commands as they were added."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names.
+
+        Raises: UsageError: there is none of this name; the message says which one was likely meant.
+        """
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            close = get_close_matches(args[0], self.commands, n=1)
+            hint = f"Did you mean `crawlog {close[0]}`?" if close else f"There are: {', '.join(self.commands)}."
+            raise click.UsageError(f"No such command '{args[0]}'. {hint}", ctx)
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,93 @@
+"""`crawlog up`, `down`, `status`, `worker` and `engine`: what runs on this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from crawlog import outcome
+from crawlog.terminal import answer, tell
+
+from .options import settings_of, settings_options
+from .reach import running_log
+
+if TYPE_CHECKING:
+    from crawlog.streams.stages import Stage
+
+STAGES = ("fetch", "parse", "sink")
+
+
+@click.command()
+@click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
+@settings_options
+def up(workers: str | None, **given: Any) -> int:
+    """Start the local engine and workers in the background."""
+    from crawlog.processes.folder import prepare
+
+    from . import arguments
+
+    settings = settings_of(given, arguments.worker_counts(workers) if workers else {})
+    prepare(settings.run.data)
+    from crawlog.commands.up import up as start
+
+    return start(settings)
+
+
+@click.command()
+@settings_options
+def down(**given: Any) -> int:
+    """Stop what `up` started; the data stay."""
+    from crawlog.commands.up import down as stop
+
+    return stop(settings_of(given))
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def status(as_json: bool, **given: Any) -> int:
+    """Show what runs on the data folder, and how far the jobs are."""
+    from crawlog.commands.up import status as show
+
+    return show(settings_of(given), as_json=as_json)
+
+
+@click.command()
+@click.argument("stage", type=click.Choice(STAGES))
+@settings_options
+def worker(stage: "Stage", **given: Any) -> int:
+    """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
+    from crawlog.processes.folder import prepare
+    from crawlog.streams.log import ensure
+    from crawlog.streams.settings import for_stage
+
+    settings = settings_of(given)
+    prepare(settings.run.data)
+    settings = running_log(settings)
+    ensure(settings)  # asks the cluster before Faust does, whose answer would be a traceback
+    from crawlog.streams.app import worker as work
+
+    work(stage, lambda: for_stage(settings, stage))
+    return outcome.FINISHED
+
+
+@click.group()
+def engine() -> None:
+    """The local engine's files."""
+
+
+@engine.command("fetch")
+@click.option(
+    "--to", "to", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), help="Not the cache, but DIR."
+)
+@settings_options
+def engine_fetch(to: Path | None, **given: Any) -> int:
+    """Fetch Apache Kafka's jars and verify their hashes, for machines without a network."""
+    from crawlog.streams.engine import fetch_jars
+
+    jars = fetch_jars(settings_of(given), to, tell)
+    folder = jars[0].parent.absolute()
+    size = sum(jar.stat().st_size for jar in jars)
+    tell(f"{len(jars)} jars, {size / 1e6:.0f} MB, verified; use them with -s engine.maven_url={folder}")
+    answer(str(folder))
+    return outcome.FINISHED

@@ -1,0 +1,141 @@
+"""`crawlog control` and `dead`: what an operator does to a crawl."""
+
+from typing import Any
+
+import rich_click as click
+
+from crawlog import outcome
+from crawlog.streams.errors import Misconfigured
+from crawlog.terminal import answer, tell
+
+from .group import Commands
+from .options import Command, settings_of, settings_options
+from .reach import existing_log, reachable_log
+
+STAGES = ("fetch", "parse", "sink")
+ORDERS = ("pause", "resume", "block", "unblock", "slow", "stop", "cancel", "list")
+
+
+@click.command()
+@click.argument("action", type=click.Choice(ORDERS), metavar="ACTION")
+@click.option("--job", metavar="NAME", default="", help="Of a job.")
+@click.option("--host", metavar="HOST", default="", help="http://name:port, name (any scheme) or .name (all below).")
+@click.option("--stage", type=click.Choice(STAGES), default=None, help="Of a stage.")
+@click.option("--delay", metavar="S", type=click.FloatRange(0), default=0.0, help="For slow: seconds between requests.")
+@click.option("--json", "as_json", is_flag=True, help="For list: print one JSON object a command.")
+@settings_options
+def control(action: str, job: str, host: str, stage: str | None, delay: float, as_json: bool, **given: Any) -> int:
+    """Pause, slow, block or stop what runs; cancel a job; list what is in force.
+
+    ACTION is one of pause, resume, block, unblock, slow, stop, cancel, list.
+    """
+    from crawlog.commands import control as commands
+
+    from . import arguments
+
+    settings = settings_of(given)
+    if job:
+        arguments.job_name(job)
+    if action == "cancel" and (not job or host or stage):
+        raise Misconfigured("crawlog control cancel: name the job with --job NAME, and nothing else")
+    command = None if action in ("cancel", "list") else commands.wanted(action, job, host, stage or "", delay)
+    if action == "list":
+        with existing_log(settings) as reached:
+            answer(*commands.listing(reached, as_json=as_json))
+        return outcome.FINISHED
+    with reachable_log(settings) as reached:
+        from crawlog.streams.log import ensure
+
+        ensure(reached)
+        tell(commands.give(reached, command) if command else commands.cancel(reached, job))
+    return outcome.FINISHED
+
+
+@click.group(cls=Commands)
+def dead() -> None:
+    """Dead letters: records that could not be handled. List, show, redrive and lay them aside (drop)."""
+
+
+def _choice_options(command: Command) -> Command:
+    """Which letters are meant."""
+    for option in (
+        click.option("--reason", metavar="TEXT", default="", help="Whose error holds this text."),
+        click.option("--job", metavar="NAME", default="", help="Of this job."),
+        click.option("--stage", metavar="STAGE", default="", help="Of this stage: frontier, parse, sink, control."),
+    ):
+        command = option(command)
+    return command
+
+
+@dead.command("list")
+@_choice_options
+@click.option("--limit", metavar="N", type=click.IntRange(1), default=50, help="The newest N (50).")
+@click.option("--all", "handled", is_flag=True, help="Those that were redriven or laid aside, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a dead letter.")
+@settings_options
+def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
+    """List the open dead letters by error, the commonest first: offset, time, job, URL."""
+    from crawlog.commands.dead import listed
+    from crawlog.streams.log import Choice
+
+    with existing_log(settings_of(given)) as reached:
+        answer(*listed(reached, Choice(stage, job, reason), limit, handled=handled, as_json=as_json))
+    return outcome.FINISHED
+
+
+@dead.command("show")
+@click.argument("offset", type=click.IntRange(0))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def dead_show(offset: int, as_json: bool, **given: Any) -> int:
+    """Show one dead letter: headers, traceback, and the record as it was."""
+    from crawlog.commands.dead import shown
+
+    with existing_log(settings_of(given)) as reached:
+        answer(*shown(reached, offset, as_json=as_json))
+    return outcome.FINISHED
+
+
+def _letters_options(command: Command) -> Command:
+    """Which letters something is done with, and whether it is."""
+    for option in (
+        click.option("--execute", is_flag=True, help="Do it."),
+        click.option("--dry-run", is_flag=True, help="Say what would be done; the default."),
+        click.option("--all", "every", is_flag=True, help="All that are open, by the filters."),
+        click.argument("offsets", nargs=-1, type=click.IntRange(0), metavar="OFFSET…"),
+    ):
+        command = option(command)
+    return _choice_options(command)
+
+
+@dead.command("redrive")
+@_letters_options
+@settings_options
+def dead_redrive(
+    offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
+) -> int:
+    """Send the records back to the stages that could not handle them, as they were."""
+    from crawlog.commands.dead import check_choice, redriven
+    from crawlog.streams.log import Choice
+
+    check_choice(offsets, every=every)
+    with existing_log(settings_of(given)) as reached:
+        choice = Choice(stage, job, reason, frozenset(offsets))
+        answer(*redriven(reached, choice, execute=execute and not dry_run, report=tell))
+    return outcome.FINISHED
+
+
+@dead.command("drop")
+@_letters_options
+@settings_options
+def dead_drop(
+    offsets: tuple[int, ...], every: bool, dry_run: bool, execute: bool, stage: str, job: str, reason: str, **given: Any
+) -> int:
+    """Lay dead letters aside: they stay in the log, and are listed no more."""
+    from crawlog.commands.dead import check_choice, dropped
+    from crawlog.streams.log import Choice
+
+    check_choice(offsets, every=every)
+    with existing_log(settings_of(given)) as reached:
+        answer(*dropped(reached, Choice(stage, job, reason, frozenset(offsets)), execute=execute and not dry_run))
+    return outcome.FINISHED

@@ -1,0 +1,60 @@
+"""Options that several commands share, and the settings that they make."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import rich_click as click
+
+from crawlog.terminal import repeat
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings, Sources
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+WHEREABOUTS = ("run.data", "kafka.bootstrap", "kafka.prefix")
+"""Settings that say which crawl is meant."""
+
+
+def settings_options(command: Command) -> Command:
+    """`-s`, `--config`, `--data`, `--bootstrap`, `-v`: whatever needs settings takes them."""
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Log more; show the traceback of an error."),
+        click.option("--bootstrap", metavar="HOST:PORT", help="Your Kafka cluster; without it crawlog runs its own."),
+        click.option("--data", metavar="DIR", type=click.Path(path_type=Path), help="Data folder (.crawlog)."),
+        click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="Settings file (crawlog.toml)."),
+        click.option("-s", "pairs", metavar="KEY=VALUE", multiple=True, help="Set one setting; may be repeated."),
+    ):
+        command = option(command)
+    return command
+
+
+def _whereabouts(given: dict[str, Any]) -> dict[str, object]:
+    """The options that say which crawl is meant, as they were given."""
+    named = {f"--{name}": given[name] for name in ("data", "bootstrap", "config") if given[name] is not None}
+    pairs = (pair.partition("=") for pair in given["pairs"])
+    return named | {f"-s {key}=": value for key, _, value in pairs if key in WHEREABOUTS}
+
+
+def sources_of(
+    given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
+) -> "Sources":
+    """The sources of the settings, from the values of `_settings_options` and a command's own flags."""
+    from crawlog.streams.settings import Sources
+
+    repeat(_whereabouts(given))
+    named = {"run.data": given["data"], "kafka.bootstrap": given["bootstrap"], **(flags or {})}
+    if given["verbose"]:
+        named["log.level"] = "debug"
+    flagged = {key: value for key, value in named.items() if value is not None}
+    return Sources(flags=flagged, pairs=given["pairs"], spider=spider or {}, config=given["config"])
+
+
+def settings_of(
+    given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
+) -> "Settings":
+    """The settings that these sources make."""
+    from crawlog.streams.settings import resolve
+
+    return resolve(sources_of(given, flags, spider)).settings

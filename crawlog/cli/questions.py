@@ -1,0 +1,91 @@
+"""`crawlog why`, `doctor`, `settings` and `probe`: questions, whose answers change nothing."""
+
+import json
+import sys
+import time
+from typing import Any
+
+import rich_click as click
+
+from crawlog import outcome
+from crawlog.streams.errors import Misconfigured
+from crawlog.terminal import answer, hinted, tell
+
+from .options import settings_of, settings_options, sources_of
+from .reach import existing_log
+from .table import table
+
+
+@click.command()
+@click.argument("url")
+@click.option("--at", metavar="TIME", help="As of then: 2026-11-21T10:30:00 (UTC), or epoch seconds.")
+@click.option("--job", metavar="NAME", help="Only what happened in this job.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) -> int:
+    """Tell the life of one URL from the log: found by whom, dropped or refused why, each attempt, page and row."""
+    from . import arguments
+
+    settings = settings_of(given)
+    (url,), _ = arguments.logins_apart(arguments.checked_urls([url]))
+    if job is not None:
+        arguments.job_name(job)
+    from crawlog.commands.why import moment
+    from crawlog.commands.why import why as told
+
+    until = moment(at, time.time()) if at else None
+    with existing_log(settings) as reached:
+        answer(*told(reached, url, until, job or "", as_json=as_json, report=tell))
+    return outcome.FINISHED
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding.")
+@settings_options
+def doctor(as_json: bool, **given: Any) -> int:
+    """Check this machine and the cluster; each line says what to do next."""
+    from crawlog.commands.doctor import examine
+
+    findings = examine(settings_of(given))
+    for finding in findings:
+        if as_json:
+            answer(json.dumps(finding._asdict()))
+            continue
+        answer(hinted(f"{finding.status:4}  {finding.check:13}  {finding.found}"))
+        if finding.advice:
+            answer(hinted(f"      {'':13}  → {finding.advice}"))
+    return outcome.ENGINE if any(finding.status == "fail" for finding in findings) else outcome.FINISHED
+
+
+@click.command()
+@click.option("--origins", "with_origins", is_flag=True, help="Show who set each value.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a setting.")
+@click.option("--markdown", is_flag=True, help="Print the reference of all settings.")
+@settings_options
+def settings(with_origins: bool, as_json: bool, markdown: bool, **given: Any) -> int:
+    """Show every setting as it is in force."""
+    from crawlog.streams.settings import settings as known
+
+    if markdown:
+        answer(*known.reference().splitlines())
+        return outcome.FINISHED
+    found = known.origins(sources_of(given))
+    if as_json:
+        for one in found:
+            answer(json.dumps(one._asdict(), default=str))
+        return outcome.FINISHED
+    lines = [(one.key, known.shown(one.value), one.origin if with_origins else "") for one in found]
+    answer(*table(lines))
+    return outcome.FINISHED
+
+
+@click.command()
+@click.argument("kind")
+def probe(kind: str) -> int:
+    """Ask the pure core: JSON lines in, JSON lines out, one answer a line, in order; no broker."""
+    from crawlog.commands.probe import KINDS
+    from crawlog.commands.probe import run as ask
+
+    if kind not in KINDS:
+        raise Misconfigured(f"no probe kind {kind!r}; there are: {', '.join(KINDS)}")
+    return ask(kind, sys.stdin.buffer, sys.stdout.buffer)

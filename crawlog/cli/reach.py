@@ -1,0 +1,90 @@
+"""The log that a command works on: found where it runs, started where none runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from crawlog import outcome
+from crawlog.streams.errors import Misconfigured
+from crawlog.terminal import tell
+
+if TYPE_CHECKING:
+    from crawlog.streams.log import Login
+    from crawlog.streams.settings import Settings
+
+
+@contextmanager
+def reachable_log(settings: "Settings") -> Iterator["Settings"]:
+    """The settings with a cluster that answers; the local engine is started when none runs.
+
+    It is stopped after, unless `run` or `up` has come meanwhile and works with it.
+    """
+    from crawlog.processes.supervisor import holder, same_log
+    from crawlog.streams.worker import logs
+
+    logs.configure("error")  # standard output is for answers
+    settings = same_log(settings)
+    with outcome.stopped_by_signals():
+        if settings.kafka.bootstrap:
+            yield settings
+            return
+        from crawlog.processes.folder import prepare
+        from crawlog.streams.engine import engine
+
+        prepare(settings.run.data)
+        local = engine.start(settings, settings.run.data, tell)
+        try:
+            yield local.point(settings)
+        finally:
+            if not local.adopted and holder(settings.run.data) is None:
+                local.stop()
+
+
+def login_of(settings: "Settings", reached: "Settings") -> "Login | None":
+    """For clients of the local engine that may outlive its broker; None for those of another cluster."""
+    from crawlog.processes.supervisor import same_log
+    from crawlog.streams.engine import engine
+
+    if same_log(settings).kafka.bootstrap:
+        return None
+    return partial(engine.login, settings.run.data, reached.kafka.bootstrap)
+
+
+@contextmanager
+def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator["Settings"]:
+    """The same for commands that only look: they make no data folder, no log and no topics.
+
+    Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
+    """
+    from crawlog.processes.supervisor import same_log
+    from crawlog.streams.engine import engine
+    from crawlog.streams.log import partitions
+
+    settings = same_log(settings)
+    if not settings.kafka.bootstrap and not engine.exists(settings.run.data):
+        raise Misconfigured(
+            f"there is no crawl in {settings.run.data}: the folder holds no log.\n"
+            "Name the crawl's folder with --data DIR, or its cluster with --bootstrap HOST:PORT."
+        )
+    with reachable_log(settings) as reached:
+        if needs_topics:
+            partitions(reached)
+        yield reached
+
+
+def running_log(settings: "Settings") -> "Settings":
+    """The settings with a cluster that runs; nothing is started."""
+    from crawlog.processes.supervisor import same_log
+    from crawlog.streams.engine import engine
+
+    settings = same_log(settings)
+    if settings.kafka.bootstrap:
+        return settings
+    local = engine.running(settings.run.data)
+    if local is None:
+        raise Misconfigured(
+            f"no Kafka to work on: --bootstrap names no cluster, and no local engine runs on {settings.run.data}.\n"
+            "Start one with `crawlog up`."
+        )
+    return local.point(settings)

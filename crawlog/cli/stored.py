@@ -1,0 +1,179 @@
+"""`crawlog topics`, `verify`, `repair`, `replay`, `snapshot` and `kcat-config`: the log, and the states made of it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from crawlog import outcome
+from crawlog.streams.errors import Misconfigured
+from crawlog.terminal import answer, tell
+
+from .options import settings_of, settings_options
+from .reach import existing_log, reachable_log, running_log
+from .table import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from crawlog.streams.log import TopicRow
+
+
+@click.command()
+@click.option("--create", is_flag=True, help="Create those that are missing, verify the others.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a topic.")
+@settings_options
+def topics(create: bool, as_json: bool, **given: Any) -> int:
+    """Show the topics: partitions, records, size, and lag per consumer group."""
+    settings = settings_of(given)
+    with reachable_log(settings) if create else existing_log(settings, needs_topics=False) as reached:
+        from crawlog.streams.log import Admin, describe, ensure, sinks_of
+
+        if create:
+            ensure(reached)
+        rows = describe(reached, sinks_of(Admin(reached)))
+    if as_json:
+        for row in rows:
+            answer(json.dumps(row._asdict()))
+        return outcome.FINISHED
+    if not rows:
+        tell(f"no topics with the prefix {reached.kafka.prefix!r} yet; the first crawl creates them")
+    answer(*topic_lines(rows))
+    return outcome.FINISHED
+
+
+def topic_lines(rows: "Sequence[TopicRow]") -> list[str]:
+    """The topics, and below them how much each group has still to read: lines of at most 80 columns."""
+    topics = [("TOPIC", "PARTITIONS", "RECORDS", "SIZE", "KEPT")]
+    groups = [("GROUP", "READS", "STILL TO READ")]
+    for row in rows:
+        size = "" if row.size_bytes is None else f"{row.size_bytes / 1e6:,.1f} MB"
+        topics.append((row.name, str(row.partitions), f"{row.records:,}", size, row.kept))
+        groups += [(group, row.name, f"{count:,}") for group, count in row.lag.items()]
+    return [*table(topics, right=(1, 2, 3)), "", *table(groups, right=(2,))]
+
+
+@click.command()
+@click.argument("action", type=click.Choice(("make", "list")), default="make")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a snapshot.")
+@settings_options
+def snapshot(action: str, as_json: bool, **given: Any) -> int:
+    """Copy the states to where `snapshots.to` says, now, or list the copies; workers may be running."""
+    from crawlog.commands.snapshot import snapshot as snapshots
+
+    with existing_log(settings_of(given)) as reached:
+        return snapshots(reached, action, as_json=as_json, say=answer, report=tell)
+
+
+@click.command()
+@click.option("--rows", metavar="N", is_flag=False, flag_value=20, default=0, type=click.IntRange(0),
+              help="Name the first N rows of a partition that differ (20).")  # fmt: skip
+@click.option("--log", "is_of_log", is_flag=True,
+              help="Check the log itself: each record's CRC and decoding; no page, no item is missing.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a partition, and one a finding.")
+@settings_options
+def verify(rows: int, is_of_log: bool, as_json: bool, **given: Any) -> int:
+    """Fold the log again and compare with the state; workers may be running. Exit code 5: they differ.
+
+    With --log the log is checked instead. Exit code 5: something is missing.
+    """
+    from crawlog.commands.verify import verify as compare
+    from crawlog.commands.verify import verify_log
+
+    with existing_log(settings_of(given)) as reached:
+        if is_of_log:
+            return verify_log(reached, as_json=as_json, say=answer)
+        return compare(reached, rows, as_json=as_json, say=answer)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Show what is damaged only; the default.")
+@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a partition.")
+@settings_options
+def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
+    """Cut the local engine's log before records that cannot be read; the next `run` makes again what is gone.
+
+    Of a cluster's log it tells which brokers have the damaged partitions, and what their operator does.
+
+    Exit code 5: something is damaged.
+    """
+    if dry_run and execute:
+        raise Misconfigured("--dry-run and --execute are opposites: give one of them")
+    from crawlog.commands.repair import ON_A_CLUSTER, cut, cuts, placed
+
+    settings = settings_of(given)
+    if execute:
+        lines = cut(settings)  # a broker may not even start on its damaged files
+        for line in lines:
+            answer(line)
+        tell("the next `crawlog run`, the same command again, cuts the log, and makes again what is gone")
+        return outcome.FINISHED
+    with existing_log(settings) as reached:
+        found = cuts(reached)
+        places = placed(reached, found) if settings.kafka.bootstrap else []
+    for one in found:
+        answer(json.dumps(one._asdict()) if as_json else str(one))
+    if not found:
+        tell("every record of the log can be read")
+        return outcome.FINISHED
+    if places:
+        tell(*map(str, places), *ON_A_CLUSTER.splitlines())
+    else:
+        tell("`crawlog repair --execute` has the log cut there; stop `run` or `up` before")
+    return outcome.DIFFERENT
+
+
+@click.command()
+@click.option("--group", metavar="GROUP", required=True, help="parse, sink, fetch, or one sink by its id or FILE.")
+@click.option("--job", metavar="NAME", default="", help="Of parse only this job's pages; of sink only its own.")
+@click.option("--to-earliest", is_flag=True, help="To the log's first record.")
+@click.option("--to-latest", is_flag=True, help="To the log's end: what lies before is skipped.")
+@click.option("--to-current", is_flag=True, help="To where the group is; for --export.")
+@click.option("--to-datetime", metavar="T", help="To the first record at or after T, ISO 8601; UTC without a zone.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="So long back from now, e.g. PT15M.")
+@click.option("--shift-by", metavar="N", type=int, help="N records on, or back where N is negative.")
+@click.option("--to-offset", metavar="N", type=int, help="To this offset.")
+@click.option("--from-file", metavar="FILE", type=click.Path(path_type=Path), help="To the offsets of a CSV file.")
+@click.option("--topic", "topics", metavar="TOPIC[:0,1]", multiple=True, help="Only these partitions.")
+@click.option("--dry-run", is_flag=True, help="Show the plan only; the default.")
+@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--export", is_flag=True, help="Print the plan as CSV for --from-file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a group.")
+@settings_options
+def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **rest: Any) -> int:
+    """Move a group in its log, so that what is stored is worked on again; options as in kafka-consumer-groups.
+
+    Example: crawlog replay --group parse --to-earliest --execute
+    """
+    from . import arguments
+
+    kind, value = arguments.reset_target(rest)
+    if dry_run and execute:
+        raise Misconfigured("--dry-run and --execute are opposites: give one of them")
+    if job:
+        arguments.job_name(job)
+    settings = settings_of(rest)
+    from crawlog.commands.replay import Order
+    from crawlog.commands.replay import replay as move
+    from crawlog.streams.log import check_name
+
+    order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"], job)
+    check_name(settings, group)
+    with existing_log(settings) as reached:
+        return move(reached, order, tell)
+
+
+@click.command("kcat-config")
+@settings_options
+def kcat_config(**given: Any) -> int:
+    """Print what kcat needs to reach the log, a password among it.
+
+    Example: kcat -F <(crawlog kcat-config) -C -t crawl.items
+    """
+    from crawlog.streams.log import foreign_config
+
+    for name, value in foreign_config(running_log(settings_of(given))).items():
+        answer(f"{name}={value}")
+    return outcome.FINISHED
