@@ -26,7 +26,7 @@ from crawlog.streams import exit_codes
 from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryLater, Unusable
 from crawlog.streams.log import (
     Producer,
-    Sink,
+    SinkSpec,
     bounds,
     commits_of,
     forget,
@@ -304,7 +304,7 @@ def _read_all(settings: "Settings", topic: str, partition: int, start: int, end:
     return [Read(partition, record.offset() or 0, record.key(), record.value()) for record in records]
 
 
-def opened(settings: "Settings", topic: str, sink: Sink) -> tuple[Results, str]:
+def opened(settings: "Settings", topic: str, sink: SinkSpec) -> tuple[Results, str]:
     """The sink's state, once no other worker has it, and a note for the user where it begins again.
 
     Who waits here is not in the group and holds no partition.
@@ -327,7 +327,7 @@ def opened(settings: "Settings", topic: str, sink: Sink) -> tuple[Results, str]:
             return results, note
 
 
-def _emptied(settings: "Settings", topic: str, sink: Sink, why: str) -> str:
+def _emptied(settings: "Settings", topic: str, sink: SinkSpec, why: str) -> str:
     """Set a state that cannot be used aside, where the log can fill it again; returns a note for the user."""
     state = state_of(sink.folder(settings.run.data))
     held = bounds(settings, topic, list(range(partitions(settings))))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from crawlog.agents.seed import Source
     from crawlog.progress.watch import Losses, Watch
     from crawlog.schemas.urls import RequestRules
-    from crawlog.streams.log import Sink
+    from crawlog.streams.log import SinkSpec
     from crawlog.streams.settings import Settings
 
 __all__ = ["down", "run", "status", "up"]
@@ -353,7 +353,7 @@ class Run:
         self._is_cancelled = False
         self._is_anew = False
         self._end: Finished | None = None
-        self._sink: Sink | None = None
+        self._sink: SinkSpec | None = None
         self._losses: Losses | None = None
         self._seeded: tuple[int, ...] = ()
         self._early: int | None = None

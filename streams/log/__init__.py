@@ -57,7 +57,7 @@ from .offsets import Kind, Move, Target
 from .producer import Producer
 from .rewind import counting, rewind_crawl, rewind_job, settled
 from .seed_batches import SeedBatch, SeedBatches
-from .sink_groups import ENVIRONMENT, SINK, STDOUT, Sink, Void, known_sinks, name_of, sink_from
+from .sink_groups import ENVIRONMENT, SINK, STDOUT, SinkSpec, Void, known_sinks, name_of, sink_from
 from .topics import TABLE, Admin, TopicRow, Topics, describe, ensure, found_partitions, group, partitions
 
 __all__ = [
@@ -91,7 +91,7 @@ __all__ = [
     "Range",
     "SeedBatch",
     "SeedBatches",
-    "Sink",
+    "SinkSpec",
     "Tally",
     "Target",
     "TopicRow",

@@ -1,5 +1,6 @@
-"""Sinks as consumer groups: what each one writes, its group's name, and those that a data folder knows."""
+"""Sinks as consumer groups: the output of each one, its group's name, and the sinks that a data folder knows."""
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,29 +11,32 @@ import xxhash
 from crawlog.streams.errors import Misconfigured
 
 ENVIRONMENT = "CRAWLOG_SINK"
-"""Where a sink worker finds what it writes: JSON of `Sink`."""
+"""Environment variable that tells a sink worker its job and output: JSON of `SinkSpec`."""
 
 STDOUT = "-"
 
 SINK = "sink.json"
-"""What the sink is, for whoever looks at the folder."""
+"""File with the `SinkSpec`, in the folder of the sink's state."""
+
+
+_scheme = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class Void(msgspec.Struct, frozen=True):
-    """What a rewind of the crawl took back: items of pages at `page` or behind it, of epochs before `epoch`."""
+    """Pages that a rewind of the crawl took back: those at offset `page` or later, of epochs before `epoch`."""
 
     partition: int
     epoch: int
     page: int
 
 
-class Sink(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One job's rows in one place.
+class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One output of one job.
 
     Attributes:
-        output: FILE, absolute, or `-` for standard output.
-        epoch: Rows of earlier epochs of the job are not wanted.
-        voids: Nor are these.
+        output: FILE, absolute; `-` for standard output; or the address of a store, `SCHEME:…`.
+        epoch: Rows of earlier epochs of the job are left out.
+        voids: Rows of these pages are left out, too.
         formulas: Whether a CSV keeps texts that a spreadsheet would calculate.
     """
 
@@ -58,40 +62,45 @@ class Sink(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def environ(self) -> dict[str, str]:
-        """What a sink worker needs in its environment."""
+        """The environment variable for its worker."""
         return {ENVIRONMENT: msgspec.json.encode(self).decode()}
 
     def folder(self, data: Path) -> Path:
-        """Where its state is."""
+        """The folder of its state."""
         return data / "sinks" / self.id
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the output is a file, not standard output or a store."""
+        return self.output != STDOUT and not _scheme.match(self.output)
 
     def partial(self, data: Path) -> Path:
         """The file that rows are appended to."""
-        return self.folder(data) / "rows.partial" if self.output == STDOUT else Path(f"{self.output}.partial")
+        return Path(f"{self.output}.partial") if self.is_file else self.folder(data) / "rows.partial"
 
 
-def sink_from(environ: Mapping[str, str]) -> Sink:
-    """The sink that this worker is for. Raises: Misconfigured: it was not told."""
+def sink_from(environ: Mapping[str, str]) -> SinkSpec:
+    """The sink of this worker. Raises: Misconfigured: the environment does not name it."""
     text = environ.get(ENVIRONMENT, "")
     try:
-        return msgspec.json.decode(text, type=Sink)
+        return msgspec.json.decode(text, type=SinkSpec)
     except msgspec.MsgspecError as error:
         wanted = '{"job": "NAME", "output": "/path/FILE.jsonl"}'
         raise Misconfigured(f"a sink worker needs {ENVIRONMENT}={wanted}, got {text!r}: {error}") from None
 
 
 def name_of(text: str) -> str:
-    """What `CRAWLOG_SINK` adds to the consumer group's name: the sink's id; a text that names none stays as it is."""
+    """The part that `CRAWLOG_SINK` adds to the group's name: the sink's id, or the text where it is no spec."""
     try:
-        return msgspec.json.decode(text, type=Sink).id
+        return msgspec.json.decode(text, type=SinkSpec).id
     except msgspec.MsgspecError:
         return text
 
 
-def known_sinks(data: Path) -> list[Sink]:
-    """The sinks that have a state here."""
+def known_sinks(data: Path) -> list[SinkSpec]:
+    """The sinks that have a state in a data folder."""
     found = []
     for path in sorted(data.glob(f"sinks/*/{SINK}")):
         with suppress(OSError, ValueError):
-            found.append(msgspec.json.decode(path.read_bytes(), type=Sink))
+            found.append(msgspec.json.decode(path.read_bytes(), type=SinkSpec))
     return found

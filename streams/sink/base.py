@@ -5,7 +5,7 @@ from typing import NamedTuple
 import xxhash
 
 from crawlog.schemas import items
-from crawlog.streams.log import Sink
+from crawlog.streams.log import SinkSpec
 
 from . import formats
 
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     rows: int
 
 
-def entry(value: bytes | None, sink: Sink) -> Entry | None:
+def entry(value: bytes | None, sink: SinkSpec) -> Entry | None:
     """What a record means for a sink; None when it is not among its rows.
 
     Raises: ValueError: not an item record, or an item is not a JSON object.

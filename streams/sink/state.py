@@ -27,7 +27,7 @@ from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
 from crawlog.streams import crash_points, files
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log import SINK, STDOUT, LogIdentity, Sink, Void, known_sinks
+from crawlog.streams.log import SINK, STDOUT, LogIdentity, SinkSpec, Void, known_sinks
 from crawlog.streams.state import Rocks, set_aside
 
 from . import formats
@@ -51,13 +51,13 @@ _start = Layout(">Q")
 _length = Layout(">I")
 
 
-def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = (), *, formulas: bool = False) -> Sink:
+def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = (), *, formulas: bool = False) -> SinkSpec:
     """The sink of `-o OUTPUT`.
 
     Raises: Misconfigured: no such format, or not a place where a file can be written.
     """
     if output == STDOUT:
-        return Sink(job, output, epoch, voids, formulas)
+        return SinkSpec(job, output, epoch, voids, formulas)
     path = Path(output).absolute()
     formats.known(path)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
@@ -67,7 +67,7 @@ def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = (),
             f"cannot write {output}: it is no regular file, and would be replaced by one;"
             " -o - writes to standard output, which may go anywhere"
         )
-    return Sink(job, str(path), epoch, voids, formulas)
+    return SinkSpec(job, str(path), epoch, voids, formulas)
 
 
 class Behind(RetryLater):
@@ -136,7 +136,7 @@ class Results:
         version; every method raises this, too. Misconfigured: a place that cannot be written.
     """
 
-    def __init__(self, data: Path, sink: Sink, log: LogIdentity | None) -> None:
+    def __init__(self, data: Path, sink: SinkSpec, log: LogIdentity | None) -> None:
         self.sink = sink
         self._folder = sink.folder(data)
         self.path = sink.partial(data)
@@ -373,7 +373,7 @@ class _Batch:
         self.meta.rows -= stored.rows
 
 
-def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> int:
+def finalise(data: Path, sink: SinkSpec, ends: Mapping[int, int], out: BinaryIO) -> int:
     """Make FILE of the newest rows, whole or not at all, or write them to `out` where the output is `-`.
 
     A file that is there as it was made stays, unless a worker has gone on since.
@@ -401,7 +401,7 @@ def finalise(data: Path, sink: Sink, ends: Mapping[int, int], out: BinaryIO) -> 
         return results.meta.rows
 
 
-def is_complete(data: Path, sink: Sink, ends: Mapping[int, int]) -> bool:
+def is_complete(data: Path, sink: SinkSpec, ends: Mapping[int, int]) -> bool:
     """Whether FILE is there, as it was made, and holds all up to `ends`; never for standard output."""
     final = final_of(sink.folder(data))
     if final is None or sink.output == STDOUT or not final.is_at(Path(sink.output)):
@@ -416,7 +416,7 @@ def state_of(folder: Path) -> Path:
     return folder / "state"
 
 
-def empty(data: Path, sink: Sink) -> Path:
+def empty(data: Path, sink: SinkSpec) -> Path:
     """Set the state of a sink aside, so that its file is filled again from offset 0; returns where the state is now.
 
     Raises: RetryLater: another process has it.
@@ -429,7 +429,7 @@ def empty(data: Path, sink: Sink) -> Path:
         os.close(lock)
 
 
-def forget_others(data: Path, sink: Sink) -> list[Sink]:
+def forget_others(data: Path, sink: SinkSpec) -> list[SinkSpec]:
     """Remove the states that `sink`, which is open, has put an end to; returns whose those are.
 
     Another one of its FILE would find that file cut and begin again; one of standard output is of an earlier epoch.

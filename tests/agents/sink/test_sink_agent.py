@@ -29,7 +29,7 @@ from crawlog.streams.log.client import LogIdentity, bounds, kafka_config, read
 from crawlog.streams.log.groups import Group, move
 from crawlog.streams.log.offsets import Move
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.sink_groups import Sink
+from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Admin, Topics, ensure, group, partitions
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sink.state import Results, finalise, sink_of, state_of
@@ -597,7 +597,7 @@ def test_a_sink_whose_file_is_anothers_leaves_no_group(cluster: Settings, tmp_pa
     settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
     names, file = Topics(settings.kafka.prefix), str(tmp_path / "out.jsonl")
     for epoch in range(3):
-        sink = Sink("j", file, epoch)
+        sink = SinkSpec("j", file, epoch)
         agent.opened(settings, names.items, sink)[0].close()
         of = group(settings, f"sink-{sink.id}")
         if epoch < 2:
@@ -609,7 +609,7 @@ def test_a_sink_whose_file_is_anothers_leaves_no_group(cluster: Settings, tmp_pa
 def test_the_state_of_a_sink_is_opened_once_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits is not in the group."""
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
-    sink = Sink("j", str(tmp_path / "out.jsonl"))
+    sink = SinkSpec("j", str(tmp_path / "out.jsonl"))
     held = Results(tmp_path, sink, LOG)
     monkeypatch.setattr(agent, "identity", lambda *_: LOG)
     monkeypatch.setattr(time, "sleep", lambda _: held.close())

@@ -26,7 +26,7 @@ from crawlog.streams.log import job_records, topics
 from crawlog.streams.log import rewind as rewinds
 from crawlog.streams.log.client import bounds, identity, kafka_config
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.sink_groups import Sink, Void
+from crawlog.streams.log.sink_groups import SinkSpec, Void
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.state.restore import Restorer
@@ -386,9 +386,9 @@ def test_a_job_begun_after_a_rewind_may_come_to_its_epoch() -> None:
 )
 def test_a_sink_leaves_out_what_was_taken_back(epoch: int, page: tuple[int, int], wanted: bool) -> None:
     """Items of an older epoch whose page was done later than the rewind's start."""
-    sink = Sink("j", "-", epoch=1, voids=(Void(0, 2, 10),))
+    sink = SinkSpec("j", "-", epoch=1, voids=(Void(0, 2, 10),))
     assert sink.wants("j", epoch, page) == wanted
-    assert sink.id != Sink("j", "-", epoch=1).id
+    assert sink.id != SinkSpec("j", "-", epoch=1).id
 
 
 # ---------------------------------------------------------------------- in the log

@@ -13,7 +13,7 @@ from crawlog.streams.errors import EngineError
 from crawlog.streams.log import producer, topics
 from crawlog.streams.log.client import identity, kafka_config
 from crawlog.streams.log.groups import sinks_of
-from crawlog.streams.log.sink_groups import Sink
+from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
@@ -105,7 +105,7 @@ def test_the_lag_of_a_sink_is_described_when_the_broker_has_just_started(
     """It lists no groups for a moment; the sink's state here says which one it is."""
     topics.ensure(cluster)
     here = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
-    items, sink = Topics(here.kafka.prefix).items, Sink("j", str(tmp_path / "x.jsonl"))
+    items, sink = Topics(here.kafka.prefix).items, SinkSpec("j", str(tmp_path / "x.jsonl"))
     Results(tmp_path, sink, None).close()
     name = topics.group(here, f"sink-{sink.id}")
     consumer = Consumer(kafka_config(here) | {"group.id": name})

@@ -24,7 +24,7 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import Sink, known_sinks, name_of, sink_from
+from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, name_of, sink_from
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import formats
 from crawlog.streams.sink import state as results
@@ -42,25 +42,25 @@ def value(url: str, page: tuple[int, int], *rows: object, job: str = "j", epoch:
 
 def found(url: str, page: tuple[int, int], *rows: object) -> Entry:
     """The same, as a sink keeps it."""
-    kept = entry(value(url, page, *rows), Sink("j", "-"))
+    kept = entry(value(url, page, *rows), SinkSpec("j", "-"))
     assert kept is not None
     return kept
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> Sink:
+def sink(tmp_path: Path) -> SinkSpec:
     """A sink of JSON lines."""
     return sink_of("j", str(tmp_path / "out.jsonl"))
 
 
-def fold(data: Path, sink: Sink, *records: tuple[int, int, Entry | None], log: LogIdentity = LOG) -> results.Meta:
+def fold(data: Path, sink: SinkSpec, *records: tuple[int, int, Entry | None], log: LogIdentity = LOG) -> results.Meta:
     """Fold records in one opening; returns where the state then is."""
     with Results(data, sink, log) as state:
         state.fold(records)
         return state.meta
 
 
-def made(data: Path, sink: Sink) -> list[Any]:
+def made(data: Path, sink: SinkSpec) -> list[Any]:
     """The rows of the file that is made."""
     finalise(data, sink, {}, io.BytesIO())
     return [json.loads(line) for line in Path(sink.output).read_text().splitlines()]
@@ -71,16 +71,16 @@ def made(data: Path, sink: Sink) -> list[Any]:
 
 def test_records_of_other_jobs_and_epochs_are_skipped() -> None:
     """A sink is one job's, from one epoch on."""
-    assert entry(value("u", (0, 0), {}, job="other"), Sink("j", "-")) is None
-    assert entry(value("u", (0, 0), {}), Sink("j", "-", epoch=1)) is None
-    assert entry(value("u", (0, 0), {}, epoch=2), Sink("j", "-", epoch=1)) is not None
+    assert entry(value("u", (0, 0), {}, job="other"), SinkSpec("j", "-")) is None
+    assert entry(value("u", (0, 0), {}), SinkSpec("j", "-", epoch=1)) is None
+    assert entry(value("u", (0, 0), {}, epoch=2), SinkSpec("j", "-", epoch=1)) is not None
 
 
 def test_rows_are_lines_whatever_blanks_their_json_has() -> None:
     """An item is copied without being decoded, but never over two lines."""
     items = '[{"a":\n 1},{"b":"x\\ny"},{"c":"\x85\u2028\u2029"}]'
     record = f'{{"v":1,"job":"j","url":"u","page":[0,0],"items":{items}}}'.encode()
-    kept = entry(record, Sink("j", "-"))
+    kept = entry(record, SinkSpec("j", "-"))
     assert kept is not None
     rows = [json.loads(line) for line in kept.block.decode().splitlines()]
     assert rows == [{"a": 1}, {"b": "x\ny"}, {"c": "\x85\u2028\u2029"}]
@@ -100,25 +100,25 @@ def test_rows_are_lines_whatever_blanks_their_json_has() -> None:
 def test_what_is_no_item_record_is_a_value_error(record: bytes) -> None:
     """The agent makes a dead letter of it."""
     with pytest.raises(ValueError, match=r"\w"):
-        entry(record, Sink("j", "-"))
+        entry(record, SinkSpec("j", "-"))
 
 
 # The fold
 
 
-def test_the_newest_page_of_a_url_wins(tmp_path: Path, sink: Sink) -> None:
+def test_the_newest_page_of_a_url_wins(tmp_path: Path, sink: SinkSpec) -> None:
     """By the page's offset, not by the order of arrival."""
     fold(tmp_path, sink, (0, 0, found("u", (3, 8), {"n": 8})), (0, 1, found("u", (3, 7), {"n": 7})))
     assert made(tmp_path, sink) == [{"n": 8}]
 
 
-def test_a_page_parsed_again_replaces_its_rows(tmp_path: Path, sink: Sink) -> None:
+def test_a_page_parsed_again_replaces_its_rows(tmp_path: Path, sink: SinkSpec) -> None:
     """The same page with other items: a newer spider wins."""
     fold(tmp_path, sink, (0, 0, found("u", (3, 8), {"n": 1}, {"n": 2})), (0, 1, found("u", (3, 8), {"n": 3})))
     assert made(tmp_path, sink) == [{"n": 3}]
 
 
-def test_the_same_items_again_cost_no_bytes(tmp_path: Path, sink: Sink) -> None:
+def test_the_same_items_again_cost_no_bytes(tmp_path: Path, sink: SinkSpec) -> None:
     """A page that parse repeats after a kill, or that was fetched again unchanged."""
     first = fold(tmp_path, sink, (0, 0, found("u", (3, 8), {"n": 1})))
     again = fold(tmp_path, sink, (0, 1, found("u", (3, 8), {"n": 1})), (0, 2, found("u", (3, 9), {"n": 1})))
@@ -127,20 +127,20 @@ def test_the_same_items_again_cost_no_bytes(tmp_path: Path, sink: Sink) -> None:
     assert made(tmp_path, sink) == [{"n": 1}]
 
 
-def test_a_page_without_items_takes_the_rows_away(tmp_path: Path, sink: Sink) -> None:
+def test_a_page_without_items_takes_the_rows_away(tmp_path: Path, sink: SinkSpec) -> None:
     """It had some before; the newest page has none."""
     fold(tmp_path, sink, (0, 0, found("u", (3, 8), {"n": 1})), (0, 1, found("w", (3, 9))), (0, 2, found("u", (3, 10))))
     assert made(tmp_path, sink) == []
 
 
-def test_a_record_read_twice_counts_once(tmp_path: Path, sink: Sink) -> None:
+def test_a_record_read_twice_counts_once(tmp_path: Path, sink: SinkSpec) -> None:
     """What is below the state's offset was folded."""
     record = (0, 5, found("u", (3, 8), {"n": 1}))
     first = fold(tmp_path, sink, record)
     assert fold(tmp_path, sink, record) == first
 
 
-def test_a_failed_write_changes_nothing(tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_changes_nothing(tmp_path: Path, sink: SinkSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk: the same batch is folded later."""
     with Results(tmp_path, sink, LOG) as state:
         state.fold([(0, 0, found("u", (0, 0), {"n": 1}))])
@@ -161,7 +161,7 @@ def _full(*_: object) -> int:
 # Starts
 
 
-def test_what_the_state_does_not_know_is_cut_off(tmp_path: Path, sink: Sink) -> None:
+def test_what_the_state_does_not_know_is_cut_off(tmp_path: Path, sink: SinkSpec) -> None:
     """Killed between the rows and the batch."""
     length = fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1}))).length
     with sink.partial(tmp_path).open("ab") as file:
@@ -171,7 +171,7 @@ def test_what_the_state_does_not_know_is_cut_off(tmp_path: Path, sink: Sink) -> 
 
 
 @pytest.mark.parametrize("harm", ["missing", "shorter", "another"])
-def test_a_file_that_is_not_ours_is_filled_again(tmp_path: Path, sink: Sink, harm: str) -> None:
+def test_a_file_that_is_not_ours_is_filled_again(tmp_path: Path, sink: SinkSpec, harm: str) -> None:
     """Everything is asked for from offset 0."""
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})), (0, 1, found("w", (0, 1), {"n": 2})))
     partial = sink.partial(tmp_path)
@@ -184,13 +184,13 @@ def test_a_file_that_is_not_ours_is_filled_again(tmp_path: Path, sink: Sink, har
 
 
 @pytest.mark.parametrize("log", [LogIdentity("other", "topic"), LogIdentity("cluster", "other")])
-def test_a_state_of_another_log_is_filled_again(tmp_path: Path, sink: Sink, log: LogIdentity) -> None:
+def test_a_state_of_another_log_is_filled_again(tmp_path: Path, sink: SinkSpec, log: LogIdentity) -> None:
     """Offsets mean nothing in a topic that was created again."""
     fold(tmp_path, sink, (0, 7, found("u", (0, 0), {"n": 1})))
     assert fold(tmp_path, sink, log=log) == results.Meta(log)
 
 
-def test_a_second_worker_has_to_wait(tmp_path: Path, sink: Sink) -> None:
+def test_a_second_worker_has_to_wait(tmp_path: Path, sink: SinkSpec) -> None:
     """One worker owns all partitions of a file."""
     with Results(tmp_path, sink, LOG), pytest.raises(RetryLater):
         Results(tmp_path, sink, LOG)
@@ -198,14 +198,14 @@ def test_a_second_worker_has_to_wait(tmp_path: Path, sink: Sink) -> None:
         pass
 
 
-def test_two_jobs_do_not_write_one_file_at_once(tmp_path: Path, sink: Sink) -> None:
+def test_two_jobs_do_not_write_one_file_at_once(tmp_path: Path, sink: SinkSpec) -> None:
     """The second one waits, or is told."""
     with Results(tmp_path, sink, LOG), pytest.raises(RetryLater, match="another job"):
-        Results(tmp_path, Sink("k", sink.output), LOG)
+        Results(tmp_path, SinkSpec("k", sink.output), LOG)
 
 
 @pytest.mark.parametrize("meta", [b'{"version":99}', b'{"log":["cluster","topic"],"version":0}', b"\x93", None])
-def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: Sink, meta: bytes | None) -> None:
+def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: SinkSpec, meta: bytes | None) -> None:
     """Set aside, its file is filled again from offset 0."""
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})))
     with Results(tmp_path, sink, LOG) as state:
@@ -221,7 +221,7 @@ def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: Sink, meta
 # Damage
 
 
-def filled(data: Path, sink: Sink, number: int = 6000) -> list[Any]:
+def filled(data: Path, sink: SinkSpec, number: int = 6000) -> list[Any]:
     """Fold so many records, the first hundred of them superseded; returns the rows that the file must have."""
     records = [(0, n, found(f"u{n}", (0, n), {"n": n})) for n in range(number)]
     again = [(0, number + n, found(f"u{n}", (0, number + n), {"again": n})) for n in range(100)]
@@ -229,7 +229,7 @@ def filled(data: Path, sink: Sink, number: int = 6000) -> list[Any]:
     return [{"n": n} for n in range(100, number)] + [{"again": n} for n in range(100)]
 
 
-def damage(data: Path, sink: Sink, at: float = 0.85) -> None:
+def damage(data: Path, sink: SinkSpec, at: float = 0.85) -> None:
     """Flip bytes in the middle of each table: 85 % of it lie behind the URLs, amid the places of rows."""
     tables = list(results.state_of(sink.folder(data)).glob("*.sst"))
     assert tables
@@ -258,7 +258,7 @@ def test_no_file_is_made_of_a_damaged_state(tmp_path: Path, output: str) -> None
     assert finalise(tmp_path, sink, {}, out) == len(rows)
 
 
-def test_damage_that_a_record_meets_is_told_from_a_write_that_fails(tmp_path: Path, sink: Sink) -> None:
+def test_damage_that_a_record_meets_is_told_from_a_write_that_fails(tmp_path: Path, sink: SinkSpec) -> None:
     """Another try would not help; the next one that opens the state learns of it."""
     filled(tmp_path, sink)
     damage(tmp_path, sink, 0.5)
@@ -289,7 +289,7 @@ def test_what_is_written_is_counted_against_what_is_known(tmp_path: Path, lost: 
 class Supervised:
     """What a run needs of its supervisor; its sink's worker works while it is started."""
 
-    def __init__(self, data: Path, sink: Sink) -> None:
+    def __init__(self, data: Path, sink: SinkSpec) -> None:
         self.picture = Picture()
         self.told: list[str] = []
         self._data = data
@@ -348,7 +348,7 @@ def test_a_run_that_meets_damage_has_the_file_filled_again_and_says_so(tmp_path:
 # The file
 
 
-def test_a_file_is_made_by_rename_where_nothing_is_superseded(tmp_path: Path, sink: Sink) -> None:
+def test_a_file_is_made_by_rename_where_nothing_is_superseded(tmp_path: Path, sink: SinkSpec) -> None:
     """No copy of gigabytes."""
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})))
     inode = sink.partial(tmp_path).stat().st_ino
@@ -357,14 +357,14 @@ def test_a_file_is_made_by_rename_where_nothing_is_superseded(tmp_path: Path, si
     assert not sink.partial(tmp_path).exists()
 
 
-def test_superseded_rows_are_left_out(tmp_path: Path, sink: Sink) -> None:
+def test_superseded_rows_are_left_out(tmp_path: Path, sink: SinkSpec) -> None:
     """In the order of the rows that stay."""
     fold(tmp_path, sink, *[(0, n, found(f"u{n % 3}", (0, n), {"n": n})) for n in range(8)])
     assert made(tmp_path, sink) == [{"n": 5}, {"n": 6}, {"n": 7}]
     assert list(tmp_path.glob("*.partial")) == []
 
 
-def test_a_state_that_is_behind_makes_no_file(tmp_path: Path, sink: Sink) -> None:
+def test_a_state_that_is_behind_makes_no_file(tmp_path: Path, sink: SinkSpec) -> None:
     """A file is complete or visibly partial."""
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})))
     with pytest.raises(RetryLater, match="not passed"):
@@ -373,7 +373,7 @@ def test_a_state_that_is_behind_makes_no_file(tmp_path: Path, sink: Sink) -> Non
     assert finalise(tmp_path, sink, {0: 1, 1: 0}, io.BytesIO()) == 1
 
 
-def test_a_file_that_was_made_stays(tmp_path: Path, sink: Sink) -> None:
+def test_a_file_that_was_made_stays(tmp_path: Path, sink: SinkSpec) -> None:
     """Making it again changes neither the file nor the state."""
     fold(tmp_path, sink, *[(0, n, found("u", (0, n), {"n": n})) for n in range(3)])
     assert [finalise(tmp_path, sink, {0: 3}, io.BytesIO()) for _ in range(3)] == [1, 1, 1]
@@ -381,7 +381,7 @@ def test_a_file_that_was_made_stays(tmp_path: Path, sink: Sink) -> None:
 
 
 @pytest.mark.parametrize("harm", ["missing", "edited", "behind"])
-def test_a_file_that_is_missing_or_stale_is_not_complete(tmp_path: Path, sink: Sink, harm: str) -> None:
+def test_a_file_that_is_missing_or_stale_is_not_complete(tmp_path: Path, sink: SinkSpec, harm: str) -> None:
     """Then the sink runs again."""
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})))
     assert not is_complete(tmp_path, sink, {0: 1})
@@ -394,7 +394,7 @@ def test_a_file_that_is_missing_or_stale_is_not_complete(tmp_path: Path, sink: S
     assert not is_complete(tmp_path, sink, {0: 2 if harm == "behind" else 1})
 
 
-def test_a_made_file_is_gone_on_with(tmp_path: Path, sink: Sink) -> None:
+def test_a_made_file_is_gone_on_with(tmp_path: Path, sink: SinkSpec) -> None:
     """More rows of the job: no second reading of all of crawl.items where FILE is still ours."""
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})))
     made(tmp_path, sink)
@@ -535,7 +535,7 @@ def _has_no_space(_: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_worker_is_told_its_sink_through_the_environment(sink: Sink) -> None:
+def test_a_worker_is_told_its_sink_through_the_environment(sink: SinkSpec) -> None:
     """And says what it needs when it is not."""
     assert sink_from(sink.environ()) == sink
     assert (name_of(sink.environ()["CRAWLOG_SINK"]), name_of("mine")) == (sink.id, "mine")
@@ -592,7 +592,7 @@ def test_any_history_gives_the_newest_rows(records: list[tuple[int, str, int, in
     assert sorted(rows, key=str) == sorted((row for _, content in log.newest.values() for row in content), key=str)
 
 
-def _happen(event: str, data: Path, sink: Sink, log: Log) -> None:
+def _happen(event: str, data: Path, sink: SinkSpec, log: Log) -> None:
     partial = sink.partial(data)
     with Results(data, sink, LOG) as state:
         if event == "replay":
@@ -618,15 +618,20 @@ def test_every_format_is_known() -> None:
         assert [formats.known(Path(f"x{spelled(suffix)}")) for suffix in formats.SUFFIXES] == list(formats.SUFFIXES)
 
 
-def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sink: Sink) -> None:
+def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sink: SinkSpec) -> None:
     """Not one that somebody has open, nor that of another file; of standard output only what is the job's."""
     later = sink_of("j", sink.output, epoch=1)
-    others = [sink_of("k", sink.output), sink_of("j", str(tmp_path / "more.jsonl")), Sink("j", "-"), Sink("k", "-")]
+    others = [
+        sink_of("k", sink.output),
+        sink_of("j", str(tmp_path / "more.jsonl")),
+        SinkSpec("j", "-"),
+        SinkSpec("k", "-"),
+    ]
     for one in (sink, *others, later):
         fold(tmp_path, one, (0, 0, found("u", (0, 0), {"a": 1})))
     with Results(tmp_path, sink, LOG):
         assert results.forget_others(tmp_path, later) == [others[0]]
     assert set(known_sinks(tmp_path)) == {sink, *others[1:], later}
     assert results.forget_others(tmp_path, later) == [sink]
-    assert results.forget_others(tmp_path, Sink("j", "-", epoch=2)) == [others[2]]
+    assert results.forget_others(tmp_path, SinkSpec("j", "-", epoch=2)) == [others[2]]
     assert set(known_sinks(tmp_path)) == {others[1], others[3], later}
