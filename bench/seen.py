@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.results import section, table, versions
 from bench.site import WORK
-from crawlog.streams.fold.rows import Rows
+from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.settings.sections import State
 from crawlog.streams.state.partition import Database, Memory

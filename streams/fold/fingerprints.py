@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from rbloom import Bloom
 
 from . import rows as r
+from .overlay import Rows
 
 FULL = 448
 """Fingerprints of an exact page beyond which its domain gets one page more: 3.5 KiB."""
@@ -55,7 +56,7 @@ class Page:
         """Whether it was used lately, or the rows do not have it yet."""
         return self.used or self.dirty or self.domain.dirty
 
-    def write(self, rows: r.Rows) -> None:
+    def write(self, rows: Rows) -> None:
         """Put what changed into the rows."""
         raise NotImplementedError
 
@@ -63,7 +64,7 @@ class Page:
 class Holder(Protocol):
     """Who holds the pages of all domains."""
 
-    rows: r.Rows
+    rows: Rows
 
     def hold(self, page: Page) -> None:
         """A page was read or made."""
@@ -148,7 +149,7 @@ class _ExactPage(Page):
         self.whole = self.marks.tobytes()
         self.latest = array("Q")
 
-    def write(self, rows: r.Rows) -> None:
+    def write(self, rows: Rows) -> None:
         """The sorted row only where it has other fingerprints than before."""
         if self.whole is not None:
             rows.put(r.exact_key(*self.domain.key, self.slot), self.whole)
@@ -266,7 +267,7 @@ class _FilterPage(Page):
             Bloom.load_bytes(stored[4:], hash_func=index) if stored else Bloom(self.full, rate, hash_func=index)
         )
 
-    def write(self, rows: r.Rows) -> None:
+    def write(self, rows: Rows) -> None:
         """How many were added, and the filter."""
         key = r.page_key(*self.domain.key, self.slot & 7, self.slot >> 3)
         rows.put(key, self.count.to_bytes(4, "big") + self.bloom.save_bytes())

@@ -26,6 +26,7 @@ from crawlog.streams.url import RULES, Canonicaliser, InvalidUrl, Place, Places,
 
 from . import rows as r
 from .fingerprints import Domain
+from .overlay import Rows
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
 
@@ -111,7 +112,7 @@ class Listener(Protocol):
 class Job:
     """A job as one partition knows it; `number` is local to the partition, `hosts` have a queue row."""
 
-    def __init__(self, number: int, row: r.JobRow, counts: JobCounts, rows: r.Rows) -> None:
+    def __init__(self, number: int, row: r.JobRow, counts: JobCounts, rows: Rows) -> None:
         self.number = number
         self.joined = Joined(rows, number)
         self.name = row.name
@@ -153,7 +154,7 @@ Placed = tuple[str, Place, int]
 class Joined:
     """The names that joined a job's scope, as a container; those asked for lately are at hand."""
 
-    def __init__(self, rows: r.Rows, job: int) -> None:
+    def __init__(self, rows: Rows, job: int) -> None:
         self._rows = rows
         self._job = job
         self._known: set[object] = set()
@@ -196,7 +197,7 @@ class Fold:
         self,
         partition: int,
         places: Places,
-        rows: r.Rows,
+        rows: Rows,
         cached_pages: int = 4096,
         skipped: tuple[r.Skip, ...] = (),
     ) -> None:
@@ -380,7 +381,7 @@ class Fold:
             return
         fit = [name for name in names if name.isascii() and 0 < len(name) <= u.MAX_NAME_CHARS]
         job.counts.bad += len(names) - len(fit)
-        ahead = self._keep([r.joined_key(job.number, name) for name in fit])
+        ahead = self.rows.read_ahead([r.joined_key(job.number, name) for name in fit])
         for name in fit:
             self._join_by_name(job, name)
         for key in ahead:
@@ -462,10 +463,11 @@ class Fold:
         if job is None or len(places) < MANY:
             return []
         mine = [p for p in places if p is not None and p[1].partition == self.partition]
-        ahead = self._keep(self._keys_of_places(job, {place.host_hash: place for _, place, _ in mine}.values()))
+        by_host = {place.host_hash: place for _, place, _ in mine}
+        ahead = self.rows.read_ahead(self._keys_of_places(job, by_host.values()))
         if job.spec.max_depth is not None and job.spec.confirm:
             known = [(place, mark) for _, place, mark in mine if self._knows(job, place, mark)]
-            ahead += self._keep([self._depth_key(job, place, mark) for place, mark in known])
+            ahead += self.rows.read_ahead([self._depth_key(job, place, mark) for place, mark in known])
         return ahead
 
     def _keys_of_places(self, job: Job, places: Collection[Place]) -> list[bytes]:
@@ -483,12 +485,6 @@ class Fold:
         if job.spec.scope.kind != "any":
             names = {scope_name(job.spec.scope.kind, place) for place in places}
             keys += [r.joined_key(job.number, name) for name in names - job.scope.names]
-        return keys
-
-    def _keep(self, keys: list[bytes]) -> list[bytes]:
-        """Read rows together and keep them at hand; returns the keys."""
-        for key, stored in self.rows.get_many(keys).items():
-            self.rows.keep(key, stored)
         return keys
 
     def _knows(self, job: Job, place: Place, mark: int) -> bool:

@@ -18,6 +18,7 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, plain,
 
 from . import rows as r
 from .fold import Fold, Job, Placed, effective
+from .overlay import InMemory, Rows
 
 FLUSH_ROWS = 50_000
 """Changed rows after which the scratch state is put in order."""
@@ -156,7 +157,7 @@ class _Watched(Fold):
     """
 
     def __init__(
-        self, given: str, partition: int, places: Places, rows: r.Rows, skipped: tuple[r.Skip, ...] = ()
+        self, given: str, partition: int, places: Places, rows: Rows, skipped: tuple[r.Skip, ...] = ()
     ) -> None:
         self._given = given
         self._home = places.of(serialise(given)).domain
@@ -280,8 +281,8 @@ class History:
         self._begin(())
 
     def _begin(self, skipped: tuple[r.Skip, ...]) -> None:
-        self._base = r.Memory()
-        self._rows = r.Rows(self._base)
+        self._base = InMemory()
+        self._rows = Rows(self._base)
         self._fold = _Watched(self.given, self.place.partition, self._places, self._rows, skipped)
         self._last: dict[str, State] = {}
         for record in self._supposed:

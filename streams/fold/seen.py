@@ -10,6 +10,7 @@ from typing import Any
 
 from . import rows as r
 from .fingerprints import Domain, Exact, Filter, Page
+from .overlay import Rows
 
 
 class SeenTable:
@@ -23,7 +24,7 @@ class SeenTable:
         changes: Inserts since `flush`: each takes its page's memory, which no row shows yet.
     """
 
-    def __init__(self, rows: r.Rows, cached: int = 4096) -> None:
+    def __init__(self, rows: Rows, cached: int = 4096) -> None:
         self.rows = rows
         self.cached = cached
         self._domains: dict[tuple[int, int, int], Exact | Filter] = {}

@@ -28,7 +28,7 @@ from rocksdict import (
 
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured, Unusable
-from crawlog.streams.fold import FOLD_VERSION, Effects, Fold, effective
+from crawlog.streams.fold import FOLD_VERSION, Changes, Effects, Fold, Rows, digest, effective
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity
 from crawlog.streams.url import Places
@@ -104,7 +104,7 @@ class Database(Rocks):
         super().__init__(path, memory.options(), {CACHE_COLUMN: memory.options()}, read_only=read_only)
         (self._cache,) = self._columns
 
-    def write(self, changes: r.Changes) -> None:
+    def write(self, changes: Changes) -> None:
         """Apply all changes, or none."""
         batch = WriteBatch(raw_mode=True)
         for prefix in changes.dropped:
@@ -261,7 +261,7 @@ class Partition:
             self._take_up(*found)
 
     def _start(self, meta: r.Meta | None, skipped: tuple[r.Skip, ...] = ()) -> None:
-        self.rows = r.Rows(self.db)
+        self.rows = Rows(self.db)
         known = skipped or (meta.skipped if meta else ())
         self.fold = Fold(self.number, self._places, self.rows, self._cached_pages, known)
         self.offset = self.checkpointed = meta.offset if meta else 0
@@ -407,7 +407,7 @@ class Partition:
         skipped = self.fold.skipped
         meta = r.Meta(r.FORMAT, fold_version(), self.number, self.offset, *log_ids, self.last_hash, skipped)
         crash_points.point("checkpoint.writing")
-        self.db.write(r.Changes({**self.rows.dirty, r.META: r.pack(meta)}, self.rows.dropped))
+        self.db.write(Changes({**self.rows.dirty, r.META: r.pack(meta)}, self.rows.dropped))
         crash_points.point("checkpoint.written")
         self.rows.taken()
         self.checkpointed = self.offset
@@ -415,7 +415,7 @@ class Partition:
 
     def digest(self) -> str:
         """Digest of the state on disk, the meta row included."""
-        return r.digest(self.db.scan(b""))
+        return digest(self.db.scan(b""))
 
     def close(self) -> None:
         """Release the database without a checkpoint."""

@@ -17,7 +17,7 @@ import msgspec
 import psutil
 
 from crawlog.streams.errors import Unusable
-from crawlog.streams.fold import Row, decoded
+from crawlog.streams.fold import Row, decoded, digest
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity, Topics, bounds, identity, partitions
 from crawlog.streams.settings import Settings
@@ -211,10 +211,10 @@ def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, Kept], cha
 def _compared(kept: Kept, again: Partition, records: int, rows: int) -> Verdict:
     assert kept.database is not None
     try:
-        digest = r.digest(kept.database.scan(b""))
+        stored = digest(kept.database.scan(b""))
     except Unusable as error:  # a damaged block shows when it is read
         return Verdict(kept.number, kept.offset, records, reason=str(error))
-    verdict = Verdict(kept.number, kept.offset, records, digest, again.digest())
+    verdict = Verdict(kept.number, kept.offset, records, stored, again.digest())
     if verdict.equal or not rows:
         return verdict
     found = differences(kept.database.scan(b""), again.db.scan(b""))

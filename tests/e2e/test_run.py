@@ -19,6 +19,7 @@ from crawlog.commands.dead import redriven
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
 from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import bounds, kafka_config, read_all
 from crawlog.streams.log.dead_letters import Choice
 from crawlog.streams.log.job_records import cancel, write_job
@@ -162,7 +163,7 @@ def age(state: Path) -> None:
     stored = database.get(r.META)
     if stored is not None:
         meta = msgspec.structs.replace(r.read_meta(stored), fold="0 of old")
-        database.write(r.Changes({r.META: r.pack(meta)}))
+        database.write(Changes({r.META: r.pack(meta)}))
     database.close()
 
 

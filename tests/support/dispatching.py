@@ -9,6 +9,7 @@ from msgspec import structs
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Fold
+from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import NameTask, RobotsTask, Task
 from crawlog.streams.http.request_rules import Manner
@@ -61,7 +62,7 @@ class World:
     order: str = "fifo"
 
     def __post_init__(self) -> None:
-        self.base = r.Memory()
+        self.base = InMemory()
         self.offset = 0
         self.unfolded: list[bytes] = []
         self.in_flight: list[Task | RobotsTask] = []
@@ -78,7 +79,7 @@ class World:
 
     def own(self, rests: dict[int, float] | None = None) -> None:
         """Open the state as it was checkpointed and dispatch for it: from now on one full delay, or what is known."""
-        self.rows = r.Rows(self.base)
+        self.rows = Rows(self.base)
         self.fold = Fold(0, PLACES, self.rows, cached_pages=2)
         self.frontier.own(0, self.fold, NoCache(), rests)
         queued = {r.read_host_queue(value).host for _, value in self.rows.scan(b"g") if r.read_host_queue(value).queued}

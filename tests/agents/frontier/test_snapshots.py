@@ -11,6 +11,7 @@ import pytest
 from crawlog.agents.frontier import snapshots
 from crawlog.agents.frontier.snapshots import Snapshotter
 from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.partition import Database, Memory
@@ -135,7 +136,7 @@ async def test_no_snapshot_of_a_damaged_state_is_made(tmp_path: Path, monkeypatc
 def test_a_database_closes_once_its_flush_has_ended(tmp_path: Path) -> None:
     """In another thread; a flush that comes too late does nothing."""
     database = Database(tmp_path / "0", Memory(64))
-    database.write(r.Changes({b"k%d" % number: bytes(2000) for number in range(10_000)}, ()))
+    database.write(Changes({b"k%d" % number: bytes(2000) for number in range(10_000)}, ()))
     flushing = threading.Thread(target=database.flush)
     flushing.start()
     while not database._flushing.locked():

@@ -9,7 +9,8 @@ from crawlog.streams.fetch import outcome
 from crawlog.streams.fetch.outcome import Unasked
 from crawlog.streams.fetch.retry import Again
 from crawlog.streams.fold.fold import Job
-from crawlog.streams.fold.rows import JobRow, Memory, QueueRow, Rows
+from crawlog.streams.fold.overlay import InMemory, Rows
+from crawlog.streams.fold.rows import JobRow, QueueRow
 from crawlog.streams.frontier.host import Host, Task
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
@@ -38,7 +39,7 @@ def host(rules: RobotsRules | None = None, unreachable: str = "") -> Host:
 
 def task(row: QueueRow = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)) -> Task:  # noqa: B008  # it is frozen
     """The row of sequence 7 in revision 3 and epoch 4 of a job."""
-    job = Job(0, JobRow("j", 4, JobSpec(rev=3)), JobCounts(), Rows(Memory()))
+    job = Job(0, JobRow("j", 4, JobSpec(rev=3)), JobCounts(), Rows(InMemory()))
     return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, None)  # type: ignore[arg-type]  # no partition
 
 

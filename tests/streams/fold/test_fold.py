@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Effects, Fold
+from crawlog.streams.fold.overlay import InMemory, Rows, digest
 from crawlog.streams.url.place import Places, hashed
 
 PLACES = Places(1)
@@ -43,7 +44,7 @@ class State:
     """A fold over memory, and the log's end."""
 
     def __init__(self, *values: bytes, places: Places = PLACES, partition: int = 0) -> None:
-        self.base = r.Memory()
+        self.base = InMemory()
         self.places = places
         self.partition = partition
         self.offset = 0
@@ -52,7 +53,7 @@ class State:
 
     def open(self) -> None:
         """Open what was checkpointed last."""
-        self.rows = r.Rows(self.base)
+        self.rows = Rows(self.base)
         self.fold = Fold(self.partition, self.places, self.rows, cached_pages=2)
 
     def checkpoint(self) -> None:
@@ -71,7 +72,7 @@ class State:
     def digest(self) -> str:
         """Digest of all rows."""
         self.checkpoint()
-        return r.digest(self.base.scan(b""))
+        return digest(self.base.scan(b""))
 
     def queued(self, kind: bytes = b"q") -> list[r.QueueRow]:
         """Rows of one kind, in key order."""
@@ -624,7 +625,7 @@ def test_names_for_a_job_that_nobody_knows_change_nothing() -> None:
     assert list(state.rows.scan(b"")) == []
 
 
-class CountedReads(r.Memory):
+class CountedReads(InMemory):
     """Rows that count the look-ups."""
 
     alone = 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams.fold import fingerprints as pages
-from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.fold.seen import SeenTable
 
 
@@ -31,14 +31,14 @@ class Table:
     """A table over memory that can be flushed, written and opened again."""
 
     def __init__(self, confirm: bool = True, cached: int = 4096) -> None:
-        self.base = r.Memory()
+        self.base = InMemory()
         self.confirm = confirm
         self.cached = cached
         self.open()
 
     def open(self) -> None:
         """Open what was written last."""
-        self.rows = r.Rows(self.base)
+        self.rows = Rows(self.base)
         self.seen = SeenTable(self.rows, self.cached)
 
     def offer(self, offer: Offer) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Fold
+from crawlog.streams.fold.overlay import InMemory, Rows, digest
 from crawlog.streams.fold.traps import grows, session_twin, shape
 from crawlog.streams.url.place import Places
 
@@ -45,8 +46,8 @@ def crawl(host: str, site: Site, **traps: object) -> tuple[set[str], dict[str, i
 
 def crawled(host: str, site: Site, flush_every: int, **traps: object) -> tuple[set[str], dict[str, int], str]:
     """As `crawl`; the state's digest too."""
-    base = r.Memory()
-    rows = r.Rows(base)
+    base = InMemory()
+    rows = Rows(base)
     fold = Fold(0, Places(1), rows, cached_pages=2)
     spec = u.JobSpec(scope=u.ScopeSpec(kind="any"), traps=u.TrapRules(**traps))  # type: ignore[arg-type]  # the record's own fields
     fold.take(u.encode(u.UrlsRecord(job="j", spec=spec)), 0, 0.0)
@@ -70,7 +71,7 @@ def crawled(host: str, site: Site, flush_every: int, **traps: object) -> tuple[s
             base.write(rows.taken())
     fold.flush()
     base.write(rows.taken())
-    return taken, fold.jobs["j"].counts.dropped, r.digest(base.scan(b""))
+    return taken, fold.jobs["j"].counts.dropped, digest(base.scan(b""))
 
 
 def with_pages(site: Site, pages: int = 30) -> Site:

@@ -22,6 +22,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Fold, effective
+from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.log import job_records, topics
 from crawlog.streams.log import rewind as rewinds
 from crawlog.streams.log.client import bounds, identity, kafka_config
@@ -51,7 +52,7 @@ class Rebuilt(State):
 
     def open(self) -> None:
         """Open what was checkpointed last."""
-        self.rows = r.Rows(self.base)
+        self.rows = Rows(self.base)
         self.fold = Fold(0, PLACES, self.rows, 2, self.skipped)
         self.offset = self.checkpointed
 
@@ -70,7 +71,7 @@ class Rebuilt(State):
                 continue
             self.skipped = effective(self.fold.skipped, effects.rewind)
             if self.checkpointed > effects.rewind.start or not r.fits(self.kept, self.checkpointed, self.skipped):
-                self.base, self.checkpointed = r.Memory(), 0
+                self.base, self.checkpointed = InMemory(), 0
             self.open()
 
 
@@ -295,8 +296,8 @@ def test_a_wrong_epoch_record_is_dead(value: bytes) -> None:
 def test_dropped_rows_are_gone(data: st.DataObject) -> None:
     """Puts, deletes, drops and checkpoints in any order: reads and scans are those of a plain dictionary."""
     keys = st.binary(min_size=13, max_size=13).map(lambda key: b"q\x00" + bytes([key[0] % 3]) + key[3:4] * 10)
-    base, model = r.Memory(), dict[bytes, bytes]()
-    rows = r.Rows(base)
+    base, model = InMemory(), dict[bytes, bytes]()
+    rows = Rows(base)
     for step in range(data.draw(st.integers(1, 25))):
         action = data.draw(st.sampled_from(["put", "put", "put", "delete", "drop", "checkpoint", "keep"]))
         key = data.draw(keys)

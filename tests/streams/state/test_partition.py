@@ -10,6 +10,7 @@ import pytest
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import database as databases_of
@@ -158,7 +159,7 @@ OTHER_VERSIONS: dict[str, Callable[[Partition], bytes | None]] = {
 def test_a_state_of_another_version_is_set_aside_and_folded_again(opened: Opened, version: str) -> None:
     """The note says what happened and where the old one is; that one is whole."""
     partition = opened.filled()
-    partition.db.write(r.Changes({r.META: OTHER_VERSIONS[version](partition)}))
+    partition.db.write(Changes({r.META: OTHER_VERSIONS[version](partition)}))
     opened.close(partition)
     again = opened()
     assert (again.offset, list(again.db.scan(b""))) == (0, [])
@@ -174,7 +175,7 @@ def test_only_the_state_that_was_set_aside_last_is_kept(opened: Opened) -> None:
     """They would fill the disk."""
     for mark in (b"first", b"second"):
         partition = opened()
-        partition.db.write(r.Changes({b"z": mark}))
+        partition.db.write(Changes({b"z": mark}))
         opened.close(partition)
     opened()
     assert [path.name for path in sorted(opened.path.parent.iterdir())] == ["0", "aside-0"]
@@ -187,7 +188,7 @@ def test_only_the_state_that_was_set_aside_last_is_kept(opened: Opened) -> None:
 def test_a_state_that_cannot_be_folded_again_is_refused_and_stays(opened: Opened, harm: str) -> None:
     """The log does not begin at 0 any more, and there is no snapshot: the message says what can be done."""
     partition = opened.filled(200)
-    partition.db.write(r.Changes({r.META: meta_of(partition, format=0)} if harm != "damaged" else {}))
+    partition.db.write(Changes({r.META: meta_of(partition, format=0)} if harm != "damaged" else {}))
     opened.close(partition)
     if harm == "damaged":
         flip("MANIFEST-*", 0.5)(opened.path)
@@ -394,8 +395,8 @@ def test_a_machine_at_fault_costs_no_state(opened: Opened, monkeypatch: pytest.M
 def test_a_database_gives_rows_in_key_order(opened: Opened) -> None:
     """From a key on; deleted ones are gone."""
     partition = opened()
-    partition.db.write(r.Changes({b"b": b"2", b"a": b"1", b"c": b"3"}))
-    partition.db.write(r.Changes({b"b": None}))
+    partition.db.write(Changes({b"b": b"2", b"a": b"1", b"c": b"3"}))
+    partition.db.write(Changes({b"b": None}))
     assert list(partition.db.scan(b"a")) == [(b"a", b"1"), (b"c", b"3")]
     assert list(partition.db.scan(b"b")) == [(b"c", b"3")]
 
@@ -406,7 +407,7 @@ def test_small_checkpoints_of_many_partitions_need_no_flush(tmp_path: Path) -> N
     databases = [Database(tmp_path / str(number), memory) for number in range(Settings().kafka.partitions)]
     for second in range(30):
         for database in databases:
-            database.write(r.Changes({f"q{second}/{row}".encode(): b"x" * 60 for row in range(100)}, ()))
+            database.write(Changes({f"q{second}/{row}".encode(): b"x" * 60 for row in range(100)}, ()))
     assert not list(tmp_path.rglob("*.sst"))
     for database in databases:
         database.close()
@@ -416,7 +417,7 @@ def test_a_short_read_sees_what_was_written_since_the_last_one(opened: Opened) -
     """Rows at [start, end), so many at most; its iterator is of the database as it is."""
     database = opened().db
     for number in range(3):
-        database.write(r.Changes({b"a%d" % number: b"", b"b": b"%d" % number}))
+        database.write(Changes({b"a%d" % number: b"", b"b": b"%d" % number}))
         assert database.read(b"a", b"b", 9) == [(b"a%d" % n, b"") for n in range(number + 1)]
     assert database.read(b"a1", b"c", 2) == [(b"a1", b""), (b"a2", b"")]
     assert database.read(b"b", b"c", 2) == [(b"b", b"2")]

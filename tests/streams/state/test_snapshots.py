@@ -10,6 +10,7 @@ import pytest
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
+from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state import snapshots
 from crawlog.streams.state.copies import copy_database
@@ -186,14 +187,14 @@ def test_a_state_of_another_version_begins_at_a_snapshot_where_the_log_is_trimme
     owner.make(20)
     path = owner.folder / "old"
     old = Database(path, Memory(8))
-    old.write(r.Changes({r.META: r.pack({"format": 1})}))
+    old.write(Changes({r.META: r.pack({"format": 1})}))
     old.close()
     origin = Origin(owner.snapshots, lambda: 20)
     owner.open.append(Partition(path, 0, Places(1), LOG, Memory(8), 64, origin))
     assert (owner.open[-1].offset, "of another version" in owner.open[-1].note) == (20, True)
     owner.open[-1].close()
     old = Database(path, Memory(8))
-    old.write(r.Changes({r.META: r.pack({"format": 1})}))
+    old.write(Changes({r.META: r.pack({"format": 1})}))
     old.close()
     with pytest.raises(Misconfigured, match="begins at offset 21"):
         Partition(path, 0, Places(1), LOG, Memory(8), 64, Origin(owner.snapshots, lambda: 21))

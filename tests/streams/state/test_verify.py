@@ -13,6 +13,7 @@ from crawlog.commands.verify import verify
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import decoded
+from crawlog.streams.fold.overlay import Changes, digest
 from crawlog.streams.log import topics
 from crawlog.streams.log.client import LogIdentity, identity, kafka_config
 from crawlog.streams.settings.settings import Settings
@@ -63,7 +64,7 @@ def test_a_copy_of_an_open_database_is_its_last_checkpoint(live: Partition, tmp_
         live.db._db.flush()
     live.db._db.compact_range(None, None)
     copy = Database(tmp_path / "copy", memory)
-    assert r.digest(copy.scan(b"")) == before
+    assert digest(copy.scan(b"")) == before
     copy.close()
 
 
@@ -73,7 +74,7 @@ def test_what_is_written_into_a_copy_never_shows_in_its_source(live: Partition, 
     before = live.digest()
     copy_database(live._path, tmp_path / "copy")
     copy = Database(tmp_path / "copy", memory)
-    copy.write(r.Changes({key: None for key, _ in live.db.scan(b"")}))
+    copy.write(Changes({key: None for key, _ in live.db.scan(b"")}))
     copy._db.flush()
     copy._db.compact_range(None, None)
     copy.close()
@@ -180,7 +181,7 @@ def change_a_row(state: Partition) -> None:
     """As a worker would that writes beside the fold."""
     key, value = next(state.rows.scan(b"g"))
     row = r.read_host_queue(value)
-    state.db.write(r.Changes({key: r.pack(r.HostQueueRow(row.host, row.domain, row.queued + 1))}))
+    state.db.write(Changes({key: r.pack(r.HostQueueRow(row.host, row.domain, row.queued + 1))}))
 
 
 def move_ahead(state: Partition) -> None:

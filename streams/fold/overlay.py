@@ -1,0 +1,213 @@
+"""The overlay: the rows on disk under the changes since the last checkpoint.
+
+The fold reads and writes rows here; nothing reaches the disk before a checkpoint, which takes every dirty row at once.
+So the state on disk is always exactly the fold of the log up to the offset in the meta row.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from heapq import merge
+from typing import NamedTuple, Protocol
+
+import xxhash
+
+from .rows import QUEUE_PREFIX_BYTES, after
+
+
+class Changes(NamedTuple):
+    """What a checkpoint writes: first all rows with one of the prefixes in `dropped` go, then `rows` are set."""
+
+    rows: dict[bytes, bytes | None]
+    dropped: tuple[bytes, ...] = ()
+
+
+class Base(Protocol):
+    """What lies under the overlay: the database as of the last checkpoint."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row, or None."""
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The rows, or None, in the order of their keys; fastest where those are in order."""
+
+    def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` on, in key order."""
+
+    def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` rows at [start, end), in key order: for many short reads."""
+
+
+class Rows:
+    """The state as the fold sees it: the rows on disk under the changes since the last checkpoint.
+
+    Invariants: `dirty` and `dropped` hold every change since the last checkpoint and nothing else; what was dropped
+    hides rows of the base, never one in `dirty`; a row in `_kept` is as `get` gives it, so a change of it ends its
+    stay there.
+    """
+
+    def __init__(self, base: Base) -> None:
+        self.base = base
+        self.dirty: dict[bytes, bytes | None] = {}
+        self.dropped: tuple[bytes, ...] = ()
+        self._kept: dict[bytes, bytes | None] = {}
+        self._fresh: dict[bytes, list[bytes]] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row, or None."""
+        dirty = self.dirty
+        if key in dirty:
+            return dirty[key]
+        kept = self._kept
+        if key in kept:
+            return kept[key]
+        return None if self.dropped and key.startswith(self.dropped) else self.base.get(key)
+
+    def get_many(self, keys: Collection[bytes]) -> dict[bytes, bytes | None]:
+        """Rows by key, as `get` gives them; for many at once, that are not kept at hand."""
+        dirty, dropped = self.dirty, self.dropped
+        stored = [key for key in keys if key not in dirty]
+        if dropped:
+            stored = [key for key in stored if not key.startswith(dropped)]
+        stored.sort()
+        found = dict(zip(stored, self.base.get_many(stored), strict=True))
+        if len(found) < len(keys):
+            found.update((key, dirty.get(key)) for key in keys if key not in found)
+        return found
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a row that is never scanned between checkpoints."""
+        self.dirty[key] = value
+        if key in self._kept:
+            del self._kept[key]
+
+    def put_ordered(self, key: bytes, value: bytes) -> None:
+        """Set a row of a host queue, so that `scan` finds it before the next checkpoint."""
+        self.put(key, value)
+        self._fresh.setdefault(key[:QUEUE_PREFIX_BYTES], []).append(key)
+
+    def delete(self, key: bytes) -> None:
+        """Forget a row."""
+        self.dirty[key] = None
+        if key in self._kept:
+            del self._kept[key]
+
+    def drop(self, prefix: bytes) -> None:
+        """Forget all rows with a prefix, however many lie on disk: only those in memory are looked at.
+
+        Args:
+            prefix: A job's rows of one kind, so that a host queue goes whole or not at all.
+        """
+        for held in (self.dirty, self._kept):
+            for key in [key for key in held if key.startswith(prefix)]:
+                del held[key]
+        for queue in [queue for queue in self._fresh if queue.startswith(prefix)]:
+            del self._fresh[queue]
+        if prefix not in self.dropped:
+            self.dropped = (*self.dropped, prefix)
+
+    def keep(self, key: bytes, value: bytes | None) -> None:
+        """Keep a row, as it is now, or that there is none, at hand until it changes: it is soon asked for."""
+        self._kept[key] = value
+
+    def read_ahead(self, keys: list[bytes]) -> list[bytes]:
+        """Read rows together and keep them at hand until `let_go`, for half the cost of a look-up each; the keys."""
+        for key, stored in self.get_many(keys).items():
+            self._kept[key] = stored
+        return keys
+
+    def let_go(self, key: bytes) -> None:
+        """Keep a row at hand no longer."""
+        self._kept.pop(key, None)
+
+    def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` rows of one host queue from `start` on, in key order, changes included."""
+        dirty = self.dirty
+        changed = self._fresh.get(prefix)
+        fresh = ((key, dirty[key]) for key in set(changed) if key >= start) if changed else ()
+        found = [(key, value) for key, value in fresh if value is not None]
+        at, end, kept = start, after(prefix), 0
+        while kept < limit and not prefix.startswith(self.dropped):
+            stored = self.base.read(at, end, limit)
+            unchanged = [row for row in stored if row[0] not in dirty]
+            found += unchanged
+            kept += len(unchanged)
+            if len(stored) < limit:
+                break
+            at = stored[-1][0] + b"\0"
+        if changed:
+            found.sort()
+        return found[:limit]
+
+    def _stored(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+        at = start
+        while True:
+            for key, value in self.base.scan(at):
+                if not key.startswith(prefix):
+                    return
+                if self.dropped and key.startswith(self.dropped):
+                    at = after(next(dropped for dropped in self.dropped if key.startswith(dropped)))
+                    break
+                if key not in self.dirty:
+                    yield key, value
+            else:
+                return
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All rows with a prefix, from `start` on, in key order, changes included.
+
+        Slow where much is dirty: for opening, repair and what is read in large parts.
+        """
+        start = max(start, prefix)
+        fresh = [(key, value) for key, value in self.dirty.items() if key >= start and key.startswith(prefix)]
+        fresh.sort()
+        return ((key, value) for key, value in merge(self._stored(prefix, start), fresh) if value is not None)
+
+    @property
+    def changes(self) -> Changes:
+        """All changes since the last checkpoint."""
+        return Changes(self.dirty, self.dropped)
+
+    def taken(self) -> Changes:
+        """The changes, handed over to a checkpoint; the overlay is empty afterwards."""
+        changes, self.dirty, self.dropped, self._fresh = self.changes, {}, (), {}
+        return changes
+
+
+class InMemory:
+    """A base in memory, sorted when scanned: for tests and scratch folds."""
+
+    def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.rows = dict(rows)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The row, or None."""
+        return self.rows.get(key)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The rows, or None."""
+        return [self.rows.get(key) for key in keys]
+
+    def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` on, in key order."""
+        return ((key, self.rows[key]) for key in sorted(self.rows) if key >= start)
+
+    def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to `limit` rows at [start, end)."""
+        return [(key, self.rows[key]) for key in sorted(key for key in self.rows if start <= key < end)[:limit]]
+
+    def write(self, changes: Changes) -> None:
+        """Apply the changes of a checkpoint."""
+        for key in [key for key in self.rows if changes.dropped and key.startswith(changes.dropped)]:
+            del self.rows[key]
+        for key, value in changes.rows.items():
+            if value is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = value
+
+
+def digest(rows: Iterable[tuple[bytes, bytes]]) -> str:
+    """xxh3_128 over all rows in key order, lengths included: equal states have equal digests."""
+    state = xxhash.xxh3_128()
+    for key, value in rows:
+        state.update(len(key).to_bytes(4, "big") + key + len(value).to_bytes(4, "big") + value)
+    return state.hexdigest()
