@@ -1,4 +1,4 @@
-"""The state's rows: key order is fetch order, and the overlay is what a checkpoint will write."""
+"""The state's rows: key order is fetch order, and a key can be read back."""
 
 from hypothesis import given
 from hypothesis import strategies as st
