@@ -18,7 +18,8 @@ import webencodings
 
 from crawlog.schemas.urls import CanonicalRules
 from crawlog.streams.html.charset import decide
-from crawlog.streams.html.links import Links, extract
+from crawlog.streams.html.extract import extracted
+from crawlog.streams.html.links import Links
 from crawlog.streams.html.simhash import simhash_of
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.http.sniff import computed
@@ -95,7 +96,7 @@ def pages(folder: Path) -> Iterator[Verdict]:
     links = Links(Canonicaliser(CanonicalRules(drop_params=())), Places(1))
     for case in _json(folder / "pages" / "links_oracle.json"):
         body = gzip.decompress((folder / "pages" / case["file"]).read_bytes())
-        page = extract(body, "", case["page_url"], ("a", "area"))
+        page = extracted(body, "", case["page_url"], ("a", "area"))
         yield case["file"], {link.url for link in links.resolve(page.base, page.hrefs)} == set(case["links"])
 
 
@@ -124,7 +125,7 @@ def costs(folder: Path) -> Iterator[tuple[str, float]]:
     names = [case["file"] for case in _json(folder / "pages" / "links_oracle.json")[:60]]
     bodies = [gzip.decompress((folder / "pages" / name).read_bytes()) for name in names]
     yield "type of a page", _best(lambda body: computed("text/html", body[:512]), bodies)
-    yield "title and links of a page", _best(lambda body: extract(body, "", "http://h.test/", ("a", "area")), bodies)
+    yield "title and links of a page", _best(lambda body: extracted(body, "", "http://h.test/", ("a", "area")), bodies)
     yield "sketch of a page", _best(simhash_of, bodies)
 
 

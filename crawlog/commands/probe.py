@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.html import Links, charset, extract, sitemap
+from crawlog.streams.html import Links, charset, extracted, sitemap
 from crawlog.streams.http import RobotsRules, egress
 from crawlog.streams.printable import one_line
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Places, registrable_domain, serialise
@@ -110,7 +110,7 @@ def _links(asked: dict[str, Any]) -> dict[str, Any]:
     refusal = _refusal(body, content_type, url)
     if refusal:
         raise BadQuestion(refusal)
-    page = extract(body, content_type, url, _LINK_SOURCES)
+    page = extracted(body, content_type, url, _LINK_SOURCES)
     return {"links": [link.url for link in _links_as_written.resolve(page.base, page.hrefs)]}
 
 

@@ -3,13 +3,13 @@
 from . import charset, queries, sitemap
 from .cost import Allowances, Limits, Outcome, is_costly, is_simple
 from .directives import NOTHING_SAID, directives_of, header_links, refresh_target
-from .links import Links, Outlink, base_of, extract, parsed, readings
+from .extract import base_of, extracted
+from .links import Links, Outlink
 from .login_form import PAGE_BYTES, filled_in
-from .simhash import HOSTS, NEAR_BITS, Twins, simhash_of
+from .simhash import simhash_of
+from .tree import parsed, readings
 
 __all__ = [
-    "HOSTS",
-    "NEAR_BITS",
     "NOTHING_SAID",
     "PAGE_BYTES",
     "Allowances",
@@ -17,11 +17,10 @@ __all__ = [
     "Links",
     "Outcome",
     "Outlink",
-    "Twins",
     "base_of",
     "charset",
     "directives_of",
-    "extract",
+    "extracted",
     "filled_in",
     "header_links",
     "is_costly",

@@ -5,7 +5,8 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from crawlog.streams.http import Form, origin_of
 from crawlog.streams.url import InvalidUrl, serialise
 
-from .links import base_of, parsed
+from .extract import base_of
+from .tree import parsed
 
 PAGE_BYTES = 1024 * 1024
 """Of a form's page so much is looked at."""

@@ -1,24 +1,9 @@
-"""Pages that a host sent before under another URL: soft errors, print views, traps whose URLs look honest.
-
-An option, for parse: the row of such a page is written like any other, its links are not followed. What is
-remembered is bounded and in memory only, so another worker, or a replay, may follow what this one did not; the first
-page of its kind is always followed.
-"""
+"""A sketch of a page's text: two pages that share most of it differ in few bits."""
 
 import re
-from collections import OrderedDict
 from itertools import pairwise
 
 import xxhash
-
-HOSTS = 4096
-"""Hosts remembered; the one asked for longest ago goes first."""
-
-PAGES = 256
-"""Pages remembered of one host, the latest ones."""
-
-NEAR_BITS = 3
-"""Bits of 64 in which two pages that are nearly the same may differ (Manku, Jain, Das Sarma: WWW 2007)."""
 
 MAX_WORDS = 4096
 """Words of a page that its sketch is made of: 4 ms at most."""
@@ -42,33 +27,3 @@ def simhash_of(body: bytes) -> int:
     half = len(pairs) // 2
     bits = (lanes >> (_LANE_BITS * bit) & mask > half for lanes in sums for bit in range(8))
     return sum(1 << at for at, is_set in enumerate(bits) if is_set)
-
-
-class Twins:
-    """What hosts sent lately.
-
-    Args:
-        near: Whether nearly the same counts, beside the very same.
-    """
-
-    def __init__(self, *, near: bool) -> None:
-        self._near = near
-        self._hosts: OrderedDict[str, OrderedDict[int, str]] = OrderedDict()
-
-    def is_one(self, host: str, url: str, body: bytes) -> bool:
-        """Whether the host sent this page under another URL before; if not, it is remembered."""
-        known = self._hosts.setdefault(host, OrderedDict())
-        self._hosts.move_to_end(host)
-        if len(self._hosts) > HOSTS:
-            self._hosts.popitem(last=False)
-        sketch = simhash_of(body) if self._near else 0
-        mark = sketch or xxhash.xxh3_64_intdigest(body)  # pages without words, of images or frames, have no sketch
-        first = known.get(mark)
-        if first is None and sketch:
-            first = next((other for seen, other in known.items() if (seen ^ mark).bit_count() <= NEAR_BITS), None)
-        if first is not None:
-            return first != url
-        known[mark] = url
-        if len(known) > PAGES:
-            known.popitem(last=False)
-        return False

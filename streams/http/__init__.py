@@ -1,12 +1,11 @@
 """crawlog.streams.http."""
 
 from . import egress, validators
-from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, Held
+from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, Held, note
 from .codings import BadCoding, TooLarge, decoder
 from .cookie_walls import Detours
 from .cookies import Jar
 from .egress import address_refusal, literal_refusal, port_refusal
-from .headers import note
 from .login import Form, Session, leads_to, read_form
 from .request import (
     REACHED_NOT,

@@ -12,13 +12,12 @@ import codecs
 import hashlib
 import math
 import re
-from array import array
-from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from operator import itemgetter
-from typing import Protocol, Self
+from typing import Self
+
+from .robots_patterns import Line, Matcher, path_of
 
 MAX_BYTES = 500 * 1024
 """RFC 9309 2.5: at least 500 KiB must be parsed; the rest is cut, not an error."""
@@ -29,16 +28,8 @@ MAX_TTL_S = 86_400.0
 MAX_LINE_BYTES = 2083 * 8 - 1
 """A longer line is cut: Google's own limit, a C string in eight times the longest URL of the old browsers."""
 
-MAX_PIECES = 5_000
-"""Literals between wildcards that are kept for one user agent, the first ones of the file: what one query may look for.
-The most of 1,200 real files is 1,000; with so many as here a query takes one to three milliseconds."""
-
 MAX_SITEMAPS = 1_000
 """Sitemap lines that are kept for one user agent, the first ones of the file."""
-
-LOOSE_BYTES = 256 << 10
-"""Patterns that would take more memory with an object each are packed: 16 bytes a plain one, one with wildcards little
-more than its text. A query then takes 1.5 times as long, three times where hundreds of wildcards are looked at."""
 
 HELD_BYTES = 64 << 20
 """Memory of all rules together, about: those of 20,000 hosts with usual files, or of 50 with the worst."""
@@ -53,15 +44,11 @@ READING_SHARE = 0.1
 _LINE = re.compile(rb"^[ \t\x0b\x0c\x00]*+((?:al|di|us|si|cr)[^\n]*)", re.MULTILINE | re.IGNORECASE)
 """A line whose key may be one of ours; a million others are passed over as fast as memory is read."""
 
-_NOWHERE = "\0"
-"""Stands in no pattern: a line ends there, and its escape stays one."""
-
 _AFTER_NUL = re.compile(rb"(?<=[!-\xff])[ \t]*+\x00[^\n]*+")
 """What Google's parser, whose lines are strings of C, does not see of a line that has begun."""
 
 _TOKEN = re.compile(r"[A-Za-z_-]*")
 _WHOLE_TOKEN = re.compile(r"[\w-]*")
-_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 _MARKS = (b"\xef\xbb\xbf", b"\xef\xbb", b"\xef")
 _BLANK = b" \t\x0b\x0c\x00"
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -73,169 +60,18 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-_Line = tuple[str, bool]
-"""What an Allow or Disallow line says, and whether it allows."""
-
-_Wild = tuple[int, list[str], _Line]
-"""A pattern with wildcards: its length, what stands between its stars, with its `$`, and its line."""
-
-
 class _Group:
     """User agents, the rules they share, perhaps with the group before, and the delays asked of them alone."""
 
     __slots__ = ("agents", "closed", "delays_s", "is_for_all", "rules", "whole")
 
-    def __init__(self, rules: list[_Line]) -> None:
+    def __init__(self, rules: list[Line]) -> None:
         self.agents: set[str] = set()
         self.whole: set[str] = set()
         self.is_for_all = False
         self.closed = False
         self.rules = rules
         self.delays_s: list[float] = []
-
-
-class _Plain(Protocol):
-    """Lines by their pattern."""
-
-    def get(self, pattern: str, /) -> _Line | None:
-        """The line whose pattern this is."""
-
-
-class _PackedPlain:
-    """Lines by hashes of their patterns, 63 bits each, in an open table; the lowest bit tells whether a line allows.
-
-    Strings are hashed with a key of the process, so no file can be made whose patterns are taken for each other.
-    """
-
-    def __init__(self, lines: dict[str, _Line]) -> None:
-        self._size = size = 2 * len(lines) + 1
-        self._table = table = array("q", bytes(8 * size))
-        for pattern, (_, allows) in lines.items():
-            key = hash(pattern) & -2 or 2
-            at = key % size
-            while table[at]:
-                at = (at + 1) % size
-            table[at] = key | allows
-        self.size_bytes = 8 * size
-
-    def get(self, pattern: str, /) -> _Line | None:
-        """The line whose pattern this is, in the pattern's spelling."""
-        table, size = self._table, self._size
-        key = hash(pattern) & -2 or 2
-        at = key % size
-        while found := table[at]:
-            if found & -2 == key:
-                return pattern, bool(found & 1)
-            at = (at + 1) % size
-        return None
-
-
-class _Wilds(Protocol):
-    """Patterns with wildcards by what stands before the first one."""
-
-    def get(self, head: str, nothing: tuple[()], /) -> Iterable[_Wild]:
-        """Those that begin so, the longest first, and of those of one length what allows."""
-
-
-class _PackedWilds:
-    """The same as text, found by hashes of what they begin with, and taken apart for each path that is asked about."""
-
-    def __init__(self, wilds: dict[str, list[_Wild]]) -> None:
-        by_hash = sorted(((hash(head), wild) for head, wild in wilds.items()), key=itemgetter(0))
-        self._hashes = array("q", (hashed for hashed, _ in by_hash))
-        self._ranks = array("L")  # of each pattern: twice its length, and one more where it allows
-        self._ends = array("L", (0, 0))  # of the patterns and of the text, up to each hash
-        blocks, size = [], 0
-        for _, wild in by_hash:
-            self._ranks.extend(2 * length + line[1] for length, _, line in wild)
-            blocks.append(_NOWHERE.join("*".join(pieces) for _, pieces, _ in wild))
-            size += len(blocks[-1])
-            self._ends.extend((len(self._ranks), size))
-        self._text = "".join(blocks)
-        self.size_bytes = size + 8 * (len(self._hashes) + len(self._ranks) + len(self._ends))
-
-    def get(self, head: str, nothing: tuple[()], /) -> Iterable[_Wild]:
-        """Those that begin so, in the pattern's spelling."""
-        hashed = hash(head)
-        at = bisect_left(self._hashes, hashed)
-        if at == len(self._hashes) or self._hashes[at] != hashed:
-            return nothing
-        first, start, last, end = self._ends[2 * at : 2 * at + 4]
-        return _apart(self._ranks[first:last], self._text[start:end])
-
-
-def _apart(ranks: Iterable[int], text: str) -> Iterator[_Wild]:
-    for rank, pattern in zip(ranks, text.split(_NOWHERE), strict=True):
-        yield rank >> 1, pattern.split("*"), (pattern, rank & 1 == 1)
-
-
-class _Matcher:
-    """The rules of one user agent, ready to be asked: the longest pattern wins, Allow wins a tie.
-
-    A pattern is looked up by what stands before its first wildcard, one look-up per distinct length of that; one that
-    is a whole path and a `$`, which no path has, by the path with that.
-    """
-
-    def __init__(self, lines: Iterable[_Line], delays_s: list[float]) -> None:
-        self.delay_s = max(delays_s) if delays_s else None
-        plain: dict[str, _Line] = {}
-        starred: dict[str, _Line] = {}
-        for pattern, line in _patterns(lines):
-            best = starred if "*" in pattern else plain
-            if line[1] or pattern not in best:
-                best[pattern] = line
-        self._lengths = sorted({len(pattern) for pattern in plain if pattern[-1] != "$"}, reverse=True)
-        self._has_ends = any(pattern[-1] == "$" for pattern in plain)
-        wilds = _first_pieces(starred)
-        self._heads = sorted({len(head) for head in wilds})
-        self._plain: _Plain = plain
-        plain_bytes = sum(150 + len(pattern) for pattern in plain)
-        if plain_bytes > LOOSE_BYTES:
-            self._plain = packed = _PackedPlain(plain)
-            plain_bytes = packed.size_bytes
-        self._wilds: _Wilds = wilds
-        wild_bytes = sum(340 + 60 * len(one[1]) + 2 * one[0] for wild in wilds.values() for one in wild)
-        if wild_bytes > LOOSE_BYTES:
-            self._wilds = packed_wilds = _PackedWilds(wilds)
-            wild_bytes = packed_wilds.size_bytes
-        self.size_bytes = plain_bytes + wild_bytes
-
-    def deciding(self, path: str) -> _Line | None:
-        """The line that decides about a path, None when none matches."""
-        most, best = self._plain_match(path)
-        for size in self._heads:
-            for length, pieces, line in self._wilds.get(path[:size], ()):
-                if length < most:
-                    break
-                if (length > most or not (best and best[1])) and _matches(path, pieces):
-                    most, best = length, line
-                    break  # the next ones are shorter, or as long and no Allow
-        return best
-
-    def _plain_match(self, path: str) -> tuple[int, _Line | None]:
-        get = self._plain.get
-        if self._has_ends and (line := get(path + "$")) is not None:
-            return len(path) + 1, line
-        for length in self._lengths:
-            start = path[:length]
-            line = get(start)
-            if line is not None:
-                return len(start), line
-        return 0, None
-
-
-def _first_pieces(starred: dict[str, _Line]) -> dict[str, list[_Wild]]:
-    """Patterns with wildcards, as many as are kept, by what they begin with."""
-    wilds: dict[str, list[_Wild]] = {}
-    count = 0
-    for pattern, line in starred.items():
-        pieces = _pieces(pattern)
-        count += len(pieces) - (pieces[-1][-1:] in ("", "$"))
-        if count <= MAX_PIECES:
-            wilds.setdefault(pieces[0], []).append((len(pattern), pieces, line))
-    for wild in wilds.values():
-        wild.sort(key=lambda one: (-one[0], not one[2][1]))
-    return wilds
 
 
 class RobotsRules:
@@ -249,7 +85,7 @@ class RobotsRules:
 
     def __init__(self, groups: list[_Group], sitemaps: list[str]) -> None:
         self._groups = groups
-        self._matchers: dict[str, _Matcher] = {}
+        self._matchers: dict[str, Matcher] = {}
         self.sitemaps = sitemaps
         self.size_bytes = 0
         self.is_asked = False
@@ -297,7 +133,7 @@ class RobotsRules:
             token: Our product token; what follows its letters (`/2.1`) does not count.
         """
         self.is_asked = True
-        path = _path(url)
+        path = path_of(url)
         if path == "/robots.txt":  # RFC 9309 2.2.2: implicitly allowed
             return True, ""
         line = self.said_to(token).deciding(path)
@@ -328,7 +164,7 @@ class RobotsRules:
         self.is_gone = True
         self._groups, self._matchers, self.sitemaps = [], {}, []
 
-    def said_to(self, token: str) -> _Matcher:
+    def said_to(self, token: str) -> Matcher:
         """What they say to a product token."""
         matcher = self._matchers.get(token)
         if matcher is None:
@@ -336,7 +172,7 @@ class RobotsRules:
             matcher = self._matchers[token] = self._compiled(token)
         return matcher
 
-    def _compiled(self, token: str) -> _Matcher:
+    def _compiled(self, token: str) -> Matcher:
         name = product_token(token)
         whole = _whole_token(token)
         if whole != name:
@@ -348,7 +184,7 @@ class RobotsRules:
             groups = [group for group in self._groups if group.is_for_all]
         shared = {id(group.rules): group.rules for group in groups}.values()
         lines = (line for rules in shared for line in rules)
-        return _Matcher(lines, [delay_s for group in groups for delay_s in group.delays_s])
+        return Matcher(lines, [delay_s for group in groups for delay_s in group.delays_s])
 
 
 class Shared:
@@ -474,19 +310,7 @@ def _add_delay(group: _Group, value: str) -> None:
         group.delays_s.append(delay_s)
 
 
-def _patterns(lines: Iterable[_Line]) -> Iterator[tuple[str, _Line]]:
-    """The escaped patterns of lines; an empty one says nothing."""
-    for line in lines:
-        pattern = _escaped(line[0])
-        if pattern:
-            yield pattern, line
-        if line[1]:
-            head, slash, last = pattern.rpartition("/")
-            if slash and last.startswith("index.htm"):  # Google: allowing a folder's index allows the folder
-                yield f"{head}/$", line
-
-
-def _text(line: _Line) -> str:
+def _text(line: Line) -> str:
     """A line as people are shown it."""
     value, allows = line
     return f"{'Allow' if allows else 'Disallow'}: {value}".encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -498,65 +322,3 @@ def _seconds(value: str) -> float | None:
     except ValueError:
         return None
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-def _escaped(value: str) -> str:
-    """A pattern in the spelling that `_path` gives URLs: escaped, in upper case, is only what has to be."""
-    if "$" in value[:-1]:
-        value = value[:-1].replace("$", "%24") + value[-1:]
-    if value.isascii() and "%" not in value:
-        return value
-    raw = _BEYOND_ASCII.sub(lambda m: b"%%%02X" % m[0][0], value.encode("utf-8", "surrogateescape"))
-    return _ESCAPE.sub(_unreserved, raw.decode("ascii"))
-
-
-def _unreserved(escape: re.Match[str]) -> str:
-    """An escape in upper case, or the character that means the same (RFC 9309 2.2.2: `%62%61%7A` is `baz`)."""
-    char = chr(int(escape[0][1:], 16))
-    return char if (char.isascii() and char.isalnum()) or char in _ALIKE else escape[0].upper()
-
-
-def _path(url: str) -> str:
-    """Path, parameters and query of a URL."""
-    start = url.find("//")
-    start = start + 2 if start >= 0 else 0
-    end = url.find("#", start)
-    rest = url[start:end] if end >= 0 else url[start:]
-    found = _PATH_START.search(rest)
-    if found is None:
-        return "/"
-    path = rest[found.start() :]
-    if "%" in path:
-        path = _ESCAPE.sub(_unreserved, path)
-    if "$" in path or "*" in path:  # RFC 9309 2.2.3: a pattern has these as %24 and %2A
-        path = path.replace("$", "%24").replace("*", "%2A")
-    return path if path[0] == "/" else "/" + path
-
-
-_ESCAPE = re.compile(r"%[0-9a-f]{2}", re.IGNORECASE)
-_ALIKE = frozenset("-._~" + "".join(map(chr, range(1, 33))) + "\"'<>^`{|}\x7f")
-"""Characters that mean the same escaped or not: those that need no escape (RFC 3986 2.3), and those that no URI has as
-they are but patterns do, while the URL standard leaves some in a path, others in a query, as it does the apostrophe."""
-
-_PATH_START = re.compile(r"[/?;]")
-
-
-def _pieces(pattern: str) -> list[str]:
-    """What stands between the stars of a pattern: its first piece may be empty, and its last one, or only a `$`."""
-    head, *middle, tail = pattern.split("*")
-    return [head, *filter(None, middle), tail]
-
-
-def _matches(path: str, pieces: list[str]) -> bool:
-    """Whether a path that begins like a pattern goes on so, in linear time: each literal is taken where it is first."""
-    at = len(pieces[0])
-    if len(pieces) > 2:
-        for literal in pieces[1:-1]:
-            at = path.find(literal, at)
-            if at < 0:
-                return False
-            at += len(literal)
-    tail = pieces[-1]
-    if path.find(tail, at) >= 0:  # never with its `$`, which no path has
-        return True
-    return tail[-1:] == "$" and len(path) - at >= len(tail) - 1 and path.endswith(tail[:-1])

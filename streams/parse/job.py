@@ -14,7 +14,7 @@ from crawlog.schemas import control
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, DEFAULT_SPEC, FoundUrl, JobSpec, Source
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.html import Links, Outlink, Twins
+from crawlog.streams.html import Links, Outlink
 from crawlog.streams.spiders import (
     NOTHING,
     SOFT_404,
@@ -28,6 +28,7 @@ from crawlog.streams.spiders import (
 )
 from crawlog.streams.url import Canonicaliser, InvalidUrl, Names, Places, Scope, fingerprint, scope_name
 
+from .duplicates import Twins
 from .founds import Sent
 from .soft_404 import Sketches, SoftErrors
 

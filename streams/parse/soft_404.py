@@ -14,8 +14,10 @@ from collections import OrderedDict
 import xxhash
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.html import HOSTS, NEAR_BITS, Twins, simhash_of
+from crawlog.streams.html import simhash_of
 from crawlog.streams.spiders import is_followed, is_html, is_redirect
+
+from .duplicates import HOSTS, NEAR_BITS, Twins
 
 SUSPICIOUS = 3
 """Pages nearly like one before them, after which a host is asked."""

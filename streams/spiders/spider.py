@@ -22,7 +22,7 @@ from crawlog.streams.html import (
     Links,
     Outlink,
     directives_of,
-    extract,
+    extracted,
     header_links,
     refresh_target,
     sitemap,
@@ -151,7 +151,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
     hrefs: list[str] = []
     obeyed = NOTHING_SAID
     if body and is_html(meta):
-        page = extract(
+        page = extracted(
             body,
             meta.content_type,
             meta.url,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.html.links import extract
+from crawlog.streams.html.extract import extracted
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl
 
@@ -67,7 +67,7 @@ def _links(url: str, headers: Any, body: bytes) -> Iterator[str]:
     hrefs, base = [headers["Location"]], url
     if not hrefs[0]:
         is_html = headers["Content-Type"].startswith("text/html")
-        page = extract(body if is_html else b"", headers["Content-Type"], url, ("a", "area"))
+        page = extracted(body if is_html else b"", headers["Content-Type"], url, ("a", "area"))
         hrefs, base = page.hrefs, page.base
     for href in hrefs:
         with contextlib.suppress(InvalidUrl):

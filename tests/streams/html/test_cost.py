@@ -14,7 +14,7 @@ from crawlog.streams.html.cost import (
     is_costly,
     is_simple,
 )
-from crawlog.streams.html.links import flattened
+from crawlog.streams.html.tree import flattened
 
 LINK = b"<li><a class=x href=/a>some words</a></li>\n"
 ATTACK = b"<div>x</p>" * 20_000

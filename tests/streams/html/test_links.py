@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.urls import CanonicalRules
-from crawlog.streams.html import links as links_module
-from crawlog.streams.html.links import MEMORABLE_CHARS, Links, extract, readings, thinned
+from crawlog.streams.html import tree
+from crawlog.streams.html.extract import extracted
+from crawlog.streams.html.links import MEMORABLE_CHARS, Links
+from crawlog.streams.html.tree import readings, thinned
 from crawlog.streams.url.canonical import Canonicaliser, InvalidUrl, serialise
 from crawlog.streams.url.place import Places
 
@@ -28,7 +30,7 @@ def found(
     html: str | bytes, url: str = URL, sources: tuple[str, ...] = ("a", "area"), content_type: str = ""
 ) -> list[str]:
     """The links of a page."""
-    page = extract(html if isinstance(html, bytes) else html.encode(), content_type, url, sources)
+    page = extracted(html if isinstance(html, bytes) else html.encode(), content_type, url, sources)
     return [link.url for link in links().resolve(page.base, page.hrefs)]
 
 
@@ -162,13 +164,13 @@ def test_each_source_is_taken_by_itself(source: str, names: list[str]) -> None:
 def test_a_link_marked_once_and_plain_once_is_followed() -> None:
     """Only what is marked everywhere is told."""
     html = b"<a href=x rel='UGC x'><a href=x><a href=y rel=nofollow><a href=z>"
-    assert extract(html, "", URL, ("a",), nofollow=True).nofollowed == {"y"}
-    assert extract(html, "", URL, ("a",)).nofollowed == frozenset()
+    assert extracted(html, "", URL, ("a",), nofollow=True).nofollowed == {"y"}
+    assert extracted(html, "", URL, ("a",)).nofollowed == frozenset()
 
 
 def test_links_are_looked_at_up_to_a_limit() -> None:
     """In document order."""
-    assert extract(b"<a href=x><a href=y><a href=z>", "", URL, ("a",), most=2).hrefs == ["x", "y"]
+    assert extracted(b"<a href=x><a href=y><a href=z>", "", URL, ("a",), most=2).hrefs == ["x", "y"]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_links_are_looked_at_up_to_a_limit() -> None:
 )
 def test_a_title_is_the_first_one_of_the_document(html: str, title: str | None) -> None:
     """White space collapsed; nothing is None."""
-    assert extract(html.encode(), "", URL, ("a",)).title == title
+    assert extracted(html.encode(), "", URL, ("a",)).title == title
 
 
 def test_bytes_that_are_no_utf8_become_the_replacement_character() -> None:
@@ -356,7 +358,7 @@ def test_what_a_trial_made_of_a_large_page_is_not_made_again(monkeypatch: pytest
         made.append(len(html))
         return html
 
-    monkeypatch.setattr(links_module, "flattened", noted)
+    monkeypatch.setattr(tree, "flattened", noted)
     page, other = ("".join(f"<p><a href=/{n}/{name}>x</a>" for n in range(9000)).encode(encoding) for name in "ab")
     content_type = f"text/html; charset={encoding}"
     assert [len(html) for html in readings(page, content_type)] == made

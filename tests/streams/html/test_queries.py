@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.html.links import extract
+from crawlog.streams.html.extract import extracted
 from crawlog.streams.html.queries import in_page
 from crawlog.streams.spiders.response import Response
 
@@ -43,7 +43,7 @@ def test_a_query_is_written_as_browsers_write_it(href: str, encoding: str, writt
 
 def test_links_of_a_page_have_its_encoding_in_their_queries() -> None:
     """Those that are marked nofollow are named alike, and a spider's `urljoin` gives the same."""
-    page = extract(PAGE, CYRILLIC, "http://a.test/", ("a",), nofollow=True)
+    page = extracted(PAGE, CYRILLIC, "http://a.test/", ("a",), nofollow=True)
     assert page.hrefs == ["/п?q=%CF%F0%E8%E2%E5%F2#ж"]
     assert page.nofollowed == set(page.hrefs)
     response = Response(PageMeta("http://a.test/", "j", http=200, content_type=CYRILLIC), PAGE)

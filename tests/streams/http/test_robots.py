@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.web import real_robots
-from crawlog.streams.http import robots
-from crawlog.streams.http.robots import MAX_BYTES, MAX_PIECES, READ_BYTE_S, READING_SHARE, RobotsRules, Shared
+from crawlog.streams.http import robots, robots_patterns
+from crawlog.streams.http.robots import MAX_BYTES, READ_BYTE_S, READING_SHARE, RobotsRules, Shared
+from crawlog.streams.http.robots_patterns import MAX_PIECES
 from crawlog.streams.url.canonical import serialise
 
 
@@ -376,7 +377,7 @@ def test_packed_rules_give_the_verdicts_of_those_that_are_not(lines: list[tuple[
     asked = [f"http://h.test/{path}" for path in paths]
     loose = RobotsRules.parse(body.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(robots, "LOOSE_BYTES", 0)
+        patch.setattr(robots_patterns, "LOOSE_BYTES", 0)
         packed = RobotsRules.parse(body.encode())
         said = [packed.allowed(url, "crawlog")[0] for url in asked]
     assert said == [loose.allowed(url, "crawlog")[0] for url in asked]

@@ -3,8 +3,7 @@
 import pytest
 from multidict import CIMultiDict
 
-from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.headers import HEADER_CHARS, note
+from crawlog.streams.http.answer import HEADER_CHARS, Answer, note
 
 
 def noted(http: int = 200, **headers: str) -> Answer:

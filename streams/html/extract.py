@@ -1,0 +1,177 @@
+"""A tree to what the page says: its title, its base, its links as the page wrote them.
+
+Links are those of the HTML standard's tree without scripting, as it is now: elements in a `select` stay and their links
+count, where parsers of the older standard (html5lib, parse5 8) drop them. Beyond it, those in a `template` count.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from crawlog.streams.url import joined_base
+
+from . import queries
+from .directives import refresh_target, srcset_urls
+from .tree import TEMPLATE, tree_of
+
+_SELECTORS = {
+    "a": "a[href]",
+    "area": "area[href]",
+    "frame": "frame[src],iframe[src]",
+    "link": "link[href]",
+    "canonical": "link[href][rel]",
+    "hreflang": "link[href][hreflang]",
+    "img": "img[src]",
+    "srcset": "img[srcset],source[srcset],link[imagesrcset]",
+    "refresh": "meta[http-equiv][content]",
+}
+_PLAIN_SOURCES = frozenset({"a", "area"})
+_NOFOLLOW = frozenset({"nofollow", "ugc", "sponsored"})
+_SPACE = re.compile(r"[\t\n\x0c\r ]+")
+MAX_BASES = 100
+"""A page has one `base`; of a million others the place of each would be looked up."""
+
+_FOREIGN = frozenset({"svg", "math"})
+_HTML_AGAIN = frozenset({"foreignobject", "desc", "title", "annotation-xml", "mi", "mo", "mn", "ms", "mtext"})
+"""Elements of these two in which HTML stands again (HTML 13.2.6, integration points)."""
+
+
+class Extracted(NamedTuple):
+    """What a page says, before any rule.
+
+    Attributes:
+        title: White space collapsed; None when there is none, or nothing in it.
+        base: The URL that hrefs resolve against.
+        hrefs: As written, in document order, each once; their queries as the page's encoding has them.
+        nofollowed: Those of them that stand in elements with rel=nofollow only; empty unless asked for.
+        metas: Name and content of each `meta` element that has both; empty unless asked for.
+    """
+
+    title: str | None
+    base: str
+    hrefs: list[str]
+    nofollowed: frozenset[str] = frozenset()
+    metas: tuple[tuple[str, str], ...] = ()
+
+
+def extracted(
+    body: bytes,
+    content_type: str,
+    url: str,
+    sources: Sequence[str],
+    *,
+    nofollow: bool = False,
+    metas: bool = False,
+    most: int | None = None,
+) -> Extracted:
+    """The title and links of an HTML page.
+
+    Args:
+        url: The page's own, WHATWG-serialised.
+        sources: Where to take links from; see the setting `links.sources`.
+        nofollow: Whether to tell which of them are marked rel=nofollow.
+        metas: Whether to tell what `meta` elements say.
+        most: Links looked at, None for all.
+    Raises: ValueError: larger than the parser takes.
+    """
+    page, encoding = tree_of(body, content_type)
+    if _PLAIN_SOURCES.issuperset(sources) and "a" in sources and not ("area" in sources and page.tags("area")):
+        nodes = page.tags("a")  # half the cost of a selector
+        hrefs = [href["href"] or "" for node in nodes if "href" in (href := node.attributes)][:most]
+    else:
+        selector = ",".join(_SELECTORS[source] for source in sources if source in _SELECTORS)
+        nodes = page.css(selector) if selector else []
+        wanted = frozenset(sources)
+        hrefs = [target for node in nodes[:most] for target in _targets(node, wanted)]
+    marked = _nofollowed(nodes) if nofollow else frozenset()
+    if encoding not in queries.UNICODE:
+        hrefs = [queries.in_page(href, encoding) for href in hrefs]
+        marked = frozenset(queries.in_page(href, encoding) for href in marked)
+    return Extracted(
+        _title(page),
+        base_of(page, url),
+        list(dict.fromkeys(hrefs))[:most],
+        marked,
+        tuple(_named_metas(page)) if metas else (),
+    )
+
+
+def _targets(node: LexborNode, wanted: frozenset[str]) -> Iterator[str]:
+    """What an element refers to, of the sources wanted."""
+    attributes = node.attributes
+    tag = node.tag
+    if "href" in attributes and (tag in ("a", "area") or (tag == "link" and _is_wanted(attributes, wanted))):
+        yield attributes["href"] or ""  # the selector takes a drawing's `xlink:href` for one
+    elif tag in ("frame", "iframe"):
+        yield attributes.get("src") or ""
+    elif tag == "img" and "img" in wanted and attributes.get("src"):
+        yield attributes["src"] or ""
+    elif tag == "meta" and (attributes.get("http-equiv") or "").strip().lower() == "refresh":
+        target = refresh_target(attributes.get("content") or "")
+        if target is not None:
+            yield target
+    if "srcset" in wanted and tag in ("img", "source", "link"):
+        yield from srcset_urls(attributes.get("imagesrcset" if tag == "link" else "srcset") or "")
+
+
+def _is_wanted(attributes: dict[str, str | None], wanted: frozenset[str]) -> bool:
+    """Whether a `link` element is one of the sources."""
+    if "link" in wanted:
+        return True
+    rels = (attributes.get("rel") or "").lower().split()
+    if "canonical" in wanted and "canonical" in rels:
+        return True
+    return "hreflang" in wanted and "alternate" in rels and bool(attributes.get("hreflang"))
+
+
+def _nofollowed(nodes: list[LexborNode]) -> frozenset[str]:
+    marked: dict[str, bool] = {}
+    for node in nodes:
+        href = node.attributes.get("href")
+        if href is not None:
+            is_marked = not _NOFOLLOW.isdisjoint((node.attributes.get("rel") or "").lower().split())
+            marked[href] = is_marked and marked.get(href, True)
+    return frozenset(href for href, is_marked in marked.items() if is_marked)
+
+
+def _named_metas(page: LexborHTMLParser) -> Iterator[tuple[str, str]]:
+    for node in page.css("meta[name][content]"):
+        attributes = node.attributes
+        yield attributes.get("name") or "", attributes.get("content") or ""
+
+
+def _title(page: LexborHTMLParser) -> str | None:
+    node = page.head.first_child if page.head is not None else None
+    while node is not None and node.tag != "title":  # nearly always among the first children of the head
+        node = node.next
+    if node is None:
+        node = next((found for found in page.tags("title") if not _is_in_svg(found)), None)
+    return None if node is None else _SPACE.sub(" ", node.text()).strip() or None
+
+
+def _is_in_svg(node: LexborNode) -> bool:
+    return node.parent is not None and node.parent.tag == "svg"
+
+
+def base_of(page: LexborHTMLParser, url: str) -> str:
+    """The first HTML `base` with an href, of whatever scheme but data and javascript; else the page's URL."""
+    for node in page.tags("base")[:MAX_BASES]:
+        attributes = node.attributes
+        if "href" in attributes and _is_html(node):
+            return joined_base(attributes["href"] or "", url)
+    return url
+
+
+def _is_html(node: LexborNode) -> bool:
+    """Whether an element is one of the page's own HTML elements: none in a drawing, a formula or a template."""
+    parent = node.parent
+    is_certain = False
+    while parent is not None:
+        tag = (parent.tag or "").lower()
+        if tag == TEMPLATE or (tag in _FOREIGN and not is_certain):
+            return False
+        is_certain = is_certain or tag in _HTML_AGAIN
+        parent = parent.parent
+    return True

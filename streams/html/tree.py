@@ -1,0 +1,156 @@
+"""A page's bytes to its tree: decoded, made harmless, parsed.
+
+    body ─► encoding (`charset`) ─► UTF-8 ─► without excess attributes, not too deep ─► LexborHTMLParser
+                                                a page with templates: once more, with the templates opened
+
+A hostile page may take the parser minutes, by nesting or by the attributes of one tag; both are cut before.
+"""
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from math import isqrt
+
+from selectolax.lexbor import LexborHTMLParser
+
+from . import charset
+
+MAX_NESTING = 512
+"""Elements open at once; Chrome flattens deeper ones too. The parser looks through all of them at each new block."""
+
+HARMLESS = 10_000_000
+"""Open elements times start tags, below which parsing costs at most 0.1 s (7 ns each, measured)."""
+
+_FEW = isqrt(HARMLESS)
+"""Of tags, that cannot be more elements times tags than that."""
+
+_SMALL = 32 * 1024
+"""A page of fewer bytes cannot nest deeply enough to matter: 0.15 s at worst."""
+
+MAX_ATTRIBUTES = 4096
+"""Attributes of one tag. The parser compares each with all before it: half a million would take minutes."""
+
+_NOT_LARGE = 128 * 1024
+"""A page of fewer bytes has no room for attributes that matter: 1.2 s at worst."""
+
+_LONG_TAG = 16 * 1024
+_ANY_TAG = re.compile(rb"<[A-Za-z](?>[^>=]+|=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|))*+")
+"""Up to its end, which no quoted value hides; linear, 80 MB a second."""
+
+_ATTRIBUTE = re.compile(
+    rb"[\t\n\f\r /]+(?>[^\t\n\f\r />=]+)(?:[\t\n\f\r ]*=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|[^\t\n\f\r >]*))?"
+)
+
+_TEMPLATE_TAG = re.compile(rb"(</?)template(?=[\t\n\f\r />])", re.IGNORECASE)
+TEMPLATE = "templat-"
+"""What a template is called in a page that is `opened`."""
+
+_TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
+_NOT_NESTING = frozenset(
+    b"a area base basefont bgsound body br col colgroup dd dt embed head hr html img input keygen li link meta optgroup"
+    b" option p param rp rt source tbody td tfoot th thead title tr track wbr".split()
+)
+"""Elements that hold no others, close themselves, or are links."""
+
+
+def parsed(body: bytes, content_type: str) -> LexborHTMLParser:
+    """The tree of a page.
+
+    Raises: ValueError: larger than the parser takes.
+    """
+    return tree_of(body, content_type)[0]
+
+
+def tree_of(body: bytes, content_type: str) -> tuple[LexborHTMLParser, str]:
+    """The tree of a page, and its encoding."""
+    encoding = charset.decide(body, content_type)
+    html = _in_utf_8(body, encoding)
+    page = LexborHTMLParser(_safe(html))  # it replaces what is not UTF-8 itself
+    if page.tags("template"):  # to ask the tree costs a fifth of searching all bytes
+        del page  # each may take 20 times the bytes
+        page = LexborHTMLParser(flattened(thinned(opened(html))))
+    return page, encoding
+
+
+def readings(body: bytes, content_type: str) -> Iterator[bytes]:
+    """Whatever `parsed` may give to the parser for this page, which is parsed next as a rule."""
+    html = _in_utf_8(body, charset.decide(body, content_type))
+    safe = flattened(thinned(html))
+    if len(html) > _NOT_LARGE:
+        _safe_already.append((html, safe))
+    yield safe
+    if _TEMPLATE_TAG.search(html):
+        yield flattened(thinned(opened(html)))
+
+
+_safe_already: deque[tuple[bytes, bytes]] = deque(maxlen=1)
+"""The large page whose trial was the last one, and what the parser is to get of it: a second's work for the worst."""
+
+
+def _safe(html: bytes) -> bytes:
+    """What the parser is to get of a page."""
+    if len(html) > _NOT_LARGE:
+        with suppress(IndexError):
+            known = _safe_already[0]  # a trial's thread may put another one there at any time
+            if known[0] == html:
+                _safe_already.clear()
+                return known[1]
+    return flattened(thinned(html))
+
+
+def _in_utf_8(body: bytes, encoding: str) -> bytes:
+    if encoding == "utf-8" or (encoding == charset.FALLBACK and body.isascii()):
+        return body.removeprefix(codecs.BOM_UTF8)  # to the parser it is text, and ends the head
+    return charset.text_in(body, encoding).encode()
+
+
+def opened(html: bytes) -> bytes:
+    """A page whose templates are elements like others: a script or a shadow root will show their links."""
+    return _TEMPLATE_TAG.sub(rb"\1templat-", html)
+
+
+def thinned(html: bytes) -> bytes:
+    """A page without the attributes of a tag beyond `MAX_ATTRIBUTES`; nearly every page as it is."""
+    if len(html) <= _NOT_LARGE:
+        return html
+    kept, done = bytearray(), 0
+    for tag in _ANY_TAG.finditer(html):  # `sub` would hold a million pieces
+        if tag.end() - tag.start() > _LONG_TAG:
+            last = next(islice(_ATTRIBUTE.finditer(tag[0]), MAX_ATTRIBUTES - 1, None), None)
+            if last is not None:
+                kept += html[done : tag.start() + last.end()]
+                done = tag.end()
+    return bytes(kept + html[done:]) if done else html
+
+
+def less_than_signs(html: bytes, most: int) -> int:
+    """How many `<` a page has, counted up to one more than `most`: `replace` looks for them faster than `count`."""
+    return len(html) - len(html.replace(b"<", b"", most + 1))
+
+
+def flattened(html: bytes) -> bytes:
+    """A page without the tags of elements nested too deeply; nearly every page as it is.
+
+    Parsing costs depth times blocks: 5 MB of `<div>` would take an hour.
+    """
+    if len(html) <= _SMALL:
+        return html
+    if less_than_signs(html, _FEW) <= _FEW:  # so few that it does not matter how many of them end elements
+        return html
+    tags = html.count(b"<")
+    ends = html.count(b"</")
+    starts = tags - ends
+    if starts - ends <= MAX_NESTING or starts * (starts - ends) <= HARMLESS:
+        return html
+    kept, done, depth = bytearray(), 0, 0
+    for tag in _TAG.finditer(html):  # `sub` would hold a million pieces
+        if tag[2].lower() in _NOT_NESTING:
+            continue
+        depth = max(0, depth - 1) if tag[1] else depth + 1
+        if depth >= MAX_NESTING + (not tag[1]):
+            kept += html[done : tag.start()]
+            done = tag.end()
+    return bytes(kept + html[done:])
