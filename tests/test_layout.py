@@ -92,6 +92,42 @@ def test_every_suppressed_lint_has_its_reason() -> None:
     assert [line for line in lines if bare.search(line) and "re.compile" not in line] == []
 
 
+def _prose() -> Iterator[tuple[Path, str]]:
+    """Every page, and every docstring."""
+    for path in [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "bench/README.md",
+        ROOT / "examples/README.md",
+    ]:
+        yield path, path.read_text()
+    for folder in (*FOLDERS, "tests", "bench", "examples"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if ".work" not in path.parts:
+                documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+                nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, documented)]
+                yield path, "\n".join(ast.get_docstring(node) or "" for node in nodes)
+
+
+def test_every_path_in_prose_exists() -> None:
+    """A file that was moved takes its name in README, docs and docstrings along; tests may be named from tests/ on."""
+    tops = (*FOLDERS, "tests", "bench", "docs", "docker", "examples")
+    name = re.compile(rf"(?<![\w./-])(?:{'|'.join(tops)})/(?:[\w/-]+(?:\.\w+)+|[\w/-]*/)")
+    gone = [
+        f"{path.relative_to(ROOT)} names {match[0]}"
+        for path, text in _prose()
+        for match in name.finditer(text)
+        if not any((folder / match[0]).exists() for folder in (ROOT, ROOT / "tests"))
+    ]
+    assert gone == []
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    """Relative ones, from the folder of the page that has them."""
+    links = [(path, link) for path, text in _prose() for link in re.findall(r"\]\(([\w./-]+\.md)\)", text)]
+    assert [(path, link) for path, link in links if not (path.parent / link).exists()] == []
+
+
 def test_the_front_door_exports_what_it_names() -> None:
     """`from crawlog import …` works for each name in `__all__`, which is sorted."""
     names = list(crawlog.__all__)

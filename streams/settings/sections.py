@@ -229,7 +229,7 @@ class Fetch(Section):
 
 
 class Render(Section):
-    """Pages that need JavaScript, rendered by a Chromium of the system (extra `browser`); see docs/design.md."""
+    """Pages that need JavaScript, rendered by a Chromium of the system (extra `browser`); see docs/browser.md."""
 
     mode: Literal["off", "auto", "always"] = "off"
     """Which pages are rendered; `render` alone is this setting. `auto`: those whose HTML is empty without scripts."""
