@@ -24,7 +24,7 @@ from bench.seen import offers, url_of
 from bench.site import WORK
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
-from crawlog.streams.log import topics
+from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import identity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Memory, Partition
@@ -109,7 +109,7 @@ def rebuild(settings: Settings, title: str, total: int, distinct: int, *, confir
     settings = settings.model_copy(
         update={"kafka": settings.kafka.model_copy(update={"prefix": prefix, "partitions": 1})}
     )
-    topics.ensure(settings)
+    provision.ensure(settings)
     topic = topics.Topics(prefix).urls
     records, entries, size = write(settings, topic, total, distinct, confirm=confirm)
     folder = WORK / "rebuild" / "state"

@@ -38,10 +38,11 @@ from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams.engine import engine
 from crawlog.streams.html.links import Links
 from crawlog.streams.log import groups
-from crawlog.streams.log.client import consumer_config, take
+from crawlog.streams.log.admin import Admin
+from crawlog.streams.log.client import consumer_config
 from crawlog.streams.log.groups import Group
 from crawlog.streams.log.offsets import Target, plan
-from crawlog.streams.log.topics import Admin
+from crawlog.streams.log.read import take
 from crawlog.streams.settings.settings import Settings, load
 from crawlog.streams.spiders.spider import parse_page
 from crawlog.streams.url.canonical import Canonicaliser

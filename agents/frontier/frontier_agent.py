@@ -31,7 +31,7 @@ from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fetch import ReportedJobs
 from crawlog.streams.fold import Effects, Job
 from crawlog.streams.frontier import Commands, Frontier, Tenure
-from crawlog.streams.log import Producer, limits_of, own_manner, topics
+from crawlog.streams.log import Producer, Topics, limits_of, own_manner
 from crawlog.streams.state import (
     Interrupted,
     Partition,
@@ -67,7 +67,7 @@ class Stage:
         settings = app.crawl
         self.app = app
         self.settings = settings
-        self.names = topics.Topics(settings.kafka.prefix)
+        self.names = Topics(settings.kafka.prefix)
         self.producer = Producer(settings, app.worker_name, linger_ms=LINGER_MS)
         self.frontier = Frontier(
             own_manner(settings), time.monotonic, time.time, only=settings.run.job, limits=limits_of(settings)
@@ -424,7 +424,7 @@ Outgoing = tuple[str, int, bytes | None, bytes | None, list[tuple[str, bytes]] |
 
 
 def records_of(
-    names: topics.Topics, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects
+    names: Topics, number: int, offset: int, key: bytes | None, value: bytes | None, effects: Effects
 ) -> list[Outgoing]:
     """(topic, partition, key, value, headers) of every record that effects ask for."""
     records: list[Outgoing] = [
@@ -439,7 +439,7 @@ def records_of(
 class _Outbox:
     """Sends effects from the restoring thread, with a producer of its own."""
 
-    def __init__(self, producer: Producer, names: topics.Topics) -> None:
+    def __init__(self, producer: Producer, names: Topics) -> None:
         self._producer = producer
         self._names = names
 

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import TopicPartition
 
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import topics
+from crawlog.streams.log import Admin
 from crawlog.streams.state import Manifest, NotCopied, Partition, Snapshots, check, copy_database
 
 from .frontier_agent import Stage
@@ -109,6 +109,6 @@ class Snapshotter:
 
     def _trim(self, number: int, offset: int) -> None:
         """What lies before the oldest snapshot is not needed for any restore."""
-        admin = topics.Admin(self._settings)
+        admin = Admin(self._settings)
         for future in admin.client.delete_records([TopicPartition(self._stage.names.urls, number, offset)]).values():
             admin.result(future)

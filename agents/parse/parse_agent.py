@@ -21,7 +21,7 @@ from crawlog.agents import progress
 from crawlog.agents.control import Garbage, Obedience, follow
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
-from crawlog.streams.log import Producer, topics
+from crawlog.streams.log import Producer, Topics, partitions
 from crawlog.streams.url import Places
 from crawlog.streams.worker import COMMIT_S, CrawlApp, within
 
@@ -63,12 +63,12 @@ class Worker:
         """The first assignment builds the stage; each one lets pages in again."""
         self._orders.owned()
         settings = self._app.crawl
-        count = await asyncio.to_thread(topics.partitions, settings)
+        count = await asyncio.to_thread(partitions, settings)
         if self._stage is not None:
             return
         self._founds = Producer(settings, self._app.worker_name, linger_ms=FOUND_LINGER_MS)
         self._items = Producer(settings, f"{self._app.worker_name}-items", linger_ms=ITEM_LINGER_MS)
-        names = topics.Topics(settings.kafka.prefix)
+        names = Topics(settings.kafka.prefix)
         positions = self._app.positions
         guard = guard_of(settings, self._app.worker_name)
         assert guard.trial is not None
@@ -88,7 +88,7 @@ class Worker:
         if self._founds is None or 0 not in self._app.positions.owned:
             return
         letter = dead.DeadLetter(garbage.topic, 0, garbage.offset, "control", garbage.error)
-        dead_topic = topics.Topics(self._app.crawl.kafka.prefix).dead
+        dead_topic = Topics(self._app.crawl.kafka.prefix).dead
         self._founds.send(dead_topic, garbage.value, key=garbage.key, partition=0, headers=letter.headers())
 
     async def events(self, stream: Any) -> None:

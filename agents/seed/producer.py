@@ -37,7 +37,7 @@ from crawlog.streams.log import (
     kept,
     known,
     partitions,
-    read_all,
+    read_partitions,
     resolve_spec,
     write_control,
     write_job,
@@ -373,7 +373,7 @@ def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]
     known_urls: set[bytes] = set()
     with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
         every = bounds(settings, topics.urls, list(range(found_partitions(settings))))
-        for message in read_all(settings, topics.urls, every):
+        for message in read_partitions(settings, topics.urls, every):
             for found in _seeds_of(message.value(), job):
                 if found.url.encode() not in known_urls:
                     known_urls.add(found.url.encode())

@@ -34,7 +34,7 @@ from crawlog.streams.log import (
     identity,
     is_ours,
     partitions,
-    read,
+    read_records,
     sink_from,
 )
 from crawlog.streams.sink import Entry, Results, empty, entry, forget_others, state_of
@@ -300,7 +300,7 @@ class Worker:
 
 def _read_all(settings: "Settings", topic: str, partition: int, start: int, end: int) -> list[Record]:
     first, _ = bounds(settings, topic, [partition])[partition]
-    records = read(settings, topic, partition, max(start, first), end)
+    records = read_records(settings, topic, partition, max(start, first), end)
     return [Read(partition, record.offset() or 0, record.key(), record.value()) for record in records]
 
 

@@ -33,7 +33,7 @@ from bench.faults.judge import Evidence
 from bench.faults.schedule import Outcome
 from bench.site import WORK, free_port
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log.topics import Admin
+from crawlog.streams.log.admin import Admin
 from crawlog.streams.settings.settings import load
 
 NAME = "lost-records"

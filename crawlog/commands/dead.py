@@ -27,7 +27,8 @@ from crawlog.streams.log import (
     by_error,
     by_place,
     mark,
-    read,
+    partitions,
+    read_records,
     refusal,
 )
 from crawlog.terminal import hinted
@@ -55,11 +56,11 @@ class Dead:
     def __init__(self, settings: "Settings") -> None:
         self._settings = settings
         names = Topics(settings.kafka.prefix)
-        self.partitions = names.partitions(settings)  # says at once where there are no topics yet
+        self.partitions = partitions(settings)  # says at once where there are no topics yet
         self._topic = names.dead
         self.start, self.end = bounds(settings, self._topic, [0])[0]
         self.letters = Letters()
-        for record in read(settings, self._topic, 0, self.start, self.end):
+        for record in read_records(settings, self._topic, 0, self.start, self.end):
             self.letters.take(record.offset() or 0, _at(record), _headers(record), record.value())
 
     def record(self, offset: int) -> "Message":
@@ -67,7 +68,9 @@ class Dead:
 
         Raises: Misconfigured: there is none at that offset.
         """
-        found = next(read(self._settings, self._topic, 0, offset, offset + 1), None) if offset in self.all else None
+        found = (
+            next(read_records(self._settings, self._topic, 0, offset, offset + 1), None) if offset in self.all else None
+        )
         if found is None:
             raise Misconfigured(f"there is no dead letter {offset} in {self._topic}; see `crawlog dead list --all`")
         return found
@@ -92,7 +95,7 @@ class Dead:
     def records(self, offsets: set[int]) -> "Iterator[Message]":
         """The records of these letters, in their order."""
         if offsets:
-            for record in read(self._settings, self._topic, 0, min(offsets), max(offsets) + 1):
+            for record in read_records(self._settings, self._topic, 0, min(offsets), max(offsets) + 1):
                 if record.offset() in offsets:
                     yield record
 
@@ -244,7 +247,7 @@ def _original(
         return record.key(), record.value(), headers
     topic, partition, offset = letter.place
     start, end = bounds(settings, topic, [partition])[partition]
-    stored = next(read(settings, topic, partition, offset, offset + 1), None) if start <= offset < end else None
+    stored = next(read_records(settings, topic, partition, offset, offset + 1), None) if start <= offset < end else None
     return (None, None, None) if stored is None else (stored.key(), stored.value(), _headers(stored))
 
 

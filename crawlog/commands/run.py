@@ -779,10 +779,10 @@ class Run:
 
     def _read_early(self) -> int:
         """Pages of this run that the first reports had counted already; 0 where the broker is away."""
-        from crawlog.streams.log import pages_done, read_all
+        from crawlog.streams.log import pages_done, read_partitions
 
         with suppress(EngineError):
-            early = read_all(self.settings, self.topics.urls, self.supervisor.picture.unread)
+            early = read_partitions(self.settings, self.topics.urls, self.supervisor.picture.unread)
             return sum(pages_done(record.value(), self.summary.job) for record in early)
         return 0
 

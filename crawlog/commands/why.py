@@ -34,8 +34,9 @@ from crawlog.streams.log import (
     consumer_config,
     group,
     known,
-    read,
+    partitions,
     read_around,
+    read_records,
 )
 from crawlog.streams.url import InvalidUrl, Places, partition_of, serialise
 
@@ -105,7 +106,7 @@ class Inquiry:
     def __init__(self, settings: "Settings", at: float | None, only: str, report: Report) -> None:
         self._settings = settings
         self._names = Topics(settings.kafka.prefix)
-        self._places = Places(self._names.partitions(settings))
+        self._places = Places(partitions(settings))
         self._at = at
         self._only = only
         self._report = report
@@ -165,7 +166,7 @@ class Inquiry:
         """A partition's records, up to the time asked for; who waits is told."""
         start, end = self._range(topic, partition, since)
         told = time.monotonic()
-        for count, record in enumerate(read(self._settings, topic, partition, start, end)):
+        for count, record in enumerate(read_records(self._settings, topic, partition, start, end)):
             yield record
             if count % CHECK_EVERY == 0 and time.monotonic() - told > TELL_S:
                 told = time.monotonic()
@@ -197,7 +198,7 @@ class Inquiry:
         for partition, offset in history.pages:
             start, end = bounds(self._settings, topic, [partition])[partition]
             record = (
-                next(read(self._settings, topic, partition, offset, offset + 1), None)
+                next(read_records(self._settings, topic, partition, offset, offset + 1), None)
                 if (start <= offset < end)
                 else None
             )
@@ -243,7 +244,7 @@ class Inquiry:
                     yield self._item(record, partition)
 
     def _count(self) -> int:
-        return self._names.partitions(self._settings)
+        return partitions(self._settings)
 
     def _item(self, record: "Message", partition: int) -> Event:
         offset, at = record.offset() or 0, _timestamp(record)

@@ -1,6 +1,7 @@
 """crawlog.streams.log."""
 
-from . import groups, offsets, power_cut, topics
+from . import groups, offsets, power_cut
+from .admin import Admin
 from .check import Check, Finding
 from .client import (
     AWAY,
@@ -9,11 +10,8 @@ from .client import (
     TIMEOUT_S,
     LogIdentity,
     Login,
-    Patience,
     aiokafka_credentials,
-    at_end,
     bounds,
-    check_jump,
     commits_of,
     consumer_config,
     denied,
@@ -23,11 +21,6 @@ from .client import (
     kafka_config,
     metadata_of,
     passes,
-    probe,
-    read,
-    read_all,
-    read_around,
-    refused,
 )
 from .commits import Only, Position, Range, Written, is_ours, merged, only, reached, written
 from .damage import REPORTS, Cut, cuts, cuts_of, pages_named
@@ -55,10 +48,12 @@ from .job_records import (
 from .marks import Marks
 from .offsets import Kind, Move, Target
 from .producer import Producer
+from .provision import TopicRow, describe, ensure, found_partitions, partitions
+from .read import Patience, at_end, check_jump, check_readable, read_around, read_partitions, read_records, refused
 from .rewind import counting, rewind_crawl, rewind_job, settled
 from .seed_batches import SeedBatch, SeedBatches
 from .sink_groups import ENVIRONMENT, SINK, STDOUT, SinkSpec, Void, known_sinks, name_of, sink_from
-from .topics import TABLE, Admin, TopicRow, Topics, describe, ensure, found_partitions, group, partitions
+from .topics import TABLE, Topics, group
 
 __all__ = [
     "AWAY",
@@ -107,6 +102,7 @@ __all__ = [
     "cancel",
     "check_jump",
     "check_name",
+    "check_readable",
     "commands",
     "commits_of",
     "consumer_config",
@@ -144,11 +140,10 @@ __all__ = [
     "partitions",
     "passes",
     "power_cut",
-    "probe",
     "reached",
-    "read",
-    "read_all",
     "read_around",
+    "read_partitions",
+    "read_records",
     "refusal",
     "refused",
     "resolve_spec",
@@ -158,7 +153,6 @@ __all__ = [
     "settled",
     "sink_from",
     "sinks_of",
-    "topics",
     "write_command",
     "write_control",
     "write_finished",

@@ -17,9 +17,11 @@ from crawlog.schemas import urls as u
 from crawlog.streams.errors import DamagedLog
 
 from . import groups
-from .client import Patience, at_end, bounds, check_jump, commits_of, consumer_config, passes, refused
+from .admin import Admin
+from .client import bounds, commits_of, consumer_config, passes
 from .ledger import Ledger, name_of
-from .topics import Admin, Topics, group
+from .read import Patience, at_end, check_jump, refused
+from .topics import Topics, group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

@@ -16,9 +16,11 @@ from crawlog.schemas import progress
 from crawlog.streams.errors import DamagedLog
 
 from . import groups
-from .client import bounds, commits_of, read_around
+from .admin import Admin
+from .client import bounds, commits_of
 from .commits import written
-from .topics import Admin, Topics, group
+from .read import read_around
+from .topics import Topics, group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

@@ -27,10 +27,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from crawlog.streams.errors import EngineError, Misconfigured
 
-from .client import TIMEOUT_S, at_end, consumer_config, passes, refused, take
+from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin
+from .client import TIMEOUT_S, consumer_config, passes
 from .commits import Only, Range
+from .read import at_end, refused, take
 from .sink_groups import known_sinks
-from .topics import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin, Topics, group
+from .topics import Topics, group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings

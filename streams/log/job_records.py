@@ -28,9 +28,11 @@ from crawlog.streams.frontier import Commands
 from crawlog.streams.http import Limits, Manner, within
 from crawlog.streams.url import Places
 
-from .client import bounds, read
+from .client import bounds
 from .producer import Producer
-from .topics import Topics, partitions
+from .provision import partitions
+from .read import read_records
+from .topics import Topics
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -304,7 +306,7 @@ def known(settings: "Settings", topics: "Topics", *, joins: bool = False) -> dic
     """
     start, end = bounds(settings, topics.control, [0])[0]
     said: dict[bytes, Control] = {}
-    for record in read(settings, topics.control, 0, start, end):
+    for record in read_records(settings, topics.control, 0, start, end):
         key = record.key() or b""
         if not joins and key.startswith(JOINS):
             continue

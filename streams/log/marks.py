@@ -24,9 +24,11 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 
-from .client import bounds, read
+from .admin import LAST, Admin
+from .client import bounds
 from .damage import Cut
-from .topics import LAST, Admin, Topics
+from .read import read_records
+from .topics import Topics
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -167,7 +169,7 @@ class Marks:
         return past
 
     def _is_of_later(self, topic: str, number: int, before: Mark, offset: int) -> bool:
-        record = next(read(self._settings, topic, number, offset, offset + 1), None)
+        record = next(read_records(self._settings, topic, number, offset, offset + 1), None)
         epoch = None if record is None else record.leader_epoch()
         return epoch is not None and epoch > before.leader_epoch
 

@@ -34,14 +34,16 @@ from crawlog.schemas.control import JobCopy
 from crawlog.streams.errors import EngineError
 
 from . import groups
+from .admin import Admin
 from .check import Check, Lost, Unparsed
-from .client import bounds, commits_of, read
+from .client import bounds, commits_of
 from .commits import without_written
 from .job_records import known
 from .offsets import Target, plan
 from .producer import Producer
+from .read import read_records
 from .rewind import mend
-from .topics import Admin, Topics, group
+from .topics import Topics, group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -188,7 +190,7 @@ def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> 
     limits = bounds(settings, topic, list(range(count)))
     newest_ms = 0
     for number, (low, end) in limits.items():
-        for message in read(settings, topic, number, max(low, end - 1), end):
+        for message in read_records(settings, topic, number, max(low, end - 1), end):
             newest_ms = max(newest_ms, message.timestamp()[1])
     starts = groups.offsets_at(admin, topic, range(count), newest_ms - int(WINDOW_S * 1000))
     return {number: starts[number] for number, (_, end) in limits.items() if 0 <= starts[number] < end}
@@ -201,7 +203,7 @@ def _queued(settings: "Settings", names: Topics, number: int, rows: set[int]) ->
     found: dict[int, u.FoundUrl] = {}
     if not offsets:
         return found
-    for message in read(settings, names.urls, number, min(offsets), max(offsets) + 1):
+    for message in read_records(settings, names.urls, number, min(offsets), max(offsets) + 1):
         offset = message.offset() or 0
         if offset not in offsets:
             continue

@@ -25,11 +25,13 @@ from crawlog.schemas.control import Control, JobCopy, Rewound
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 
-from .client import bounds, read_all
+from .client import bounds
 from .job_records import acknowledged, known, write_control, write_job
 from .producer import Producer
+from .provision import partitions
+from .read import read_partitions
 from .sink_groups import Void
-from .topics import Topics, partitions
+from .topics import Topics
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -276,7 +278,7 @@ class _Past:
         return ends
 
     def _records(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, u.UrlsRecord]]:
-        for message in read_all(self._settings, self._topic, ranges):
+        for message in read_partitions(self._settings, self._topic, ranges):
             try:
                 record = u.decode(message.value())
             except ValueError:

@@ -30,7 +30,7 @@ from mode import Service
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.log import Admin, denied, probe
+from crawlog.streams.log import Admin, check_readable, denied
 
 from .lease import boottime
 from .member import LIBRARY
@@ -133,7 +133,7 @@ class Watchdog(Service):
         positions = self.app.positions
         places = {partition: positions.next(partition) or 0 for partition in positions.owned}
         try:
-            await asyncio.to_thread(probe, self.app.crawl, self.app.input_name, places)
+            await asyncio.to_thread(check_readable, self.app.crawl, self.app.input_name, places)
         except DamagedLog as error:
             self.end("log_damaged", error)
         except EngineError as error:

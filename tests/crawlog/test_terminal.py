@@ -30,7 +30,8 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.dead_letters import Letter, became
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import TABLE, TopicRow, Topics, ensure
+from crawlog.streams.log.provision import TopicRow, ensure
+from crawlog.streams.log.topics import TABLE, Topics
 from crawlog.streams.printable import escaped
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places, partition_of

@@ -15,7 +15,8 @@ from confluent_kafka import Message
 
 from crawlog.schemas import dead
 from crawlog.streams.engine import engine
-from crawlog.streams.log.client import bounds, read
+from crawlog.streams.log.client import bounds
+from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.settings import Settings, load
 from tests.support.cluster import bench, needs_site
 
@@ -67,7 +68,7 @@ class Up:
     def letters(self) -> list[dead.DeadLetter]:
         """What lies in crawl.dead."""
         start, end = bounds(self.settings, "crawl.dead", [0])[0]
-        records = read(self.settings, "crawl.dead", 0, start, end)
+        records = read_records(self.settings, "crawl.dead", 0, start, end)
         return [dead.from_headers(headers_of(record), record.key(), record.value()) for record in records]
 
     def buried(self) -> set[tuple[str, bytes | None]]:

@@ -20,11 +20,13 @@ from bench.site import free_port
 from crawlog.commands.verify import verify_log
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import topics
-from crawlog.streams.log.client import kafka_config, read
+from crawlog.streams.log import provision
+from crawlog.streams.log.admin import Admin
+from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.damage import Cut
 from crawlog.streams.log.marks import Mark, Marks, is_suspect
-from crawlog.streams.log.topics import Admin, Topics
+from crawlog.streams.log.read import read_records
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings, load
 from tests.e2e.test_run import workers
 from tests.support.processes import Process, crawlog, ended, until
@@ -101,7 +103,7 @@ def log(lossy: Lossy, tmp_path: Path, request: pytest.FixtureRequest) -> Setting
     prefix = f"{request.node.name[:60].replace('[', '-').replace(']', '-')}."
     given = {"kafka.bootstrap": lossy.bootstrap, "kafka.prefix": prefix, "kafka.partitions": 2}
     settings = load(given | {"run.data": str(tmp_path / "data")})
-    topics.ensure(settings)
+    provision.ensure(settings)
     (tmp_path / "data" / "run").mkdir(parents=True)
     return settings
 
@@ -231,7 +233,7 @@ def overtake(log: Settings, topic: str, partition: int, end: int) -> None:
     """Writes the partition's first record again, until the log is longer than it was."""
     until_led(log)
     producer = Producer(kafka_config(log) | {"batch.num.messages": 1})
-    (first,) = read(log, topic, partition, 0, 1)
+    (first,) = read_records(log, topic, partition, 0, 1)
     for _ in range(end + 3 - Admin(log).ends((topic,), 2)[topic][partition]):
         producer.produce(topic, first.value(), first.key(), partition=partition, headers=first.headers())
     assert producer.flush(READY_S) == 0

@@ -11,10 +11,11 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  #
 
 from crawlog.schemas import control
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import topics
+from crawlog.streams.log import provision
+from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import bounds, kafka_config
 from crawlog.streams.log.job_records import known
-from crawlog.streams.log.topics import Admin, Topics
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import crawlog, ended, until
 from tests.support.sites import Answer, Threaded
@@ -37,9 +38,9 @@ def grow(settings: Settings, kind: str, to: int = 12) -> None:
 
 def test_a_new_log_says_how_many_partitions_it_has(cluster: Settings) -> None:
     """In the first record of crawl.control."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     assert list(known(cluster, Topics(cluster.kafka.prefix)).values()) == [control.Layout(8)]
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     assert bounds(cluster, Topics(cluster.kafka.prefix).control, [0])[0] == (0, 1)
 
 
@@ -48,23 +49,23 @@ def test_a_log_of_an_older_version_goes_on_and_says_it_from_then_on(
 ) -> None:
     """Its number of partitions is that of its topics."""
     with monkeypatch.context() as older:
-        older.setattr(topics, "_note_layout", lambda _: None)
-        topics.ensure(cluster)
+        older.setattr(provision, "_note_layout", lambda _: None)
+        provision.ensure(cluster)
     assert known(cluster, Topics(cluster.kafka.prefix)) == {}
-    assert topics.partitions(cluster) == 8
-    topics.ensure(cluster)
+    assert provision.partitions(cluster) == 8
+    provision.ensure(cluster)
     assert list(known(cluster, Topics(cluster.kafka.prefix)).values()) == [control.Layout(8)]
 
 
 @pytest.mark.parametrize("kind", ["urls", "pages", "items"])
 def test_a_topic_that_has_grown_is_refused_and_the_message_says_what_to_do(cluster: Settings, kind: str) -> None:
     """Also with the number that it has now: a domain's URLs would lie in two partitions."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     old = cluster.kafka.prefix
     grow(cluster, kind)
     grown = cluster.model_copy(update={"kafka": cluster.kafka.model_copy(update={"partitions": 12})})
     wanted = rf"{kind} has 12 partitions, but its log was begun with 8: .*`crawlog seed --from-log {old} "
-    for ask in (topics.partitions, topics.ensure):
+    for ask in (provision.partitions, provision.ensure):
         for settings in (cluster, grown):
             with pytest.raises(Misconfigured, match=wanted):
                 ask(settings)

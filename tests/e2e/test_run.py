@@ -20,12 +20,14 @@ from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
-from crawlog.streams.log.client import bounds, kafka_config, read_all
+from crawlog.streams.log.admin import Admin
+from crawlog.streams.log.client import bounds, kafka_config
 from crawlog.streams.log.dead_letters import Choice
 from crawlog.streams.log.job_records import cancel, write_job
 from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.rewind import rewind_crawl
-from crawlog.streams.log.topics import Admin, Topics
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Database, Memory
 from crawlog.streams.state.verify import verify
@@ -231,7 +233,7 @@ def test_a_killed_run_goes_on_with_the_broker_that_it_left(site: Site, data: Pat
 def dones(settings: Settings) -> int:
     """Pages that the log of crawl.urls has."""
     topic = Topics(settings.kafka.prefix).urls
-    records = read_all(settings, topic, bounds(settings, topic, list(range(8))))
+    records = read_partitions(settings, topic, bounds(settings, topic, list(range(8))))
     return sum(result.page is not None for one in records for result in u.decode(one.value()).results or ())
 
 
@@ -398,14 +400,14 @@ def test_up_without_a_worker_that_lives_fails_and_says_why(data: Path) -> None:
 def letters(log: Settings, job: str) -> list[str]:
     """The errors of a job's dead letters."""
     names = Topics(log.kafka.prefix)
-    headers = [dict(one.headers() or ()) for one in read_all(log, names.dead, bounds(log, names.dead, [0]))]
+    headers = [dict(one.headers() or ()) for one in read_partitions(log, names.dead, bounds(log, names.dead, [0]))]
     return [str(one["error"], "utf-8") for one in headers if one.get("job") == job.encode()]  # type: ignore[arg-type]  # bytes
 
 
 def has_row(log: Settings, job: str, url: str) -> bool:
     """Whether crawl.items has a record of this page of a job."""
     topic = Topics(log.kafka.prefix).items
-    records = read_all(log, topic, bounds(log, topic, list(range(log.kafka.partitions))))
+    records = read_partitions(log, topic, bounds(log, topic, list(range(log.kafka.partitions))))
     return any(record.key() == f"{job} {url}".encode() for record in records)
 
 
@@ -516,7 +518,7 @@ def before_page(settings: Settings, count: int) -> dict[int, int]:
     held = bounds(settings, topic, list(range(8)))
     to = {partition: end for partition, (_, end) in held.items()}
     dones = 0
-    for message in read_all(settings, topic, held):
+    for message in read_partitions(settings, topic, held):
         dones += sum(result.page is not None for result in u.decode(message.value()).results or ())
         if dones >= count:
             to[message.partition() or 0] = message.offset() or 0

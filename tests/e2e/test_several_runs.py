@@ -16,7 +16,7 @@ import pytest
 from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
 from crawlog.streams.log import groups
-from crawlog.streams.log.topics import ensure
+from crawlog.streams.log.provision import ensure
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import LIMIT_S, Process, crawlog, ended, until
 from tests.support.sites import Answer, Threaded

@@ -15,7 +15,8 @@ from crawlog.streams.fetch.back_pressure import Pressure
 from crawlog.streams.log.client import bounds, consumer_config
 from crawlog.streams.log.commits import Position
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Topics, ensure, group
+from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings
 
 MB = 1 << 20

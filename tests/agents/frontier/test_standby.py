@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from crawlog.agents.frontier.standby import Standby, chosen
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Unusable
-from crawlog.streams.log import topics
+from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import newest_copy
@@ -77,7 +77,7 @@ class Machine:
 @pytest.fixture
 def machines(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
     """Two, on a log with records in every partition."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     made = Machine(cluster, tmp_path / "a", "fetch-0-a"), Machine(cluster, tmp_path / "b", "fetch-0-b")
     write(made[0], 0, 20)
     yield made

@@ -32,10 +32,12 @@ from crawlog.schemas.urls import (
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import back_pressure
 from crawlog.streams.log import job_records
-from crawlog.streams.log.client import bounds, read
+from crawlog.streams.log.client import bounds
 from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.provision import ensure, partitions
+from crawlog.streams.log.read import read_records
 from crawlog.streams.log.seed_batches import FRAME_BYTES, SeedBatch, SeedBatches
-from crawlog.streams.log.topics import Topics, ensure, partitions
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.sections import Run, Scope
 from crawlog.streams.settings.settings import Settings, Sources, known_keys, resolve
 from crawlog.streams.url.place import Places
@@ -333,7 +335,9 @@ def _found_urls(settings: Settings) -> list[UrlsRecord]:
     topic = Topics(settings.kafka.prefix).urls
     ends = bounds(settings, topic, list(range(partitions(settings))))
     return [
-        decode(record.value()) for at, (start, end) in ends.items() for record in read(settings, topic, at, start, end)
+        decode(record.value())
+        for at, (start, end) in ends.items()
+        for record in read_records(settings, topic, at, start, end)
     ]
 
 
@@ -418,7 +422,7 @@ def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) 
     assert copy is not None
     assert copy.spec.scope.names == ("a.example", "b.test")
     for at, (start, end) in bounds(cluster, topics.urls, list(range(partitions(cluster)))).items():
-        first = next(read(cluster, topics.urls, at, start, end))
+        first = next(read_records(cluster, topics.urls, at, start, end))
         assert decode(first.value()).spec == copy.spec
 
 
@@ -490,7 +494,7 @@ def test_each_of_many_names_stands_in_one_partition_before_the_seeds(cluster: Se
     assert len(listed) == MAX_NAMES
     for at, (start, end) in bounds(settings, topics.urls, list(range(count))).items():
         kinds = []
-        for record in read(settings, topics.urls, at, start, end):
+        for record in read_records(settings, topics.urls, at, start, end):
             said = decode(record.value())
             assert all(place(f"http://{name}/").partition == at for name in said.joins or ())
             joined.update(said.joins or ())

@@ -25,12 +25,15 @@ from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.log.client import LogIdentity, bounds, kafka_config, read
+from crawlog.streams.log.admin import Admin
+from crawlog.streams.log.client import LogIdentity, bounds, kafka_config
 from crawlog.streams.log.groups import Group, move
 from crawlog.streams.log.offsets import Move
 from crawlog.streams.log.producer import Producer
+from crawlog.streams.log.provision import ensure, partitions
+from crawlog.streams.log.read import read_records
 from crawlog.streams.log.sink_groups import SinkSpec
-from crawlog.streams.log.topics import Admin, Topics, ensure, group, partitions
+from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sink.state import Results, finalise, sink_of, state_of
 from crawlog.streams.state.database import DAMAGED
@@ -543,7 +546,7 @@ def test_garbage_on_the_topic_ends_in_the_dead_letters(running: Running) -> None
     process.terminate()
     process.wait(60)
     assert len(running.rows()) == 10
-    [dead] = read(running.settings, running.topics.dead, 0, 0, 1)
+    [dead] = read_records(running.settings, running.topics.dead, 0, 0, 1)
     assert dead.value() == b"\xff garbage"
 
 

@@ -24,7 +24,7 @@ from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.http.request import basic, read_login
 from crawlog.streams.log.dead_letters import Commonest
-from crawlog.streams.log.topics import ensure
+from crawlog.streams.log.provision import ensure
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import Process
 

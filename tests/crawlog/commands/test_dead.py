@@ -9,7 +9,7 @@ from crawlog.commands import dead as command
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.client import bounds, read
+from crawlog.streams.log.client import bounds
 from crawlog.streams.log.dead_letters import (
     Choice,
     Commonest,
@@ -22,7 +22,9 @@ from crawlog.streams.log.dead_letters import (
     refusal,
 )
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Topics, ensure
+from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.read import read_records
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 
 AT = 1_700_000_000.0
@@ -217,9 +219,9 @@ def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) ->
     planned = command.redriven(settings, Choice(stage="parse"), execute=False, report=pytest.fail)
     assert planned[-1] == "2 records would go back to the log; --execute does it"
     command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
-    again = list(read(settings, names.pages, 3, 2, bounds(settings, names.pages, [3])[3][1]))
+    again = list(read_records(settings, names.pages, 3, 2, bounds(settings, names.pages, [3])[3][1]))
     assert [(one.key(), one.value(), one.headers()) for one in again] == [
-        (one.key(), one.value(), one.headers()) for one in read(settings, names.pages, 3, 0, 2)
+        (one.key(), one.value(), one.headers()) for one in read_records(settings, names.pages, 3, 0, 2)
     ]
     command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
     assert bounds(settings, names.pages, [3])[3] == (0, 4)
@@ -232,7 +234,9 @@ def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) ->
 
     command.dropped(settings, Choice(), execute=True)
     assert command.listed(settings, Choice(), 9, handled=False, as_json=True) == []
-    counted = [record for record in read(settings, names.dead, 0, 0, 99) if ("job", b"j") in (record.headers() or ())]
+    counted = [
+        record for record in read_records(settings, names.dead, 0, 0, 99) if ("job", b"j") in (record.headers() or ())
+    ]
     assert len(counted) == 3  # marks are no letters of the job, so its exit code does not count them
 
 

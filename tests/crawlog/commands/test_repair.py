@@ -14,9 +14,10 @@ from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.engine.segments import founds, write_down
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log import topics
-from crawlog.streams.log.client import bounds, kafka_config, read
+from crawlog.streams.log import provision, topics
+from crawlog.streams.log.client import bounds, kafka_config
 from crawlog.streams.log.power_cut import offer_again
+from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 from tests.e2e.test_lost_records import Lossy, log, lossy, put, until_led
@@ -44,7 +45,7 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
     data = tmp_path / "data"
     engine = local.start(Settings(), data, lambda _: None)
     settings = engine.point(Settings())
-    topics.ensure(settings)
+    provision.ensure(settings)
     names = topics.Topics(settings.kafka.prefix)
     producer = Producer(kafka_config(settings))
     for number in range(6):
@@ -83,7 +84,7 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
     try:
         assert engine.is_unchecked
         assert bounds(settings, names.items, [0, 1, 2]) == {0: (0, HURT), 1: (0, HURT), 2: (0, 6)}
-        kept = [message.value() for message in read(settings, names.items, 0, 0, HURT)]
+        kept = [message.value() for message in read_records(settings, names.items, 0, 0, HURT)]
     finally:
         engine.stop()
     assert kept == [b"record %d" % number for number in range(HURT)]
@@ -92,7 +93,7 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
 @pytest.mark.broker
 def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engine: Engine, tmp_path: Path) -> None:
     """What can be read is written down with the URLs it names; jobs, dones and what is damaged are not offered."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     topic = topics.Topics(cluster.kafka.prefix).urls
     producer = Producer(kafka_config(cluster))
     done = u.Result("http://a.com/3", row=0, status="fetched")
@@ -108,7 +109,7 @@ def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engi
     lost = [json.loads(line) for line in file.read_text().splitlines()[1:]]
     assert [one["urls"] for one in lost] == [["http://a.com/2"], ["http://a.com/3"], ["http://a.com/4"]]
     offer_again(cluster, said.append, file.name, founds(file))
-    again = [u.decode(message.value()) for message in read(cluster, topic, 2, 5, 7)]
+    again = [u.decode(message.value()) for message in read_records(cluster, topic, 2, 5, 7)]
     assert again == [records[2], records[4]]
     assert said == ["links that were cut off, by cut.jsonl, are in the log again: 2"]
 
@@ -119,7 +120,7 @@ def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path)
     """A broker trusts what it left. A command that only looks has nothing cut; what works on the log does."""
     engine = local.start(Settings(), tmp_path, lambda _: None)
     settings = engine.point(Settings())
-    topics.ensure(settings)
+    provision.ensure(settings)
     items = topics.Topics(settings.kafka.prefix).items
     producer = Producer(kafka_config(settings))
     for number in range(6):

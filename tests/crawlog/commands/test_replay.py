@@ -12,9 +12,11 @@ from confluent_kafka import Consumer
 from crawlog.commands.replay import Order, replay
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.client import bounds, commits_of, kafka_config, read
+from crawlog.streams.log.client import bounds, commits_of, kafka_config
 from crawlog.streams.log.offsets import Kind
-from crawlog.streams.log.topics import Topics, ensure, group
+from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.read import read_records
+from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings
 from tests.e2e.test_run import PAGES, Site  # the same site
 from tests.support.processes import LIMIT_S, crawlog, ended, until
@@ -71,7 +73,7 @@ class Crawl:
         topic = Topics(self.settings.kafka.prefix).items
         made: Counter[str] = Counter()
         for partition, (first, end) in bounds(self.settings, topic, [*range(self.settings.kafka.partitions)]).items():
-            records = read(self.settings, topic, partition, first, end)
+            records = read_records(self.settings, topic, partition, first, end)
             made.update(items.decode(record.value()).spider for record in records)
         return list(made.items())
 

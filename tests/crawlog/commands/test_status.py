@@ -18,7 +18,8 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Topics, ensure
+from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 
 PARTITIONS = 16

@@ -14,7 +14,8 @@ from crawlog.schemas.control import Command, encode, key
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold.history import Offer, State
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Topics, ensure
+from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places, hashed_to
 

@@ -27,9 +27,10 @@ from crawlog.streams.engine import broker
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
+from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Admin, ensure
+from crawlog.streams.log.provision import ensure
 from crawlog.streams.settings.settings import Settings, Sources, origins
 from tests.support.cluster import Cluster, needs_site
 

@@ -20,7 +20,8 @@ from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError, Unusable
-from crawlog.streams.log import groups, power_cut, topics
+from crawlog.streams.log import groups, power_cut, provision, topics
+from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.check import Check
 from crawlog.streams.log.client import consumer_config, kafka_config
 from crawlog.streams.log.damage import Cut, Known, cuts_of
@@ -141,7 +142,7 @@ class Log:
     """A log of one partition's crawl, written by hand."""
 
     def __init__(self, settings: Settings) -> None:
-        topics.ensure(settings)
+        provision.ensure(settings)
         self.settings = settings
         self.names = topics.Topics(settings.kafka.prefix)
         self._producer = Producer(kafka_config(settings) | {"batch.num.messages": 1})
@@ -326,7 +327,7 @@ def test_lost_founds_are_not_passed_over_while_others_hold_the_pages(log: Log, m
         power_cut.after_cuts(settings, lambda _: None, [cut])
     other.close()
     power_cut.after_cuts(settings, lambda _: None, [cut])
-    assert groups.held(topics.Admin(settings), groups.Group(name, "parse", names.pages))[0].committed == 0
+    assert groups.held(Admin(settings), groups.Group(name, "parse", names.pages))[0].committed == 0
 
 
 def test_a_group_that_another_command_has_moved_back_is_told_by_its_commits() -> None:

@@ -23,9 +23,10 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
-from crawlog.streams.log import topics
-from crawlog.streams.log.client import identity, kafka_config, read, read_all
+from crawlog.streams.log import provision, topics
+from crawlog.streams.log.client import identity, kafka_config
 from crawlog.streams.log.damage import cuts
+from crawlog.streams.log.read import read_partitions, read_records
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Memory, Partition
@@ -45,7 +46,7 @@ HURT = 6
 
 def write(settings: Settings) -> str:
     """Partition 0 of crawl.urls with a record a batch; the topic's name."""
-    topics.ensure(settings)
+    provision.ensure(settings)
     topic = topics.Topics(settings.kafka.prefix).urls
     producer = Producer(kafka_config(settings))
     spec = u.JobSpec(scope=u.ScopeSpec(kind="any"))
@@ -58,13 +59,13 @@ def write(settings: Settings) -> str:
 
 
 def one(settings: Settings, topic: str, _folder: Path) -> list[int]:
-    """`read`."""
-    return [message.offset() or 0 for message in read(settings, topic, 0, 0, RECORDS)]
+    """`read_records`."""
+    return [message.offset() or 0 for message in read_records(settings, topic, 0, 0, RECORDS)]
 
 
 def several(settings: Settings, topic: str, _folder: Path) -> list[int]:
-    """`read_all`."""
-    return [message.offset() or 0 for message in read_all(settings, topic, {0: (0, RECORDS), 1: (0, 0)})]
+    """`read_partitions`."""
+    return [message.offset() or 0 for message in read_partitions(settings, topic, {0: (0, RECORDS), 1: (0, 0)})]
 
 
 def restored(settings: Settings, topic: str, folder: Path) -> list[int]:
@@ -104,7 +105,7 @@ def produce(settings: Settings, topic: str, key: bytes | None, value: bytes, hea
 
 async def test_a_worker_does_not_go_on_behind_a_damaged_command(cluster: Settings, engine: Engine) -> None:
     """It would obey no command of that record, while another worker does."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     command = control.Command("pause", "host", "http://a.com:80")
     for _ in range(3):
@@ -162,9 +163,9 @@ def test_damaged_reports_keep_no_cut_from_being_found(
     way: str, cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those before them, and behind them if they can be read, tell how far workers were; the damage is said once."""
-    monkeypatch.setattr("crawlog.streams.log.client.TIMEOUT_S", 3.0)  # a broker that cannot read its file is silent
-    monkeypatch.setattr("crawlog.streams.log.client.AROUND_S", 5.0)
-    topics.ensure(cluster)
+    monkeypatch.setattr("crawlog.streams.log.read.TIMEOUT_S", 3.0)  # a broker that cannot read its file is silent
+    monkeypatch.setattr("crawlog.streams.log.read.AROUND_S", 5.0)
+    provision.ensure(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(4):
         report(cluster, partition)
@@ -183,7 +184,7 @@ def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
 ) -> None:
     """It is silent from each place before its next index entry, so the newest ones are asked for."""
     monkeypatch.setattr("crawlog.progress.watch.SILENT_S", 1.0)
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(3):
         report(cluster, partition)
@@ -200,7 +201,7 @@ def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
 
 def test_a_body_in_a_damaged_batch_counts_as_gone(cluster: Settings, engine: Engine) -> None:
     """Its URL is then fetched again; parse would wait for the body for ever."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     topic = topics.Topics(cluster.kafka.prefix).pages
     metas = [PageMeta(f"http://a.com/{n}", "j") for n in range(6)]
     for meta in metas:

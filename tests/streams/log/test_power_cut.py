@@ -9,9 +9,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import broker
-from crawlog.streams.log import groups, topics
-from crawlog.streams.log.client import bounds, consumer_config, identity, kafka_config, read
+from crawlog.streams.log import groups, provision, topics
+from crawlog.streams.log.admin import Admin
+from crawlog.streams.log.client import bounds, consumer_config, identity, kafka_config
 from crawlog.streams.log.power_cut import after_power_cut
+from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.state.restore import Restorer
@@ -49,7 +51,7 @@ def write(settings: Settings, names: topics.Topics) -> None:
 @pytest.mark.broker
 def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path) -> None:
     """Its URL is queued as it was found, once, however often this is done; all else stays."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     write(cluster, names)
     said: list[str] = []
@@ -58,9 +60,9 @@ def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path)
     assert said[1] == "pages gone, fetched again: 1; pages parsed again: 2"
     assert said[3] == "pages gone, fetched again: 0; pages parsed again: 0"
     low, end = bounds(cluster, names.urls, [0])[0]
-    last = u.decode(list(read(cluster, names.urls, 0, low, end))[-1].value())
+    last = u.decode(list(read_records(cluster, names.urls, 0, low, end))[-1].value())
     assert [(one.url, one.hops, one.again) for one in last.urls or ()] == [(f"{SITE}/2", 2, "fetched")]
-    held = groups.held(topics.Admin(cluster), groups.Group(topics.group(cluster, "parse"), "parse", names.pages))
+    held = groups.held(Admin(cluster), groups.Group(topics.group(cluster, "parse"), "parse", names.pages))
     assert held[0].committed == 0
     state = Partition(tmp_path / "0", 0, PLACES, identity(cluster, names.urls), Memory(8), 64)
     Restorer(cluster, names.urls).restore([state], lambda *_: None, lambda _: None)

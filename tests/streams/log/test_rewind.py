@@ -23,7 +23,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Fold, effective
 from crawlog.streams.fold.overlay import InMemory, Rows
-from crawlog.streams.log import job_records, topics
+from crawlog.streams.log import job_records, provision, topics
 from crawlog.streams.log import rewind as rewinds
 from crawlog.streams.log.client import bounds, identity, kafka_config
 from crawlog.streams.log.producer import Producer
@@ -412,7 +412,7 @@ class Log:
     """A log with a job, a page done before a cut through it, and links that were found after the cut."""
 
     def __init__(self, settings: Settings, path: Path) -> None:
-        topics.ensure(settings)
+        provision.ensure(settings)
         self.settings = settings
         self.topics = topics.Topics(settings.kafka.prefix)
         self.producer = Producer(settings, "test")

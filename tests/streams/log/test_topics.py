@@ -10,11 +10,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import producer, topics
+from crawlog.streams.log import admin, producer, provision, topics
+from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import identity, kafka_config
 from crawlog.streams.log.groups import sinks_of
 from crawlog.streams.log.sink_groups import SinkSpec
-from crawlog.streams.log.topics import Topics
+from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.state import Results
@@ -32,26 +33,26 @@ def changed(settings: Settings, **values: object) -> Settings:
 
 def test_the_topics_are_created_once(cluster: Settings) -> None:
     """A second call finds them and changes nothing."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     before = identity(cluster, Topics(cluster.kafka.prefix).urls)
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     assert identity(cluster, Topics(cluster.kafka.prefix).urls) == before
-    assert topics.partitions(cluster) == cluster.kafka.partitions
+    assert provision.partitions(cluster) == cluster.kafka.partitions
 
 
 def test_another_number_of_partitions_is_refused(cluster: Settings) -> None:
     """The message names each topic and the number to pass."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     with pytest.raises(
         EngineError, match=r"(?s)urls has 8 partitions, not 4: pass `-s kafka.partitions=8`.*pages.*items"
     ):
-        topics.ensure(changed(cluster, partitions=4))
+        provision.ensure(changed(cluster, partitions=4))
 
 
 @pytest.mark.parametrize("codec", get_args(Kafka.model_fields["compression"].annotation))
 def test_records_lie_in_the_log_as_asked(codec: str, engine: Engine, cluster: Settings) -> None:
     """The broker keeps what the producer made, and the stages' reader takes it."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     name, body = Topics(cluster.kafka.prefix).pages, b"<p>the same again</p>" * 1000
     sending = producer.Producer(changed(cluster, compression=codec), "test")
     sending.send(name, body, partition=0)
@@ -71,31 +72,31 @@ def test_a_topic_that_expires_is_refused(cluster: Settings) -> None:
     made = NewTopic(f"{cluster.kafka.prefix}urls", 8, 1, config={"retention.ms": "604800000"})
     admin.create_topics([made])[made.topic].result()
     with pytest.raises(EngineError, match=r"urls has retention.ms=604800000, but must have -1"):
-        topics.ensure(cluster)
+        provision.ensure(cluster)
 
 
 def test_a_raised_record_limit_reaches_the_topics(cluster: Settings) -> None:
     """The setting grew since the topics were created."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     larger = changed(cluster, max_record_bytes=cluster.kafka.max_record_bytes + 1)
-    topics.ensure(larger)
+    provision.ensure(larger)
     names = [larger.kafka.prefix + kind.name for kind in topics.TABLE]
-    limits = {config["max.message.bytes"] for config in topics.Admin(larger).configs(names).values()}
+    limits = {config["max.message.bytes"] for config in Admin(larger).configs(names).values()}
     assert limits == {str(larger.kafka.max_record_bytes)}
 
 
 def test_records_and_lag_are_described(cluster: Settings) -> None:
     """Three records of crawl.urls, one of them committed by crawlog-fetch."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     urls = Topics(cluster.kafka.prefix).urls
     producer = Producer(kafka_config(cluster))
     for _ in range(3):
         producer.produce(urls, b"{}", partition=2)
     producer.flush()
-    consumer = Consumer(kafka_config(cluster) | {"group.id": topics.group(cluster, "fetch")})
+    consumer = Consumer(kafka_config(cluster) | {"group.id": group(cluster, "fetch")})
     consumer.commit(offsets=[TopicPartition(urls, 2, 1)], asynchronous=False)
     consumer.close()
-    row = next(row for row in topics.describe(cluster) if row.name == urls)
+    row = next(row for row in provision.describe(cluster) if row.name == urls)
     assert (row.partitions, row.records, row.lag) == (8, 3, {f"{cluster.kafka.prefix}crawlog-fetch": 2})
 
 
@@ -103,19 +104,19 @@ def test_the_lag_of_a_sink_is_described_when_the_broker_has_just_started(
     cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lists no groups for a moment; the sink's state here says which one it is."""
-    topics.ensure(cluster)
+    provision.ensure(cluster)
     here = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
     items, sink = Topics(here.kafka.prefix).items, SinkSpec("j", str(tmp_path / "x.jsonl"))
     Results(tmp_path, sink, None).close()
-    name = topics.group(here, f"sink-{sink.id}")
+    name = group(here, f"sink-{sink.id}")
     consumer = Consumer(kafka_config(here) | {"group.id": name})
     consumer.commit(offsets=[TopicPartition(items, 2, 0)], asynchronous=False)
     consumer.close()
     producer = Producer(kafka_config(here))
     producer.produce(items, b"{}", partition=2)
     producer.flush()
-    monkeypatch.setattr(topics.Admin, "groups", lambda *_: [])
-    row = next(row for row in topics.describe(here, sinks_of(topics.Admin(here))) if row.name == items)
+    monkeypatch.setattr(Admin, "groups", lambda *_: [])
+    row = next(row for row in provision.describe(here, sinks_of(Admin(here))) if row.name == items)
     assert row.lag == {name: 1}
 
 
@@ -123,15 +124,15 @@ def test_topics_of_another_prefix_have_groups_of_their_own() -> None:
     """Two crawls on one cluster share no rebalance; the default's names are the plain ones."""
     plain = Settings()
     other = plain.model_copy(update={"kafka": plain.kafka.model_copy(update={"prefix": "shop."})})
-    assert (topics.group(plain, "parse"), topics.group(other, "parse")) == ("crawlog-parse", "shop.crawlog-parse")
+    assert (group(plain, "parse"), group(other, "parse")) == ("crawlog-parse", "shop.crawlog-parse")
 
 
 def test_no_cluster_at_the_address_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused connections do not take the full time-out, whatever is asked first."""
-    monkeypatch.setattr(topics, "REFUSED_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(admin, "REFUSED_TIMEOUT_S", 0.3)
     nowhere = changed(Settings(), bootstrap="127.0.0.1:1")
-    for ask in (lambda: topics.partitions(nowhere), lambda: topics.Admin(nowhere).groups("")):
+    for ask in (lambda: provision.partitions(nowhere), lambda: Admin(nowhere).groups("")):
         began = time.monotonic()
         with pytest.raises(EngineError, match=r"(?s)127.0.0.1:1 .*refused.*--bootstrap"):
             ask()
-        assert time.monotonic() - began < topics.ANSWER_TIMEOUT_S
+        assert time.monotonic() - began < admin.ANSWER_TIMEOUT_S

@@ -10,7 +10,8 @@ from confluent_kafka import Producer, TopicPartition
 
 from crawlog.commands.snapshot import snapshot
 from crawlog.schemas import urls as u
-from crawlog.streams.log import topics
+from crawlog.streams.log import provision, topics
+from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import LogIdentity, identity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.newest_copy import States
@@ -82,7 +83,7 @@ class Damaged:
     """A log and a data folder with a state in each partition."""
 
     def __init__(self, settings: Settings, data: Path) -> None:
-        topics.ensure(settings)
+        provision.ensure(settings)
         self.settings = settings.model_copy(update={"run": settings.run.model_copy(update={"data": data})})
         self.topic = topics.Topics(settings.kafka.prefix).urls
         self.log = identity(settings, self.topic)
@@ -159,7 +160,7 @@ def test_whatever_is_wrong_with_a_state_it_becomes_that_of_the_log(damaged: Dama
 def test_what_expired_is_said_and_left_out(damaged: Damaged, capsys: pytest.CaptureFixture[str]) -> None:
     """The log begins behind the state's offset: what the state has stays, and it goes on from the log's start."""
     damaged.fill(0, "right")
-    admin = topics.Admin(damaged.settings)
+    admin = Admin(damaged.settings)
     for future in admin.client.delete_records([TopicPartition(damaged.topic, 0, KEPT + 5)]).values():
         admin.result(future)
     state = opened(damaged, 0)
@@ -180,7 +181,7 @@ def test_a_snapshot_goes_on_where_state_and_log_are_gone(damaged: Damaged, tmp_p
     said: list[str] = []
     assert snapshot(damaged.settings, "make", as_json=True, say=said.append, report=said.append) == 0
     shutil.rmtree(damaged.path(0))
-    admin = topics.Admin(damaged.settings)
+    admin = Admin(damaged.settings)
     for future in admin.client.delete_records([TopicPartition(damaged.topic, 0, KEPT)]).values():
         admin.result(future)
     state = opened(damaged, 0)
@@ -210,10 +211,10 @@ def test_a_topic_that_was_made_anew_is_another_log(damaged: Damaged) -> None:
     states = States(damaged.settings, damaged.topic)
     states.ask()
     before = states._log
-    admin = topics.Admin(damaged.settings)
+    admin = Admin(damaged.settings)
     for future in admin.client.delete_topics([damaged.topic], operation_timeout=10).values():
         admin.result(future)
-    topics.ensure(damaged.settings)
+    provision.ensure(damaged.settings)
     states.ask()
     assert isinstance(before, LogIdentity)
     assert states._log != before

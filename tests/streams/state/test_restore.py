@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from crawlog.schemas import urls as u
-from crawlog.streams.log import topics
+from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import restore
@@ -36,7 +36,7 @@ class Restoring:
     """A log and the states folded from it."""
 
     def __init__(self, settings: Settings, path: Path) -> None:
-        topics.ensure(settings)
+        provision.ensure(settings)
         self.settings = settings
         self.path = path
         self.topic = topics.Topics(settings.kafka.prefix).urls

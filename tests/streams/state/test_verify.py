@@ -14,7 +14,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import decoded
 from crawlog.streams.fold.overlay import Changes, digest
-from crawlog.streams.log import topics
+from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, identity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.copies import NotCopied, copy_database
@@ -130,7 +130,7 @@ class Verifying:
     """A log, the states of three partitions, held open, and the command."""
 
     def __init__(self, settings: Settings, data: Path) -> None:
-        topics.ensure(settings)
+        provision.ensure(settings)
         run = settings.run.model_copy(update={"data": data})
         self.settings = settings.model_copy(update={"run": run})
         self.topic = topics.Topics(settings.kafka.prefix).urls

@@ -34,7 +34,8 @@ from crawlog.streams.log.commits import (
     written,
 )
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Topics, ensure, group
+from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.worker.lease import Lease
 from crawlog.streams.worker.member import watched

@@ -24,7 +24,8 @@ from crawlog.streams.errors import DamagedLog
 from crawlog.streams.log import client
 from crawlog.streams.log.commits import Range
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.topics import Topics, ensure
+from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.topics import Topics
 from crawlog.streams.parse import waiting
 from crawlog.streams.settings.sections import Kafka, Parse
 from crawlog.streams.settings.settings import Settings, to_environ
@@ -64,7 +65,7 @@ class Worker:
         """Where it is."""
         return 5
 
-    def probe(self, _settings: Settings, topic: str, places: dict[int, int]) -> None:
+    def check_readable(self, _settings: Settings, topic: str, places: dict[int, int]) -> None:
         """A look whether the next records can be read."""
         if self.is_damaged:
             raise DamagedLog(topic, 1, places[1], "its CRC does not fit")
@@ -86,7 +87,7 @@ async def watched(
         guarded: Whether its thread looks at the loop too, which on a busy machine stands still for a while.
     """
     monkeypatch.setattr(module, "LOOK_S", 0.05)
-    monkeypatch.setattr(module, "probe", worker.probe)
+    monkeypatch.setattr(module, "check_readable", worker.check_readable)
     if not guarded:
         monkeypatch.setattr(Watchdog, "_guard", lambda _: None)
 

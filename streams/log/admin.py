@@ -1,0 +1,188 @@
+"""The admin client: asks the cluster about topics, offsets and groups, and says in words why it gets no answer."""
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not re-export them
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from crawlog.streams.errors import EngineError
+
+from .client import DENIED, commits_of, denied, kafka_config
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]  # so too
+
+    from crawlog.streams.settings import Settings
+
+ANSWER_TIMEOUT_S = 15.0
+"""Longest wait for one answer of the cluster."""
+
+REFUSED_TIMEOUT_S = 1.0
+"""Longest wait where nobody listens at the address, there is no such name, or who listens refuses us."""
+
+REFUSALS = frozenset({KafkaError._RESOLVE, *DENIED})
+"""What a cluster that is up says to a client that has the wrong credentials, certificates or address."""
+
+POLL_S = 0.02
+"""Between two looks at topics that are being created."""
+
+LEADER_CHANGES = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a new topic's leader is elected before the broker knows of it
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet how far the others are
+        KafkaError._NOENT,  # the client knows of no leader, and did not ask
+    }
+)
+"""Answers of a broker that has just become a partition's leader, or is about to: it is asked again."""
+
+FIRST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stub has no types
+
+LAST = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # so too
+
+
+class Admin:
+    """An admin client whose failures are EngineErrors that name the cluster; kept open it answers in a millisecond."""
+
+    def __init__(self, settings: "Settings") -> None:
+        self.settings = settings
+        self._last = ""
+        self._is_refused = False
+        self._is_denied = False
+        config: dict[str, Any] = kafka_config(settings) | {"error_cb": self._noted}
+        self.client = AdminClient(config)
+
+    def _noted(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # stands among its causes, in no order
+            self._last = error.str()
+            self._is_refused = error.code() in REFUSALS or "refused" in self._last
+            self._is_denied = error.code() in DENIED
+
+    def metadata(self, topic: str | None = None) -> "ClusterMetadata":
+        """What the cluster consists of; tried for as long as a broker may take that is not refusing connections."""
+        for wait_s in (REFUSED_TIMEOUT_S, ANSWER_TIMEOUT_S - REFUSED_TIMEOUT_S):
+            try:
+                return self.client.list_topics(topic, timeout=wait_s)
+            except KafkaException as error:
+                failure = error
+            self.client.poll(0)  # librdkafka tells the cause by a callback
+            if self._is_refused:
+                break
+        raise self._failed(failure) from None
+
+    def result(self, future: "Future[Any]") -> Any:
+        """What a request was answered."""
+        try:
+            return future.result(ANSWER_TIMEOUT_S + 1)
+        except KafkaException as error:
+            raise self._failed(error) from None
+
+    def create(self, new: list[NewTopic]) -> None:
+        """Creates topics and returns when all of them take records; another command may have been faster."""
+        futures = self.client.create_topics(new, operation_timeout=ANSWER_TIMEOUT_S, request_timeout=ANSWER_TIMEOUT_S)
+        for future in futures.values():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise self._failed(error) from None
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while not self._have_leaders({topic.topic for topic in new}):
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"The topics created on {self.settings.kafka.bootstrap} have no leaders yet. Run it again."
+                )
+            time.sleep(POLL_S)
+        self.offsets((TopicPartition(one.topic, at) for one in new for at in range(one.num_partitions)), LAST)
+
+    def _have_leaders(self, names: set[str]) -> bool:
+        known = self.metadata().topics
+        return all(
+            name in known and known[name].partitions and all(p.leader >= 0 for p in known[name].partitions.values())
+            for name in names
+        )
+
+    def configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """The settings of topics, by name."""
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        answers = self.client.describe_configs(resources, request_timeout=ANSWER_TIMEOUT_S)
+        return {
+            resource.name: {key: entry.value for key, entry in self.result(future).items()}
+            for resource, future in answers.items()
+        }
+
+    def raise_limit(self, names: list[str], max_bytes: int) -> None:
+        """Lets topics take records as large as the setting says: the setting was raised since they were created."""
+        entry = ConfigEntry("max.message.bytes", str(max_bytes), incremental_operation=AlterConfigOpType.SET)
+        resources = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in names]
+        for future in self.client.incremental_alter_configs(resources, request_timeout=ANSWER_TIMEOUT_S).values():
+            self.result(future)
+
+    def offsets(self, places: Iterable[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        """First or next offsets, by (topic, partition); asked again where leaders have just changed."""
+        asked = dict.fromkeys(places, spec)
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            self.client.poll(0)  # librdkafka tells by a callback that access is denied, and answers nothing
+            wait_s = REFUSED_TIMEOUT_S if self._is_denied else ANSWER_TIMEOUT_S
+            answers = self.client.list_offsets(asked, request_timeout=wait_s)
+            try:
+                found = {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > deadline:
+                    raise self._failed(error) from None
+            else:
+                self._is_denied = False
+                return found
+            time.sleep(POLL_S)
+            self.metadata()  # the client would ask with the leader epochs it knows for ever
+
+    def ends(self, names: Iterable[str], count: int) -> dict[str, tuple[int, ...]]:
+        """The next offset of each partition, by topic, for topics of `count` partitions."""
+        names = list(names)
+        found = self.offsets((TopicPartition(name, number) for name in names for number in range(count)), LAST)
+        return {name: tuple(found[name, number] for number in range(count)) for name in names}
+
+    def groups(self, prefix: str) -> list[str]:
+        """Names of the consumer groups that begin so: each sink is one."""
+        self.metadata()  # says soon that nobody listens; the request below would wait for as long as it may
+        found = self.result(self.client.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S))
+        return sorted(one.group_id for one in found.valid if one.group_id.startswith(prefix))
+
+    def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
+        """What a group has committed on a topic; empty for a group that never was."""
+        known = self.metadata(topic).topics.get(topic)
+        found = commits_of(self.settings, group_id, topic, known.partitions) if known else {}
+        return {(topic, number): offset for number, (offset, _) in found.items()}
+
+    def _failed(self, error: KafkaException) -> EngineError:
+        kafka = self.settings.kafka
+        said = error.args[0].str() + (f" ({self._last})" if self._last else "")
+        if self._is_denied or error.args[0].code() in DENIED:
+            return denied(self.settings, said)
+        if error.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR:
+            return EngineError(
+                f"The Kafka broker at {kafka.bootstrap} cannot write its log: {said}.\n"
+                "Its disk is full, or fails: free some space where it keeps its data (of the local engine the data "
+                "folder, `--data DIR`), then the same command goes on."
+            )
+        return EngineError(
+            f"The Kafka cluster at {kafka.bootstrap} ({kafka.security_protocol}) does not do what was asked: {said}.\n"
+            "Check that it runs and that the address (`--bootstrap`), the kafka.security_protocol, the credentials and "
+            "the permissions are right; `crawlog doctor` tells more."
+        )

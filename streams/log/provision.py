@@ -1,0 +1,233 @@
+"""Making the topics: created and verified before anything reads or writes them, and shown to the user.
+
+    ensure ─► metadata ─► how many partitions was the log begun with? (`control.Layout`) ─► has a topic grown? refuse
+           └► create what is missing ─► verify what must be equal, raise what is too small ─► put the layout on record
+
+Several commands may do this at once: creating a topic that another command has just created is no error.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # it does not re-export it
+
+from crawlog.schemas import control
+from crawlog.streams.errors import EngineError, Misconfigured
+
+from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, Admin
+from .client import bounds
+from .producer import Producer
+from .read import read_records
+from .topics import TABLE, Kind, Topics, group
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import TopicMetadata  # type: ignore[attr-defined]  # so too
+
+    from crawlog.streams.settings import Settings
+
+MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+"""Settings without which the log loses records or time; the others of a user's cluster are the user's."""
+
+
+def ensure(settings: "Settings") -> None:
+    """Creates the topics that are missing and verifies those that exist.
+
+    Raises:
+        EngineError: no answer, no permission, or a topic that does not fit; all misfits at once.
+        Misconfigured: a topic has grown.
+    """
+    admin = Admin(settings)
+    known = admin.metadata().topics
+    begun = _begun_with(settings, known)
+    _refuse_grown(settings, known, begun)
+    missing = [kind for kind in TABLE if settings.kafka.prefix + kind.name not in known]
+    if missing:
+        admin.create([_new(kind, settings, begun or settings.kafka.partitions) for kind in missing])
+    _verify(admin, settings)
+    if not begun:
+        _note_layout(settings)
+
+
+def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> int:
+    """How many partitions the log was begun with; 0 for one that does not say, as it is new or of an older version."""
+    name = Topics(settings.kafka.prefix).control
+    if name not in known:
+        return 0
+    start, end = bounds(settings, name, [0])[0]
+    for record in read_records(settings, name, 0, start, end):  # the first of all, but in a log of an older version
+        if record.key() == control.LAYOUT:
+            with contextlib.suppress(ValueError):
+                said = control.decode(record.key(), record.value())
+                return said.partitions if isinstance(said, control.Layout) else 0
+    return 0
+
+
+def _note_layout(settings: "Settings") -> None:
+    """Puts on record how many partitions the log has."""
+    producer, layout = Producer(settings, "crawlog-topics"), control.Layout(settings.kafka.partitions)
+    name = Topics(settings.kafka.prefix).control
+    producer.send(name, control.encode(layout), key=control.key(layout), partition=0)
+    if not producer.flush(ANSWER_TIMEOUT_S):
+        raise EngineError(f"{name} did not acknowledge a record for {ANSWER_TIMEOUT_S:.0f} s; see `crawlog doctor`")
+
+
+def _refuse_grown(settings: "Settings", known: "Mapping[str, TopicMetadata]", begun: int) -> None:
+    """Ends with what to do where somebody has added partitions to a topic.
+
+    Raises: Misconfigured: somebody has.
+    """
+    prefix = settings.kafka.prefix
+    for name in [prefix + kind.name for kind in TABLE if kind.split]:
+        has = len(known[name].partitions) if name in known else 0
+        if begun and has > begun:
+            raise Misconfigured(
+                f"{name} has {has} partitions, but its log was begun with {begun}: somebody added some, which Kafka "
+                "cannot take back. This log cannot be crawled on; nothing in it is lost. Begin a new one with the "
+                f"seeds of this one: `crawlog seed --from-log {prefix} --job NAME -s kafka.prefix=NEW. "
+                f"-s kafka.partitions={has}`, then `crawlog run --job NAME -s kafka.prefix=NEW. "
+                f"-s kafka.partitions={has}`"
+            )
+
+
+def _config(kind: Kind, settings: "Settings") -> dict[str, str]:
+    config = {
+        "cleanup.policy": kind.cleanup,
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "max.message.bytes": str(settings.kafka.max_record_bytes),
+        "message.timestamp.type": "LogAppendTime",
+        "min.insync.replicas": "2" if settings.kafka.replication >= 3 else "1",
+        "unclean.leader.election.enable": "false",
+    }
+    if kind.name == "pages":
+        config["segment.bytes"] = str(128 << 20)  # trimming frees whole segments
+    if kind.cleanup == "compact":
+        config["segment.ms"] = str(3_600_000)  # only closed segments are compacted
+    return config
+
+
+def _new(kind: Kind, settings: "Settings", partitions: int) -> NewTopic:
+    name = settings.kafka.prefix + kind.name
+    return NewTopic(name, partitions if kind.split else 1, settings.kafka.replication, config=_config(kind, settings))
+
+
+def _verify(admin: "Admin", settings: "Settings") -> None:
+    prefix = settings.kafka.prefix
+    known = admin.metadata().topics
+    actual = admin.configs([prefix + kind.name for kind in TABLE])
+    problems: list[str] = []
+    too_small: list[str] = []
+    for kind in TABLE:
+        name, wanted, has = prefix + kind.name, _config(kind, settings), actual[prefix + kind.name]
+        count = settings.kafka.partitions if kind.split else 1
+        if len(known[name].partitions) != count:
+            problems.append(_miscounted(kind, name, len(known[name].partitions), count))
+        problems += [
+            f"{name} has {key}={has[key]}, but must have {wanted[key]}" for key in MUST_EQUAL if has[key] != wanted[key]
+        ]
+        if int(has["max.message.bytes"]) < settings.kafka.max_record_bytes:
+            too_small.append(name)
+    if problems:
+        raise EngineError(
+            f"The topics of {settings.kafka.bootstrap} do not fit:\n  " + "\n  ".join(problems) + "\n"
+            "Change them, or crawl with topics of another prefix (`-s kafka.prefix=NAME.`), "
+            "or on the local engine into another folder (`--data DIR`)."
+        )
+    if too_small:
+        admin.raise_limit(too_small, settings.kafka.max_record_bytes)
+
+
+def _miscounted(kind: Kind, name: str, has: int, wanted: int) -> str:
+    hint = (
+        f": pass `-s kafka.partitions={has}`, as the number is fixed when the topics are created" if kind.split else ""
+    )
+    return f"{name} has {has} partitions, not {wanted}{hint}"
+
+
+def partitions(settings: "Settings") -> int:
+    """Partitions of crawl.urls, crawl.pages and crawl.items: as many as the log was begun with.
+
+    Raises: EngineError: no answer, or no such topic. Misconfigured: a topic has grown.
+    """
+    name = Topics(settings.kafka.prefix).urls
+    known = Admin(settings).metadata().topics
+    if name not in known:
+        raise EngineError(
+            f"The cluster {settings.kafka.bootstrap} has no topic {name}. `crawlog run` and `crawlog up` create it."
+        )
+    begun = _begun_with(settings, known)
+    _refuse_grown(settings, known, begun)
+    return begun or len(known[name].partitions)
+
+
+def found_partitions(settings: "Settings") -> int:
+    """Partitions of crawl.urls as they are in the cluster; 0 where there is no such topic yet.
+
+    Raises: EngineError: no answer.
+    """
+    name = Topics(settings.kafka.prefix).urls
+    topic = Admin(settings).metadata(name).topics.get(name)
+    return len(topic.partitions) if topic is not None else 0
+
+
+class TopicRow(NamedTuple):
+    """What `crawlog topics` shows of one topic.
+
+    Attributes:
+        records: Between the first and the last offset; of a compacted topic some are gone.
+        size_bytes: On disk; None where the log is not on this machine.
+        lag: Records not yet committed, by consumer group.
+    """
+
+    name: str
+    partitions: int
+    key: str
+    kept: str
+    records: int
+    size_bytes: int | None
+    lag: dict[str, int]
+
+
+def describe(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
+    """The topics with their counts, sizes and lag, in the table's order.
+
+    Args:
+        sinks: The groups of the sinks.
+    """
+    admin = Admin(settings)
+    known = admin.metadata().topics
+    kinds = [kind for kind in TABLE if settings.kafka.prefix + kind.name in known]
+    full = {kind: settings.kafka.prefix + kind.name for kind in kinds}
+    places = [TopicPartition(name, number) for name in full.values() for number in known[name].partitions]
+    first, last = admin.offsets(places, FIRST), admin.offsets(places, LAST)
+    readers = {
+        "fetch": [group(settings, "fetch")],
+        "parse": [group(settings, "parse")],
+        "sink": list(sinks),
+    }
+    rows = []
+    for kind, name in full.items():
+        mine = [(name, number) for number in known[name].partitions]
+        lag = {}
+        for reader in readers.get(kind.stage, []):
+            committed = admin.committed(reader, name)
+            lag[reader] = sum(last[at] - max(committed.get(at, 0), first[at]) for at in mine)
+        records = sum(last[at] - first[at] for at in mine)
+        rows.append(TopicRow(name, len(mine), kind.key, kind.kept, records, _size_bytes(settings, name), lag))
+    return rows
+
+
+def _size_bytes(settings: "Settings", name: str) -> int | None:
+    """Bytes of a topic's segments where the local engine keeps them."""
+    log = settings.run.data / "kafka" / "log"
+    folders = [folder for folder in log.glob(f"{name}-*") if folder.name.removeprefix(f"{name}-").isdigit()]
+    return sum(_file_bytes(segment) for folder in folders for segment in folder.glob("*.log")) if folders else None
+
+
+def _file_bytes(path: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):  # a segment that was deleted meanwhile
+        return path.stat().st_size
+    return 0

@@ -1,0 +1,232 @@
+"""Reading a range of a topic. A read ends by position, not by silence, and tells damage from an absent broker.
+
+    Patience.take ─► record ─► at the expected offset, or `check_jump`
+                  ├► error ──► it passes: read on; else `refused` names it: DamagedLog, AccessDenied, EngineError
+                  └► nothing ─► for too long: `_stuck` asks whether the broker says that there are records
+
+Callers read [start, end): `read_records` one partition, `read_partitions` several, `read_around` what may be damaged.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from crawlog.streams.errors import DamagedLog, EngineError
+
+from .client import DAMAGE, DENIED, TIMEOUT_S, bounds, consumer_config, denied, edges, passes
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+CONFIRM_S = 10.0
+"""Seconds after TIMEOUT_S for which a broker that answers may bring nothing, before its log counts as damaged."""
+
+AROUND_S = 20.0
+"""How long `read_around` looks behind damage; a broker that cannot read its file is silent for longer."""
+
+PROBED_BYTES = 32 << 20
+"""Read of a partition where damage is looked for: further than a worker's consumer reads ahead."""
+
+READ_RECORDS = 1_000
+"""Records taken from librdkafka at once."""
+
+
+def read_records(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
+    """The records at offsets [start, end) of one partition, as far as they exist; ends by position, not by silence.
+
+    Raises: EngineError: the cluster does not answer, or `start` is no longer in the log. DamagedLog: a record is not
+        what was written.
+    """
+    if start >= end:
+        return
+    consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        patience, expected = Patience(f"{topic}[{partition}], from offset {start} on,"), start
+        while True:
+            records = patience.take(consumer)
+            for record in records:
+                error, offset = record.error(), record.offset() or 0
+                if error is not None and not passes(error):
+                    raise refused(record, settings)
+                if error is None and offset != expected:
+                    check_jump(consumer, topic, partition, expected, offset)
+                if error is None and offset < end:
+                    expected = offset + 1
+                    yield record
+                if (error is None and offset >= end - 1) or at_end(error):
+                    return
+    finally:
+        consumer.close()
+
+
+def read_around(
+    settings: "Settings", topic: str, partition: int, start: int, end: int, passed: Callable[[DamagedLog], None]
+) -> Iterator[Message]:
+    """The same for records that nobody needs: what cannot be read is passed over, in ever larger steps.
+
+    Args:
+        passed: Told of the first damage.
+
+    Raises: EngineError: the cluster does not answer.
+    """
+    at, step, until = start, 1, 0.0
+    while at < end:
+        try:
+            for record in read_records(settings, topic, partition, at, end):
+                at, step = (record.offset() or 0) + 1, 1
+                yield record
+        except DamagedLog as error:
+            if not until:
+                until = time.monotonic() + AROUND_S
+                passed(error)
+            at, step = at + step, 2 * step
+            if time.monotonic() > until:
+                return
+        else:
+            return
+
+
+def read_partitions(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+    """The records at offsets [start, end) of many partitions, read together; in order within each of them.
+
+    Raises: EngineError: the cluster does not answer, or a start is no longer in the log. DamagedLog: a record is not
+        what was written.
+    """
+    left = {partition: end for partition, (start, end) in ranges.items() if start < end}
+    if not left:
+        return
+    expected = {partition: ranges[partition][0] for partition in left}
+    consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
+    try:
+        consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in left])
+        patience = Patience(topic)
+        while left:
+            records = patience.take(consumer, left)
+            for record in records:
+                error, offset, partition = record.error(), record.offset() or 0, record.partition() or 0
+                if error is not None and not passes(error):
+                    raise refused(record, settings)
+                if error is None and partition in left and offset != expected[partition]:
+                    check_jump(consumer, topic, partition, expected[partition], offset)
+                if error is None and offset < left.get(partition, 0):
+                    expected[partition] = offset + 1
+                    yield record
+                if (error is None and offset >= left.get(partition, 0) - 1) or at_end(error):
+                    left.pop(partition, None)
+    finally:
+        consumer.close()
+
+
+def check_readable(settings: "Settings", topic: str, places: Mapping[int, int]) -> None:
+    """Whether the next records of some partitions can be read, a few megabytes of each.
+
+    Raises: EngineError: the cluster does not answer. DamagedLog: they cannot.
+    """
+    for partition, (first, end) in bounds(settings, topic, list(places)).items():
+        size_bytes = 0
+        for record in read_records(settings, topic, partition, max(first, places[partition]), end):
+            size_bytes += len(record.value() or b"")
+            if size_bytes > PROBED_BYTES:
+                break
+
+
+class Patience:
+    """How long a read may wait and be brought nothing: only a record or the log's end counts.
+
+    A broker that is away brings errors, one after the other. The time that the reader takes over a record is no wait.
+
+    Args:
+        where: What is read, for the message.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._waited_s = 0.0
+        self._left_s = TIMEOUT_S
+
+    def take(
+        self,
+        consumer: Consumer,
+        partitions: Iterable[int] = (),
+        *,
+        wait_s: float = inf,
+        most: int = READ_RECORDS,
+    ) -> list[Message]:
+        """What is there, as `take`; waits at most `wait_s`, and no longer than patience lasts.
+
+        Args:
+            partitions: Those still to be read, for the message.
+
+        Raises: EngineError: nothing came for too long. DamagedLog: and yet the broker says that records are there.
+        """
+        began = time.monotonic()
+        records = take(consumer, min(wait_s, max(self._left_s - self._waited_s, 0.0)), most)
+        if any(record.error() is None or at_end(record.error()) for record in records):
+            self._waited_s, self._left_s = 0.0, TIMEOUT_S
+            return records
+        self._waited_s += time.monotonic() - began
+        if self._waited_s >= self._left_s:
+            stuck = _stuck(consumer, partitions)
+            if stuck and self._left_s == TIMEOUT_S:  # a broker that came back just now has not been asked yet
+                self._left_s += CONFIRM_S
+                return records
+            if stuck:
+                raise stuck
+            left = f" (partitions {', '.join(map(str, sorted(partitions)))})" if partitions else ""
+            raise EngineError(
+                f"{self._where}{left} gave nothing for {TIMEOUT_S:.0f} s: its broker is away, or no leader is elected;"
+                " see `crawlog doctor`"
+            )
+        return records
+
+
+def _stuck(consumer: Consumer, partitions: Iterable[int]) -> DamagedLog | None:
+    """The damage that keeps a broker from giving the records that it says it has; None when it does not answer."""
+    wanted = set(partitions)
+    for place in consumer.position([at for at in consumer.assignment() if not wanted or at.partition in wanted]):
+        try:
+            first, end = edges(consumer, place.topic, [place.partition])[place.partition]
+        except KafkaException:
+            return None
+        at = max(place.offset, first)
+        if at < end:
+            why = f"the broker gives no record there, though it has them up to {end - 1}"
+            return DamagedLog(place.topic, place.partition, at, why)
+    return None
+
+
+def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Message]:
+    """What is there; waits for the first record only. `consume` alone would wait until it has `most` of them."""
+    first = consumer.poll(wait_s)
+    return [] if first is None else [first, *consumer.consume(most - 1, 0)]
+
+
+def at_end(error: KafkaError | None) -> bool:
+    """Whether the log ends here; it may be shorter than was asked for."""
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
+
+
+def check_jump(consumer: Consumer, topic: str, partition: int, expected: int, offset: int) -> None:
+    """Call it where a record is not the expected one: an empty range is legal, but no CRC covers a batch's offset.
+
+    Raises: DamagedLog: the record lies before one that was read, or behind the log's end.
+    """
+    place = TopicPartition(topic, partition)
+    if offset < expected or 0 < consumer.get_watermark_offsets(place, cached=True)[1] <= offset:
+        raise DamagedLog(topic, partition, expected, f"a batch there claims the offset {offset}")
+
+
+def refused(record: Message, settings: "Settings | None" = None) -> EngineError:
+    """The error that came in place of a record, and that does not pass."""
+    error = record.error()
+    assert error is not None
+    topic, partition, offset = record.topic() or "?", record.partition() or 0, record.offset() or 0
+    if error.code() in DAMAGE:
+        return DamagedLog(topic, partition, offset, error.str())
+    if error.code() in DENIED and settings is not None:
+        return denied(settings, f"{topic}[{partition}]: {error.str()}")
+    return EngineError(f"{topic}[{partition}] cannot be read at offset {offset}: {error.str()}; see `crawlog doctor`")
