@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ FOLDERS = ("schemas", "streams", "agents", "crawlog")
 """Each may import itself and those before it."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = ("requirements.lock", "requirements-dev.lock")
+NOT_IMPORTED = {
+    "aiodns": "aiohttp's AsyncResolver needs it",
+    "setuptools": "Faust's venusian imports pkg_resources",
+    "uvloop": "mode loads the event loop by its name",
+}
+"""Dependencies that no module of ours imports, and why they are declared."""
 
 
 def _modules(folder: str) -> list[Path]:
@@ -178,6 +185,39 @@ def test_every_dependency_is_locked() -> None:
     wanted = [*project["dependencies"], *project["optional-dependencies"]["local"]]
     names = [re.split(r"[\[<>=!~ ;]", requirement)[0].lower().replace("_", "-") for requirement in wanted]
     assert [name for name in names if not re.search(rf"^{re.escape(name)}==", locked, re.MULTILINE)] == []
+
+
+def _distribution(requirement: str) -> str:
+    """A requirement's name as package indexes compare names."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~ ;]", requirement)[0]).lower()
+
+
+def _third_party() -> dict[str, str]:
+    """Modules that the product imports and that are neither Python's nor its own, each with a file that does."""
+    found: dict[str, str] = {}
+    for path in (path for folder in FOLDERS for path in _modules(folder)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            found |= {name.split(".")[0]: str(path.relative_to(ROOT)) for name in names}
+    return {name: file for name, file in found.items() if name not in {*sys.stdlib_module_names, "crawlog"}}
+
+
+def test_dependencies_are_the_imports() -> None:
+    """A package that another one brings may be gone with its next version; one that nobody imports is dead."""
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"].values()
+    declared = {_distribution(one) for one in [*project["dependencies"], *(one for extra in extras for one in extra)]}
+    by_module = packages_distributions()
+    undeclared, imported = {}, set()
+    for module, file in _third_party().items():
+        owners = {_distribution(name) for name in by_module.get(module, [module])} & declared
+        imported |= owners
+        if not owners:
+            undeclared[module] = file
+    assert undeclared == {}, "declare them in pyproject.toml, then `make lock`"
+    assert declared - imported == set(NOT_IMPORTED), "remove them from pyproject.toml, then `make lock`"
 
 
 def test_no_import_needs_a_cluster(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Protocol
 
-import brotli  # with backports.zstd: what aiohttp's extra `speedups` brings
+import brotli
 from backports import zstd
 
 MAX_LAYERS = 5
