@@ -2,8 +2,10 @@
 
 from . import rows
 from .described import Row, decoded
-from .fold import FOLD_VERSION, Effects, Fold, Job, effective
+from .effects import Effects, effective
+from .fold import FOLD_VERSION, Fold
 from .history import Event, History, Offer, Spelling, State, in_order
+from .jobs import Job
 from .overlay import Changes, Rows, digest
 from .rows import HostRow, Skip
 

@@ -5,31 +5,24 @@ done of the URL is what the owner did with them, so no rule stands here twice: a
 scope count as they counted then. Records that cannot concern the domain are left out by their bytes, before decoding.
 """
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
 from crawlog.schemas import urls as u
-from crawlog.schemas.progress import JobCounts
-from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, plain, serialise
+from crawlog.streams.url import Places, plain, serialise
 
 from . import rows as r
-from .fold import Fold, Job, Placed, effective
+from .effects import effective
+from .explained import acting, attempted, dropping_rules, explained, found_by, in_epoch
+from .jobs import Job
+from .needle import Needle
 from .overlay import InMemory, Rows
+from .watched import WatchedFold
 
 FLUSH_ROWS = 50_000
 """Changed rows after which the scratch state is put in order."""
-
-_OTHER_HOST = re.compile(rb'//[^/"?#]*%')
-"""A host with an escape in it, which may spell any name."""
-
-_OTHER_IP = re.compile(
-    rb'//(?:[^/"?#]*@)?(?!(?:(?:0|[1-9]\d{0,2})\.){3}(?:0|[1-9]\d{0,2})[:/"?#])\d[0-9a-fx.]*[:/"?#]', re.IGNORECASE
-)
-"""A host that WHATWG may read as an IPv4 address."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,165 +90,6 @@ class Spelling(msgspec.Struct, frozen=True):
     rules: tuple[str, ...]
 
 
-class Needle:
-    """Tells by its bytes whether a record may concern a domain.
-
-    Canonical URLs hold a domain as it is. Whatever else may spell it (another script, an escape in the host or in the
-    JSON, another form of an IP address) is decoded to be sure.
-    """
-
-    def __init__(self, domain: str) -> None:
-        self._domain = domain.encode()
-        self._odd = _OTHER_IP if domain.rpartition(".")[2].isdigit() else _OTHER_HOST
-
-    def may_concern(self, value: bytes | None) -> bool:
-        """False only where no URL of the domain, and no job or epoch record, is in the value."""
-        if not value:
-            return False
-        if self._domain in value or not value.isascii() or b"\\" in value or b'"spec"' in value or b'"rewind"' in value:
-            return True
-        return self._domain in value.lower() or self._odd.search(value) is not None
-
-
-class _Told:
-    """What the fold did since `clear`, as its listener hears it."""
-
-    def __init__(self) -> None:
-        self.heard: set[str] = set()
-        self.rows: dict[bytes, r.QueueRow] = {}
-        self.forgot: list[int] = []
-
-    def queued(self, job: int, host: str, domain: str, key: bytes, value: bytes) -> None:  # noqa: ARG002  # as `Listener` has it
-        self.heard.add("queued")
-        self.rows[key] = r.read_queued(value)
-
-    def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
-        """The row itself tells."""
-
-    def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002  # as `Listener` has it
-        self.heard.add("removed")
-
-    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002  # as `Listener` has it
-        self.heard.add("waiting")
-        self.rows[key] = row
-
-    def outdated(self, key: bytes, epoch: int) -> None:  # noqa: ARG002  # as `Listener` has it
-        self.heard.add("outdated")
-
-    def job_changed(self, job: int) -> None:
-        """A job's record says for itself what changed."""
-
-    def forgotten(self, job: int) -> None:
-        self.forgot.append(job)
-
-
-class _Watched(Fold):
-    """A fold that tells what became of the founds and dones of one URL.
-
-    Args:
-        given: The URL as asked for; in each job it is what the job's canonical rules make of it.
-    """
-
-    def __init__(
-        self, given: str, partition: int, places: Places, rows: Rows, skipped: tuple[r.Skip, ...] = ()
-    ) -> None:
-        self._given = given
-        self._home = places.of(serialise(given)).domain
-        self._wanted: dict[tuple[str, int], str] = {}
-        self.met: list[u.FoundUrl] = []
-        self.verdicts: list[tuple[Job, u.FoundUrl, str, str]] = []
-        self.results: list[tuple[Job, u.Result, int, str]] = []
-        self.children = 0
-        self.deepest: Counter[tuple[str, int]] = Counter()
-        self.keys: dict[str, bytes] = {}
-        self.told = _Told()
-        super().__init__(partition, places, rows, skipped=skipped)
-        self.listener = self.told
-
-    def wanted(self, job: Job | None) -> str:
-        """The URL as this job spells it."""
-        key = (job.name, job.spec.rev) if job is not None else ("", 0)
-        url = self._wanted.get(key)
-        if url is None:
-            canonical = job.canonical if job is not None else _default
-            url = self._wanted[key] = canonical(self._given)
-        return url
-
-    def _place(self, job: Job | None, found: u.FoundUrl) -> Placed | None:
-        placed = super()._place(job, found)
-        wanted = self.wanted(job)
-        if found.parent == wanted:
-            self.children += 1
-        if placed is not None and placed[0] == wanted:
-            self.met.append(found)
-        return placed
-
-    def _offer(self, job: Job, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
-        if placed is None or placed[0] != self.wanted(job):
-            super()._offer(job, found, placed, sequence)
-            return
-        self.met = [one for one in self.met if one is not found]
-        before = msgspec.structs.replace(job.counts, dropped=dict(job.counts.dropped))
-        self._listen()
-        super()._offer(job, found, placed, sequence)
-        self._note_key(job)
-        verdict, reason = _verdict(before, job.counts, self.told.heard)
-        self.verdicts.append((job, found, verdict, reason))
-
-    def pages_at_limit(self, job: Job) -> int:
-        """Pages that were fetched in the job's epoch at the greatest depth that it takes: their links are dropped."""
-        return self.deepest[job.name, job.epoch]
-
-    def _take_result(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
-        if result.depth == job.spec.max_depth and result.status in ("fetched", "not_modified"):
-            self.deepest[job.name, epoch] += self._places.of(result.url).domain == self._home
-        if result.url != self.wanted(job):
-            super()._take_result(job, result, epoch, timestamp_s)
-            return
-        self._listen()
-        super()._take_result(job, result, epoch, timestamp_s)
-        self._note_key(job)
-        self.results.append((job, result, epoch, _effect(self.told.heard)))
-
-    def _listen(self) -> None:
-        self.told.heard = set()
-        self.told.rows = {}
-
-    def _note_key(self, job: Job) -> None:
-        for key in self.told.rows:
-            self.keys[job.name] = key
-
-    def standing(self, job: Job) -> tuple[bytes, r.QueueRow] | None:
-        """The URL's row, where it has one: its kind and what it holds."""
-        key = self.keys.get(job.name)
-        stored = self.rows.get(key) if key is not None else None
-        return None if key is None or stored is None else (key[:1], r.read_queued(stored))
-
-
-_default = Canonicaliser(u.CanonicalRules()).canonical
-
-
-def _verdict(before: JobCounts, after: JobCounts, heard: set[str]) -> tuple[str, str]:
-    """What an offer did to the job's counts, which are the fold's own words."""
-    rule = next((name for name, count in after.dropped.items() if count != before.dropped.get(name, 0)), "")
-    if rule:
-        return "dropped", rule
-    if after.seen != before.seen and "queued" not in heard:
-        return "known", ""
-    return ("queued", "") if "queued" in heard else ("nearer", "")
-
-
-def _effect(heard: set[str]) -> str:
-    """What a done did to the URL's row."""
-    if "outdated" in heard:
-        return "outdated"
-    if "removed" not in heard:
-        return "ignored"
-    if "waiting" in heard:
-        return "retry"
-    return "again" if "queued" in heard else "final"
-
-
 class History:
     """Follows one URL through its partition's log; `take` every record that `needle` lets through, in order.
 
@@ -283,7 +117,7 @@ class History:
     def _begin(self, skipped: tuple[r.Skip, ...]) -> None:
         self._base = InMemory()
         self._rows = Rows(self._base)
-        self._fold = _Watched(self.given, self.place.partition, self._places, self._rows, skipped)
+        self._fold = WatchedFold(self.given, self.place.partition, self._places, self._rows, skipped)
         self._last: dict[str, State] = {}
         for record in self._supposed:
             self._fold.take(record, 0, 0.0)
@@ -353,21 +187,21 @@ class History:
     def _note_jobs(self, before: dict[str, int], offset: int, at: float) -> None:
         for name, job in self._fold.jobs.items():
             if job.spec.rev and before.get(name) != job.spec.rev:
-                what = f"job {name}, revision {job.spec.rev}{_epoch(job.epoch)}: {described(job.spec)}"
+                what = f"job {name}, revision {job.spec.rev}{in_epoch(job.epoch)}: {dropping_rules(job.spec)}"
                 self._add(self._event("job", what, offset, at, job, rev=job.spec.rev, state=job.spec.state))
 
     def _note_found(self, job: Job, found: u.FoundUrl, verdict: str, reason: str, offset: int, at: float) -> None:
         url = self._fold.wanted(job)
         said = explained(verdict, reason, job.spec, found, self.place)
         spelled = "" if found.url == url else f", spelled {found.url}"
-        what = f"found {_by(found)}, depth {found.depth}{spelled} → {said}"
+        what = f"found {found_by(found)}, depth {found.depth}{spelled} → {said}"
         detail = {"verdict": verdict, "rule": reason, "found": msgspec.to_builtins(found)}
         self._add(self._event("found", what, offset, at, job, **detail))
         if verdict == "queued" or job.name not in self._last:
             self._last[job.name] = State(job.name, url, verdict, reason)
 
     def _note_done(self, job: Job, result: u.Result, epoch: int, effect: str, offset: int, at: float) -> None:
-        what = f"{_attempt(result)}{_EFFECTS[effect]}{_epoch(epoch)}"
+        what = f"{attempted(result)}{_EFFECTS[effect]}{in_epoch(epoch)}"
         detail = {"effect": effect, "result": msgspec.to_builtins(result)}
         self._add(self._event("done", what, offset, at, job, **detail))
         if result.page is not None and result.page not in self.pages and self._only in ("", job.name):
@@ -385,7 +219,7 @@ class History:
     def _note_parked(self, found: u.FoundUrl, value: bytes | None, offset: int, at: float) -> None:
         """A found of a job that is not known yet."""
         name = u.decode(value).job or ""
-        what = f"found {_by(found)}, depth {found.depth} → kept until the record of job {name} comes"
+        what = f"found {found_by(found)}, depth {found.depth} → kept until the record of job {name} comes"
         detail = {"verdict": "parked", "rule": "", "found": msgspec.to_builtins(found)}
         self._add(Event(at, "urls", self.place.partition, offset, "found", what, name, 0, detail))
         self._last.setdefault(name, State(name, self._fold.wanted(None), "parked"))
@@ -457,9 +291,6 @@ class History:
         return told
 
 
-# ---------------------------------------------------------------------- words
-
-
 _EFFECTS = {
     "final": "",
     "retry": "",
@@ -469,102 +300,7 @@ _EFFECTS = {
 }
 
 
-def _epoch(epoch: int) -> str:
-    return f" (epoch {epoch})" if epoch else ""
-
-
-def _by(found: u.FoundUrl) -> str:
-    if found.source == "seed":
-        return "as a seed"
-    where = f" on {found.parent}" if found.source == "link" else f" from {found.parent}"
-    hops = f" ({found.hops} in a row)" if found.hops > 1 else ""
-    return f"by {found.source}{hops}{where}"
-
-
-def _attempt(result: u.Result) -> str:
-    parts = [f"attempt {result.attempt}: {result.status}"]
-    if result.http is not None:
-        parts.append(f"HTTP {result.http}")
-    if result.rule:
-        parts.append(f"by {result.reason}: {result.rule}" if result.reason else f"by {result.rule}")
-    elif result.reason:
-        parts.append(result.reason)
-    if result.took_s:
-        parts.append(f"{result.took_s:.3f} s")
-    if result.next_at > 0:
-        parts.append(f"again in {result.delay_s:.1f} s")
-    if result.host_wait_s:
-        parts.append(f"the host rests {result.host_wait_s:.1f} s")
-    return ", ".join(parts)
-
-
-def described(spec: u.JobSpec) -> str:
-    """A job's rules in a line: those that may drop a URL."""
-    names = ", ".join(spec.scope.names[:3]) + (", …" if len(spec.scope.names) > 3 else "")
-    parts = [f"scope {spec.scope.kind}" + (f" ({names})" if names else "")]
-    for name, value in (
-        ("include", spec.scope.include),
-        ("exclude", spec.scope.exclude),
-        ("depth ≤", spec.max_depth),
-        ("pages ≤", spec.max_pages),
-        ("per domain ≤", spec.max_pages_per_domain),
-    ):
-        if value is not None and value != ():
-            parts.append(f"{name} {' '.join(value) if isinstance(value, tuple) else value}")
-    return ", ".join(parts) + ("" if spec.state == "running" else f"; {spec.state}")
-
-
-def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place: Place) -> str:
-    """A verdict of the fold in words, with the value of the rule that decided."""
-    if verdict == "queued":
-        return "queued"
-    if verdict == "known":
-        return "known already"
-    if verdict == "nearer":
-        return "known, but found nearer: its depth was lowered"
-    scope, traps = spec.scope, spec.traps
-    strays = f"and {place.host} has had its strays (traps.strays {traps.strays})"
-    said = {
-        "scope": f"{place.domain if scope.kind == 'domain' else place.host} is not in scope {scope.kind}",
-        "depth": f"depth {found.depth} is over {spec.max_depth}",
-        "redirects": f"{found.hops} redirects in a row are over {spec.max_redirects}",
-        "url_length": f"longer than {spec.max_url_length} characters",
-        "exclude": f"matches scope.exclude {' '.join(scope.exclude)}",
-        "include": f"matches none of scope.include {' '.join(scope.include)}",
-        "domain_budget": f"{place.domain} has had its {spec.max_pages_per_domain} URLs",
-        "trap_params": f"{traps.max_params} query parameters or more",
-        "trap_path": f"over {traps.max_segments} path segments, or one of them over {traps.max_repeats} times",
-        "trap_hosts": f"{place.domain} has had its {traps.hosts} hosts",
-        "trap_session": "its page is known with another session id, or with none",
-        "trap_calendar": f"a date found on a date, {strays}",
-        "trap_facets": f"another combination of the same parameters, {strays}",
-        "trap_query": f"its query grows from page to page, {strays}",
-        "trap_depth": f"its path grows from page to page, {strays}",
-        "trap_repeats": f"it repeats the path of the page it was found on, {strays}",
-    }.get(rule, "")
-    return f"dropped by {rule}" + (f": {said}" if said else "")
-
-
-def acting(rules: u.CanonicalRules, url: str) -> tuple[str, ...]:
-    """Names of the canonical rules that change a URL, each tried alone."""
-    fields = u.CanonicalRules.__struct_fields__
-    off = u.CanonicalRules(**{name: _off(getattr(rules, name)) for name in fields})
-    plain = Canonicaliser(off).canonical(url)
-    alone = (
-        (name, Canonicaliser(msgspec.structs.replace(off, **{name: getattr(rules, name)})).canonical(url))
-        for name in fields
-    )
-    return tuple(f"canonical.{name}" for name, changed in alone if changed != plain)
-
-
-def _off(value: Any) -> Any:
-    return type(value)() if isinstance(value, (tuple, bool, str, int)) else value
-
-
 def in_order(events: Iterable[Event]) -> Iterator[Event]:
     """Events by time; of one instant, in the order of the way: found, done, page, items."""
     way = {"job": 0, "rewind": 1, "found": 2, "page": 3, "done": 4, "items": 5, "dead": 6}
     return iter(sorted(events, key=lambda event: (event.at, way[event.kind], event.offset)))
-
-
-__all__ = ["Event", "History", "InvalidUrl", "Offer", "Spelling", "State", "in_order"]

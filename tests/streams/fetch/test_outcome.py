@@ -8,7 +8,7 @@ from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, RequestRules, Result
 from crawlog.streams.fetch import outcome
 from crawlog.streams.fetch.outcome import Unasked
 from crawlog.streams.fetch.retry import Again
-from crawlog.streams.fold.fold import Job
+from crawlog.streams.fold.jobs import Job
 from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.fold.rows import JobRow, QueueRow
 from crawlog.streams.frontier.host import Host, Task

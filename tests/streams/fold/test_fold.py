@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.fold import Effects, Fold
+from crawlog.streams.fold.effects import Effects
+from crawlog.streams.fold.fold import Fold
 from crawlog.streams.fold.overlay import InMemory, Rows, digest
 from crawlog.streams.url.place import Places, hashed
 

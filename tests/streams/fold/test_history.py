@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
-from crawlog.streams.fold.history import Event, History, Needle, acting
+from crawlog.streams.fold.explained import acting
+from crawlog.streams.fold.history import Event, History
+from crawlog.streams.fold.needle import Needle
 from crawlog.streams.url.place import Places
 
 PLACES = Places(1)

@@ -21,7 +21,8 @@ from crawlog.schemas.control import JobCopy, Rewound
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold import rows as r
-from crawlog.streams.fold.fold import Fold, effective
+from crawlog.streams.fold.effects import effective
+from crawlog.streams.fold.fold import Fold
 from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.log import job_records, provision, topics
 from crawlog.streams.log import rewind as rewinds

@@ -17,7 +17,7 @@ from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.url.place import Places
 
 if TYPE_CHECKING:
-    from crawlog.streams.fold.fold import Effects
+    from crawlog.streams.fold.effects import Effects
 
 pytestmark = pytest.mark.broker
 

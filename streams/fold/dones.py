@@ -1,0 +1,92 @@
+"""Dones: the result of each attempt ends its URL's row, or moves it to the waiting ones.
+
+A done names its row, so it is found by one look-up. A done without a row changes nothing: a doubled one is harmless.
+"""
+
+from crawlog.schemas import urls as u
+from crawlog.streams.url import Place, Places
+
+from . import rows as r
+from .host_queues import MAX_DUE_S, HostQueues, bounded_priority
+from .jobs import Job
+from .overlay import Rows
+
+MAX_OFFSET = 1 << 62
+"""A page at a higher offset is no sense."""
+
+_NEVER_ASKED = r.HostRow(0.0, 0.0, 0)
+
+
+class Dones:
+    """What one partition does with the results of attempts.
+
+    Args:
+        partition: The partition of crawl.urls that is folded; its pages have the same number.
+        places: Where URLs belong.
+        rows: The state.
+        queues: Hold the URLs that were fetched.
+    """
+
+    def __init__(self, partition: int, places: Places, rows: Rows, queues: HostQueues) -> None:
+        self._partition = partition
+        self._places = places
+        self._rows = rows
+        self._queues = queues
+
+    def take(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
+        """Fold what became of one attempt; it counts only if its URL has a row."""
+        if result.page is not None:
+            self._note_page(job, *result.page)
+        if not 0 <= result.row < 1 << 64 or not result.url.startswith(("http://", "https://")):
+            job.counts.bad += 1
+            return
+        place = self._places.of(result.url)
+        host = place.host_hash
+        queue_key = r.queue_key(job.number, host, bounded_priority(result.priority), result.row, job.lifo)
+        waited = r.wait_key(job.number, host, result.row)
+        stored = self._rows.get(queue_key)
+        key = queue_key if stored is not None else waited
+        if stored is None and (stored := self._rows.get(waited)) is None:
+            return
+        if epoch != job.epoch:
+            if self._queues.listener is not None:
+                self._queues.listener.outdated(key, epoch)
+            return
+        row = r.read_queued(stored)
+        if row.url != result.url or (result.status == "failed" and result.attempt != row.attempt + 1):
+            return
+        self._note_host(host, result, timestamp_s)
+        self._queues.remove(job, place, key, row, result.row)
+        self._settle(job, result, place, row)
+
+    def _note_page(self, job: Job, partition: int, offset: int) -> None:
+        """Pages of one partition are done in their order, so an offset that comes again was given out again."""
+        if partition == self._partition and 0 <= offset < MAX_OFFSET:
+            counts = job.counts
+            counts.page_back += offset < counts.page_end
+            counts.page_end = max(counts.page_end, offset + 1)
+            job.dirty = True
+
+    def _settle(self, job: Job, result: u.Result, place: Place, row: r.QueueRow) -> None:
+        """Decide whether a URL waits for its next attempt, is fetched again from a lesser depth, or is final."""
+        if result.status == "failed" and result.next_at > 0:
+            self._queues.wait(job, place, row, result)
+        elif result.depth > row.depth:
+            self._queues.add_again(job, place, row, result.row)
+        else:
+            job.count_final(result.status, 1)
+            self._queues.count(job, place.host_hash, place, -1)
+
+    def _note_host(self, host: int, result: u.Result, timestamp_s: float) -> None:
+        """Keep what politeness must know of a host after a restart."""
+        if result.status == "refused":
+            return
+        key = r.host_key(host)
+        stored = self._rows.get(key)
+        before = r.read_host(stored) if stored else _NEVER_ASKED
+        at = result.at or timestamp_s
+        # Several at a time: a rest that one answer asked for is not over because another one was fine.
+        left_s = min(before.last_at + before.wait_s - at, before.wait_s)
+        wait_s = min(max(result.host_wait_s, left_s, 0.0), MAX_DUE_S)
+        failures = before.failures + 1 if result.host_wait_s > 0 else 0
+        self._rows.put(key, r.pack(r.HostRow(at, wait_s, failures)))

@@ -1,0 +1,103 @@
+"""The history of a URL in words: how it was found, which rule dropped it, what became of each attempt."""
+
+from typing import Any
+
+import msgspec
+
+from crawlog.schemas import urls as u
+from crawlog.streams.url import Canonicaliser, Place
+
+
+def in_epoch(epoch: int) -> str:
+    """The epoch, in brackets; nothing for the first one."""
+    return f" (epoch {epoch})" if epoch else ""
+
+
+def found_by(found: u.FoundUrl) -> str:
+    """Where a URL was found."""
+    if found.source == "seed":
+        return "as a seed"
+    where = f" on {found.parent}" if found.source == "link" else f" from {found.parent}"
+    hops = f" ({found.hops} in a row)" if found.hops > 1 else ""
+    return f"by {found.source}{hops}{where}"
+
+
+def attempted(result: u.Result) -> str:
+    """An attempt and what came of it."""
+    parts = [f"attempt {result.attempt}: {result.status}"]
+    if result.http is not None:
+        parts.append(f"HTTP {result.http}")
+    if result.rule:
+        parts.append(f"by {result.reason}: {result.rule}" if result.reason else f"by {result.rule}")
+    elif result.reason:
+        parts.append(result.reason)
+    if result.took_s:
+        parts.append(f"{result.took_s:.3f} s")
+    if result.next_at > 0:
+        parts.append(f"again in {result.delay_s:.1f} s")
+    if result.host_wait_s:
+        parts.append(f"the host rests {result.host_wait_s:.1f} s")
+    return ", ".join(parts)
+
+
+def dropping_rules(spec: u.JobSpec) -> str:
+    """A job's rules in a line: those that may drop a URL."""
+    names = ", ".join(spec.scope.names[:3]) + (", …" if len(spec.scope.names) > 3 else "")
+    parts = [f"scope {spec.scope.kind}" + (f" ({names})" if names else "")]
+    for name, value in (
+        ("include", spec.scope.include),
+        ("exclude", spec.scope.exclude),
+        ("depth ≤", spec.max_depth),
+        ("pages ≤", spec.max_pages),
+        ("per domain ≤", spec.max_pages_per_domain),
+    ):
+        if value is not None and value != ():
+            parts.append(f"{name} {' '.join(value) if isinstance(value, tuple) else value}")
+    return ", ".join(parts) + ("" if spec.state == "running" else f"; {spec.state}")
+
+
+def explained(verdict: str, rule: str, spec: u.JobSpec, found: u.FoundUrl, place: Place) -> str:
+    """A verdict of the fold in words, with the value of the rule that decided."""
+    if verdict == "queued":
+        return "queued"
+    if verdict == "known":
+        return "known already"
+    if verdict == "nearer":
+        return "known, but found nearer: its depth was lowered"
+    scope, traps = spec.scope, spec.traps
+    strays = f"and {place.host} has had its strays (traps.strays {traps.strays})"
+    said = {
+        "scope": f"{place.domain if scope.kind == 'domain' else place.host} is not in scope {scope.kind}",
+        "depth": f"depth {found.depth} is over {spec.max_depth}",
+        "redirects": f"{found.hops} redirects in a row are over {spec.max_redirects}",
+        "url_length": f"longer than {spec.max_url_length} characters",
+        "exclude": f"matches scope.exclude {' '.join(scope.exclude)}",
+        "include": f"matches none of scope.include {' '.join(scope.include)}",
+        "domain_budget": f"{place.domain} has had its {spec.max_pages_per_domain} URLs",
+        "trap_params": f"{traps.max_params} query parameters or more",
+        "trap_path": f"over {traps.max_segments} path segments, or one of them over {traps.max_repeats} times",
+        "trap_hosts": f"{place.domain} has had its {traps.hosts} hosts",
+        "trap_session": "its page is known with another session id, or with none",
+        "trap_calendar": f"a date found on a date, {strays}",
+        "trap_facets": f"another combination of the same parameters, {strays}",
+        "trap_query": f"its query grows from page to page, {strays}",
+        "trap_depth": f"its path grows from page to page, {strays}",
+        "trap_repeats": f"it repeats the path of the page it was found on, {strays}",
+    }.get(rule, "")
+    return f"dropped by {rule}" + (f": {said}" if said else "")
+
+
+def acting(rules: u.CanonicalRules, url: str) -> tuple[str, ...]:
+    """Names of the canonical rules that change a URL, each tried alone."""
+    fields = u.CanonicalRules.__struct_fields__
+    off = u.CanonicalRules(**{name: _off(getattr(rules, name)) for name in fields})
+    plain = Canonicaliser(off).canonical(url)
+    alone = (
+        (name, Canonicaliser(msgspec.structs.replace(off, **{name: getattr(rules, name)})).canonical(url))
+        for name in fields
+    )
+    return tuple(f"canonical.{name}" for name, changed in alone if changed != plain)
+
+
+def _off(value: Any) -> Any:
+    return type(value)() if isinstance(value, (tuple, bool, str, int)) else value

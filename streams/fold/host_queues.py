@@ -1,0 +1,172 @@
+"""The host queues: the rows of all URLs that are not done, and how many each host has.
+
+Every change of such a row is made here, and the listener (the dispatcher) is told of it in the same step.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from crawlog.schemas import urls as u
+from crawlog.streams.url import Place
+
+from . import rows as r
+from .jobs import Job
+from .overlay import Rows
+
+MAX_DUE_S = 1e12
+"""Due times and waits are cut to this, seconds: 30,000 years."""
+
+
+class Listener(Protocol):
+    """The dispatcher: it is told of each change while the record is folded."""
+
+    def queued(self, job: int, host: str, domain: str, key: bytes, value: bytes) -> None:
+        """A URL may be fetched; `value` is its row, a packed `QueueRow`."""
+
+    def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
+        """A URL that is queued or waits was found at a lesser depth, which changed its row."""
+
+    def removed(self, job: int, host: str, key: bytes) -> None:
+        """A URL is done, or waits; `key` is the one it was dispatched under."""
+
+    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
+        """A URL waits `row.wait_s` seconds for its next attempt."""
+
+    def outdated(self, key: bytes, epoch: int) -> None:
+        """A done changed nothing: its job has left the epoch in which the URL was dispatched."""
+
+    def job_changed(self, job: int) -> None:
+        """A job's record was folded."""
+
+    def forgotten(self, job: int) -> None:
+        """All rows of a job were dropped."""
+
+
+class _Held:
+    """A host queue's row in memory."""
+
+    __slots__ = ("dirty", "domain", "host", "queued")
+
+    def __init__(self, host: str, domain: str, queued: int) -> None:
+        self.host = host
+        self.domain = domain
+        self.queued = queued
+        self.dirty = False
+
+
+class HostQueues:
+    """All host queues of one partition.
+
+    Args:
+        rows: The state; the numbers of URLs are written to it by `flush`.
+        cached: Host queues held in memory after a flush, at most.
+
+    Attributes:
+        held: Host queues in memory, by the key of their row.
+    """
+
+    def __init__(self, rows: Rows, cached: int) -> None:
+        self.held: dict[bytes, _Held] = {}
+        self.listener: Listener | None = None
+        self._rows = rows
+        self._cached = cached
+
+    def add(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
+        """Queue a URL."""
+        host = place.host_hash
+        priority = bounded_priority(found.priority)
+        key = r.queue_key(job.number, host, priority, sequence, job.lifo)
+        seed = found.source == "seed" or found.joins
+        row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority, sitemap=found.source == "sitemap")
+        value = r.pack(row)
+        self._rows.put_ordered(key, value)
+        self.count(job, host, place, 1)
+        if self.listener is not None:
+            self.listener.queued(job.number, place.host, place.domain, key, value)
+
+    def add_again(self, job: Job, place: Place, row: r.QueueRow, sequence: int) -> None:
+        """Keep the row of a URL that was found at a lesser depth while it was being fetched."""
+        key = r.queue_key(job.number, place.host_hash, row.priority, sequence, job.lifo)
+        fresh = r.pack(msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0))
+        self._rows.put_ordered(key, fresh)
+        if self.listener is not None:
+            self.listener.queued(job.number, place.host, place.domain, key, fresh)
+
+    def lower(self, job: Job, place: Place, priority: int, sequence: int, depth: int) -> bool:
+        """Set the depth of a URL that is queued or waits; False if it is neither."""
+        host = place.host_hash
+        for key in (
+            r.queue_key(job.number, host, priority, sequence, job.lifo),
+            r.wait_key(job.number, host, sequence),
+        ):
+            stored = self._rows.get(key)
+            if stored is not None:
+                lowered = r.pack(msgspec.structs.replace(r.read_queued(stored), depth=depth))
+                self._rows.put_ordered(key, lowered)
+                if self.listener is not None:
+                    self.listener.lowered(job.number, place.host, key, lowered)
+                return True
+        return False
+
+    def remove(self, job: Job, place: Place, key: bytes, row: r.QueueRow, sequence: int) -> None:
+        """Forget the row of a URL that was fetched; `count` is a step of its own, for it may come back."""
+        self._rows.delete(key)
+        if row.due_ms:
+            self._rows.delete(r.due_key(row.due_ms, job.number, place.host_hash, sequence))
+        if self.listener is not None:
+            self.listener.removed(job.number, place.host, key)
+
+    def wait(self, job: Job, place: Place, row: r.QueueRow, result: u.Result) -> None:
+        """Let a removed URL wait for its next attempt."""
+        host = place.host_hash
+        due_ms = max(int(min(result.next_at, MAX_DUE_S) * 1000), 1)
+        wait_s = min(max(result.delay_s, 0.0), MAX_DUE_S)
+        later = msgspec.structs.replace(row, attempt=result.attempt, due_ms=due_ms, wait_s=wait_s)
+        key = r.wait_key(job.number, host, result.row)
+        self._rows.put(key, r.pack(later))
+        self._rows.put(r.due_key(due_ms, job.number, host, result.row), b"")
+        job.counts.retried += 1
+        job.dirty = True
+        if self.listener is not None:
+            self.listener.waiting(job.number, place.host, place.domain, key, later)
+
+    def count(self, job: Job, host: int, place: Place, change: int) -> None:
+        """Add to the number of a host's URLs, waiting ones included; `host` is its hash."""
+        key = r.host_queue_key(job.number, host)
+        queue = self.held.get(key)
+        if queue is None:
+            stored = self._rows.get(key)
+            row = r.read_host_queue(stored) if stored else r.HostQueueRow(place.host, place.domain, 0)
+            queue = self.held[key] = _Held(row.host, row.domain, row.queued)
+        queue.queued += change
+        queue.dirty = True
+        job.counts.queued += change
+        job.dirty = True
+
+    def row(self, job: int, host: int) -> r.HostQueueRow | None:
+        """A host queue as it is now; `host` is its hash."""
+        key = r.host_queue_key(job, host)
+        queue = self.held.get(key)
+        if queue is not None:
+            return r.HostQueueRow(queue.host, queue.domain, queue.queued)
+        stored = self._rows.get(key)
+        return r.read_host_queue(stored) if stored else None
+
+    def flush(self) -> None:
+        """Write the numbers that changed into the rows: before each checkpoint and each digest."""
+        for key, queue in self.held.items():
+            if queue.dirty:
+                self._rows.put(key, r.pack(r.HostQueueRow(queue.host, queue.domain, queue.queued)))
+                queue.dirty = False
+        if len(self.held) > self._cached:
+            self.held.clear()
+
+    def forget(self, job: int) -> None:
+        """Let go of the host queues of a job whose rows were dropped."""
+        self.held = {key: queue for key, queue in self.held.items() if r.unpack_host_queue(key)[0] != job}
+
+
+def bounded_priority(priority: int) -> int:
+    """A priority as keys can hold it: -128..127."""
+    return priority if -128 <= priority <= 127 else min(max(priority, -128), 127)

@@ -1,0 +1,229 @@
+"""The jobs of one partition: their records, epochs and counts, and the names that joined their scopes."""
+
+import re2
+
+from crawlog.schemas import urls as u
+from crawlog.schemas.progress import JobCounts
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.http import check_rules
+from crawlog.streams.url import RULES, Canonicaliser, Place, Scope, any_of, scope_name
+
+from . import rows as r
+from .overlay import Rows
+
+MAX_JOBS = 0xFFFE
+"""Jobs of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
+
+MAX_DROPPED = 1 << 31
+"""Links of one record that parse says it dropped by one rule, at most: the sums of many have to fit into a row."""
+
+_NAMES_CACHED = 32_768
+"""Of each job and partition: those of a job of 200,000 names, 3 MB."""
+
+
+class Joined:
+    """The names that joined a job's scope, as a container; names asked for lately are in memory."""
+
+    def __init__(self, rows: Rows, job: int) -> None:
+        self._rows = rows
+        self._job = job
+        self._known: set[object] = set()
+
+    def __contains__(self, name: object) -> bool:
+        if name in self._known:
+            return True
+        if self._rows.get(r.joined_key(self._job, str(name))) is None:
+            return False
+        self._know(name)
+        return True
+
+    def add(self, name: str) -> None:
+        """Add a name that has not joined yet."""
+        self._rows.put(r.joined_key(self._job, name), b"")
+        self._know(name)
+
+    def clear(self) -> None:
+        """Forget the names in memory: their rows were dropped."""
+        self._known.clear()
+
+    def _know(self, name: object) -> None:
+        if len(self._known) >= _NAMES_CACHED:
+            self._known.clear()
+        self._known.add(name)
+
+
+class Job:
+    """A job as one partition knows it.
+
+    Attributes:
+        number: Of the job in this partition: it stands in keys.
+        hosts: Hosts that have a host queue, as far as they are in memory.
+        dirty: Whether `counts` differ from their row.
+    """
+
+    def __init__(self, number: int, row: r.JobRow, counts: JobCounts, rows: Rows) -> None:
+        self.number = number
+        self.joined = Joined(rows, number)
+        self.name = row.name
+        self.counts = counts
+        self.dirty = False
+        self.epoch = row.epoch
+        self.since = row.since
+        self.awaited = row.awaited
+        self.hosts: set[str] = set()
+        self.set(row.spec)
+
+    def set(self, spec: u.JobSpec) -> None:
+        """Take a revision of the job's record."""
+        self.spec = spec
+        self.scope = Scope(spec)
+        self.canonical = Canonicaliser(spec.canonical).canonical
+        self.lifo = spec.order == "lifo"
+
+    @property
+    def running(self) -> bool:
+        """Whether its URLs are fetched."""
+        return self.spec.state == "running" and not self.awaited
+
+    def begin(self, epoch: int, *, awaited: bool) -> None:
+        """Begin again from the seeds in a new epoch; its rows are dropped by the caller."""
+        self.hosts.clear()
+        self.joined.clear()
+        self.epoch = self.since = epoch
+        self.awaited = awaited
+        self.counts = JobCounts(folded=self.counts.folded)
+
+    def join(self, place: Place) -> None:
+        """Let a seed's host or domain join the scope."""
+        kind = self.spec.scope.kind
+        if kind != "any":
+            self.join_by_name(scope_name(kind, place))
+
+    def join_by_name(self, name: str) -> None:
+        """Let a name join the scope."""
+        if name not in self.scope.names and name not in self.joined:
+            self.joined.add(name)
+
+    def count_record(self) -> None:
+        """Count a record that was folded for the job."""
+        self.counts.folded += 1
+        self.dirty = True
+
+    def count_dropped(self, rule: str, count: int = 1) -> None:
+        """Count URLs that a rule dropped."""
+        dropped = self.counts.dropped
+        dropped[rule] = dropped.get(rule, 0) + count
+
+    def count_unsent(self, record: u.UrlsRecord) -> None:
+        """Count links that parse dropped and did not send, by rule; those of another epoch do not count."""
+        if record.epoch != self.epoch:
+            return
+        for rule, count in record.dropped.items():
+            if rule in RULES and 0 < count <= MAX_DROPPED:
+                self.count_dropped(rule, count)
+            else:
+                self.counts.bad += 1
+
+    def count_final(self, status: u.Status, change: int) -> None:
+        """Add to the number of URLs that ended with a status."""
+        counts = self.counts
+        if status == "redirected":
+            counts.redirected += change
+        elif status == "failed":
+            counts.failed += change
+        elif status == "refused":
+            counts.refused += change
+        else:
+            counts.fetched += change
+
+
+class Jobs:
+    """All jobs of one partition.
+
+    Args:
+        rows: The state, from which they are read; `put` and `flush` write them.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.by_name: dict[str, Job] = {}
+        self.by_number: dict[int, Job] = {}
+        self._rows = rows
+        for key, value in list(rows.scan(b"j")):
+            number = int.from_bytes(key[1:], "big")
+            counts = rows.get(r.counts_key(number))
+            self._add(Job(number, r.read_job(value), r.read_counts(counts) if counts else JobCounts(), rows))
+
+    def _add(self, job: Job) -> None:
+        self.by_name[job.name] = job
+        self.by_number[job.number] = job
+
+    def of(self, record: u.UrlsRecord) -> Job | None:
+        """The job of a record; None if it is named and not known yet."""
+        if record.job is not None and record.job != u.DEFAULT_JOB:
+            return self.by_name.get(record.job)
+        if record.job is None and (only := self._only_active()) is not None:
+            return only
+        return self.by_name.get(u.DEFAULT_JOB) or self.create(u.DEFAULT_JOB, 0, u.DEFAULT_SPEC)
+
+    def _only_active(self) -> Job | None:
+        active = [job for job in self.by_name.values() if job.running and job.name != u.DEFAULT_JOB]
+        return active[0] if len(active) == 1 else None
+
+    def create(self, name: str, epoch: int, spec: u.JobSpec) -> Job:
+        """Add a job."""
+        job = Job(len(self.by_number) + 1, r.JobRow(name, epoch, spec, since=epoch), JobCounts(), self._rows)
+        self._add(job)
+        self.put(job)
+        return job
+
+    def put(self, job: Job) -> None:
+        """Write what changed of a job beside its counts."""
+        job.dirty = True
+        self._rows.put(r.job_key(job.number), r.pack(r.JobRow(job.name, job.epoch, job.spec, job.since, job.awaited)))
+
+    def refusal(self, name: str, epoch: int, spec: u.JobSpec) -> str | None:
+        """Why a job's record cannot be stored and obeyed; None if it can."""
+        if name not in self.by_name and len(self.by_number) >= MAX_JOBS and name != u.DEFAULT_JOB:
+            return f"job {name!r} is one more than the {MAX_JOBS} a partition can hold"
+        try:
+            _check(epoch, spec)
+        except (ValueError, OverflowError, Misconfigured) as error:
+            return f"job {name!r} cannot be taken: {error}"
+        return None
+
+    def join(self, job: Job, names: tuple[str, ...]) -> None:
+        """Let names join the scope of a job."""
+        if not names or job.spec.scope.kind == "any":
+            return
+        fit = [name for name in names if name.isascii() and 0 < len(name) <= u.MAX_NAME_CHARS]
+        job.counts.bad += len(names) - len(fit)
+        ahead = self._rows.read_ahead([r.joined_key(job.number, name) for name in fit])
+        for name in fit:
+            job.join_by_name(name)
+        for key in ahead:
+            self._rows.let_go(key)
+
+    def flush(self) -> None:
+        """Write the counts that changed into the rows."""
+        for job in self.by_number.values():
+            if job.dirty:
+                self._rows.put(r.counts_key(job.number), r.pack(job.counts))
+                job.dirty = False
+
+
+def _check(epoch: int, spec: u.JobSpec) -> None:
+    """Whether a job's record can be stored and obeyed.
+
+    Raises: ValueError, OverflowError, Misconfigured: it cannot.
+    """
+    if not 0 <= epoch <= u.MAX_EPOCH:
+        raise ValueError(f"epoch {epoch} is not in 0..{u.MAX_EPOCH}")
+    r.pack(spec)
+    if spec.requests is not None:
+        check_rules(spec.requests)
+    try:
+        Scope(spec)
+        any_of("render.include", spec.render.include)
+        any_of("render.exclude", spec.render.exclude)
+    except re2.error as error:
+        raise ValueError(f"scope or render: the expressions together are too large: {error}") from None

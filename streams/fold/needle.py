@@ -1,0 +1,31 @@
+"""Which records of a log may concern one registrable domain, told by their bytes, before decoding."""
+
+import re
+
+_OTHER_HOST = re.compile(rb'//[^/"?#]*%')
+"""A host with an escape in it, which may spell any name."""
+
+_OTHER_IP = re.compile(
+    rb'//(?:[^/"?#]*@)?(?!(?:(?:0|[1-9]\d{0,2})\.){3}(?:0|[1-9]\d{0,2})[:/"?#])\d[0-9a-fx.]*[:/"?#]', re.IGNORECASE
+)
+"""A host that WHATWG may read as an IPv4 address."""
+
+
+class Needle:
+    """Tells by its bytes whether a record may concern a domain.
+
+    Canonical URLs hold a domain as it is. Whatever else may spell it (another script, an escape in the host or in the
+    JSON, another form of an IP address) is decoded to be sure.
+    """
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain.encode()
+        self._odd = _OTHER_IP if domain.rpartition(".")[2].isdigit() else _OTHER_HOST
+
+    def may_concern(self, value: bytes | None) -> bool:
+        """False only where no URL of the domain, and no job or epoch record, is in the value."""
+        if not value:
+            return False
+        if self._domain in value or not value.isascii() or b"\\" in value or b'"spec"' in value or b'"rewind"' in value:
+            return True
+        return self._domain in value.lower() or self._odd.search(value) is not None

@@ -1,0 +1,324 @@
+"""Found URLs: each one is queued, dropped by a rule, or known.
+
+    canonical URL, place → forwarded │ parked (job unknown) │ offered: scope → known? → budget → traps → queued, marked
+
+Only a URL that is queued is marked in the seen table, so one that a rule drops may come in later by another way.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from crawlog.schemas import urls as u
+from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, fingerprint, scope_name
+
+from . import rows as r
+from .effects import NO_EFFECTS, Effects
+from .fingerprints import Domain
+from .host_queues import HostQueues, bounded_priority
+from .jobs import Job
+from .overlay import Rows
+from .seen import SeenTable
+from .traps import MORE_PER_URLS, Traps, session_twin
+
+_HOSTS_CACHED = 65_536
+
+MAX_DEPTH = (1 << 31) - 1
+"""Depth and hops of a found beyond this are no sense, and a row could not hold every integer that JSON can."""
+
+MANY = 8
+"""URLs of one record, in a depth-limited job, from which on the depths of those known are read together."""
+
+Placed = tuple[str, Place, int]
+"""A found URL: canonical, where it belongs, and its fingerprint."""
+
+_depth_row = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
+_parked = msgspec.msgpack.Decoder(u.FoundUrl).decode
+_default_canonical = Canonicaliser(u.CanonicalRules()).canonical
+
+
+class Offers:
+    """What one partition does with found URLs.
+
+    Args:
+        partition: The partition of crawl.urls that is folded.
+        places: Where URLs belong.
+        rows: The state; `flush` completes it.
+        queues: Take the URLs that are to be fetched.
+        cached: Pages of the seen table held in memory.
+    """
+
+    def __init__(self, partition: int, places: Places, rows: Rows, queues: HostQueues, cached: int) -> None:
+        self.seen = SeenTable(rows, cached)
+        self.traps = Traps(rows, cached)
+        self._partition = partition
+        self._places = places
+        self._rows = rows
+        self._queues = queues
+        self._parked = sum(1 for _ in rows.scan(b"p"))
+
+    def take(self, job: Job | None, record: u.UrlsRecord, offset: int) -> Effects:
+        """Fold a record of found URLs; those of a job that is not known yet are parked."""
+        assert record.urls is not None
+        effects = NO_EFFECTS
+        if job is not None:
+            job.count_record()
+            job.count_unsent(record)
+        places = [
+            self.place(job, found) if not index >> r.SEQUENCE_INDEX_BITS and _makes_sense(found) else None
+            for index, found in enumerate(record.urls)
+        ]
+        ahead = self._read_ahead(job, places)
+        for index, (found, placed) in enumerate(zip(record.urls, places, strict=True)):
+            sequence = (offset << r.SEQUENCE_INDEX_BITS) + index
+            if placed is None:
+                if job is not None:
+                    job.counts.bad += 1
+            elif placed[1].partition != self._partition:
+                effects = _misplaced(effects, record, found, placed[1].partition)
+            elif job is None:
+                assert record.job is not None
+                parked = msgspec.structs.replace(found, priority=bounded_priority(found.priority))
+                self._rows.put(r.parked_key(sequence, record.job), r.pack(parked))
+                self._parked += 1
+            else:
+                self.offer(job, found, placed, sequence)
+        for key in ahead:
+            self._rows.let_go(key)
+        return effects
+
+    def unpark(self, job: Job) -> None:
+        """Offer the URLs that were found for a job before its record came."""
+        if not self._parked:
+            return
+        for key, value in list(self._rows.scan(b"p")):
+            if key[9:] == job.name.encode():
+                self._rows.delete(key)
+                self._parked -= 1
+                found = _parked(value)
+                self.offer(job, found, self.place(job, found), int.from_bytes(key[1:9], "big"))
+
+    def flush(self) -> None:
+        """Write into the rows what is held beside them."""
+        self.seen.flush()
+        self.traps.flush()
+
+    def forget(self, job: Job) -> None:
+        """Let go of all that is held of a job whose rows were dropped."""
+        self.seen.forget(job.number)
+        self.traps.forget(job.number)
+
+    def place(self, job: Job | None, found: u.FoundUrl) -> Placed | None:
+        """The canonical URL and where it belongs; None when it is no http(s) URL."""
+        try:
+            url = (job.canonical if job is not None else _default_canonical)(found.url)
+            return url, self._places.of(url), fingerprint(url)
+        except InvalidUrl:
+            return None
+
+    # ------------------------------------------------------------------ reading ahead
+
+    def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> list[bytes]:
+        """Keys of rows that a record's URLs ask for, which were read together: half the cost of a look-up each."""
+        if job is None or len(places) < MANY:
+            return []
+        mine = [p for p in places if p is not None and p[1].partition == self._partition]
+        by_host = {place.host_hash: place for _, place, _ in mine}
+        ahead = self._rows.read_ahead(self._keys_of_places(job, by_host.values()))
+        if job.spec.max_depth is not None and job.spec.confirm:
+            known = [(place, mark) for _, place, mark in mine if self._knows(job, place, mark)]
+            ahead += self._rows.read_ahead([_depth_key(job, place, mark) for place, mark in known])
+        return ahead
+
+    def _keys_of_places(self, job: Job, places: Collection[Place]) -> list[bytes]:
+        """Rows of hosts, domains and names that are not in memory."""
+        hosts = [r.host_queue_key(job.number, place.host_hash) for place in places]
+        keys = [key for key in hosts if key not in self._queues.held]
+        if len(keys) < MANY:
+            return []
+        domains = {place.domain_hash for place in places}
+        keys += [
+            r.domain_key(job.number, job.since, domain)
+            for domain in domains
+            if not self.seen.holds(job.number, job.since, domain)
+        ]
+        if job.spec.scope.kind != "any":
+            names = {scope_name(job.spec.scope.kind, place) for place in places}
+            keys += [r.joined_key(job.number, name) for name in names - job.scope.names]
+        return keys
+
+    # ------------------------------------------------------------------ one URL
+
+    def offer(self, job: Job, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
+        """Queue a URL unless a rule drops it or the job knows it; only a queued one is marked seen."""
+        if placed is None:
+            job.counts.bad += 1
+            return
+        url, place, mark = placed
+        if found.source == "seed" or found.joins:
+            job.join(place)
+        rule = job.scope.refusal(url, place, found.depth, found.hops, job.joined)
+        if rule is not None:
+            job.count_dropped(rule)
+            return
+        if self._knows(job, place, mark):
+            self._offer_known(job, found, placed, sequence)
+            return
+        rule = self._refusal_of_new(job, found, url, place)
+        if rule is not None:
+            job.count_dropped(rule)
+            return
+        self._mark(job, place, mark)
+        self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
+        self._queues.add(job, found, url, place, sequence)
+
+    def _offer_known(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
+        """Queue a URL that the job knows where its done counts no longer, or from a lesser depth."""
+        url, place, _ = placed
+        was = found.again
+        if was is None and found.checked and self._is_first_check(job, url, place):
+            was = "redirected"
+        if was is not None:
+            self._queue_again(job, found, was, placed, sequence)
+        elif not self._found_nearer(job, found, placed, sequence):
+            job.counts.seen += 1
+
+    def _refusal_of_new(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
+        """The rule about what its domain and host had already that refuses a URL the job does not know."""
+        budget = job.spec.max_pages_per_domain
+        if budget is not None and self._queued_in(job, place) >= budget:
+            return "domain_budget"
+        if found.source == "seed" or found.joins:
+            return None
+        return self._trap(job, found, url, place)
+
+    def _trap(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
+        """The trap rule that refuses a new URL that was not given as a seed."""
+        rules = job.spec.traps
+        twin = session_twin(url) if rules.sessions and found.source != "redirect" else None
+        if twin is not None and any(self._knows(job, place, fingerprint(name)) for name in twin):
+            return "trap_session"
+        is_host_new = self._is_new_host(job, place)
+        if is_host_new and self._has_hosts(job, place):
+            return "trap_hosts"
+        # What a sitemap lists is finite, and meant to be asked for.
+        rule = self.traps.suspicion(job.number, rules, found, url, place) if found.source != "sitemap" else None
+        if rule is not None and not self.traps.may_stray(
+            job.number, rules, rule, url, place, self._queued_in(job, place)
+        ):
+            return rule
+        if twin is not None:
+            self._mark_name(job, place, fingerprint(twin[1]))
+        if is_host_new:
+            self.traps.one_host_more(job.number, place.domain_hash)
+        return None
+
+    def _is_new_host(self, job: Job, place: Place) -> bool:
+        """Whether a host beside the domain's own name has had no queue yet."""
+        host, domain = place.host, place.domain
+        if host in job.hosts or host.startswith(domain, host.index("//") + 2):
+            return False
+        key = r.host_queue_key(job.number, place.host_hash)
+        is_new = key not in self._queues.held and self._rows.get(key) is None
+        if not is_new:
+            if len(job.hosts) >= _HOSTS_CACHED:
+                job.hosts.clear()
+            job.hosts.add(host)
+        return is_new
+
+    def _has_hosts(self, job: Job, place: Place) -> bool:
+        limit = job.spec.traps.hosts
+        if limit is None:
+            return False
+        most = limit + self._queued_in(job, place) // MORE_PER_URLS
+        return self.traps.hosts(job.number, place.domain_hash) >= most
+
+    def _queue_again(self, job: Job, found: u.FoundUrl, was: u.Status, placed: Placed, sequence: int) -> None:
+        """Queue a URL whose done counts no longer: its old row is gone with that."""
+        url, place, mark = placed
+        job.count_final(was, -1)
+        job.counts.seen += 1
+        job.counts.page_end = job.counts.page_back = 0
+        self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
+        self._queues.add(job, found, url, place, sequence)
+
+    def _found_nearer(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
+        """Whether a known URL of a depth-limited job was found at a lesser depth, and so is fetched (again) from there.
+
+        A row still queued is lowered in place; a fetch in flight then ends with a greater depth than its row, which
+        keeps the row. A URL already done is queued anew.
+        """
+        if job.spec.max_depth is None:
+            return False
+        url, place, mark = placed
+        known = self._rows.get(_depth_key(job, place, mark))
+        if known is None:
+            return False
+        depth, priority, old_sequence = _depth_row(known)
+        if found.depth >= depth:
+            return False
+        if self._queues.lower(job, place, priority, old_sequence, found.depth):
+            self._note_depth(job, place, mark, (found.depth, priority, old_sequence))
+            return True
+        self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
+        self._queues.add(job, found, url, place, sequence)
+        return True
+
+    # ------------------------------------------------------------------ the seen table
+
+    def _knows(self, job: Job, place: Place, mark: int) -> bool:
+        return self.seen.knows(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
+
+    def _mark(self, job: Job, place: Place, mark: int) -> None:
+        self.seen.insert(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
+
+    def _mark_name(self, job: Job, place: Place, mark: int) -> None:
+        """Remember a name that is no URL: it counts for no budget, and has no depth."""
+        self._mark(job, place, mark)
+        self._domain(job, place).queued -= 1
+
+    def _is_first_check(self, job: Job, url: str, place: Place) -> bool:
+        """Whether no check for cookies has led back to a URL yet; from now on one has."""
+        mark = fingerprint(f"{url}\tchecked")
+        if self._knows(job, place, mark):
+            return False
+        self._mark_name(job, place, mark)
+        return True
+
+    def _queued_in(self, job: Job, place: Place) -> int:
+        """URLs of a domain that were ever queued."""
+        return self._domain(job, place).queued
+
+    def _domain(self, job: Job, place: Place) -> Domain[Any]:
+        return self.seen.domain(job.number, job.since, place.domain_hash, job.spec.confirm)
+
+    def _note_depth(self, job: Job, place: Place, mark: int, row: tuple[int, int, int]) -> None:
+        """Keep at which depth a URL was queued, and its queue row, in a depth-limited job that confirms."""
+        if job.spec.max_depth is not None and job.spec.confirm:
+            self._rows.put(_depth_key(job, place, mark), r.pack(row))
+
+
+def _makes_sense(found: u.FoundUrl) -> bool:
+    return len(found.url) <= u.MAX_URL_BYTES and 0 <= found.depth <= MAX_DEPTH and 0 <= found.hops <= MAX_DEPTH
+
+
+def _depth_key(job: Job, place: Place, mark: int) -> bytes:
+    return r.depth_key(job.number, job.since, place.domain_hash, mark)
+
+
+def _misplaced(effects: Effects, record: u.UrlsRecord, found: u.FoundUrl, partition: int) -> Effects:
+    """The effects, with a URL that belongs to another partition added."""
+    if effects is NO_EFFECTS:
+        effects = Effects()
+    if record.fwd:
+        effects.dead.append(f"forwarded already, and {found.url} belongs to partition {partition}")
+        return effects
+    forward = effects.forward.get(partition)
+    if forward is None:
+        forward = effects.forward[partition] = u.UrlsRecord(
+            job=record.job, epoch=record.epoch, at=record.at, fwd=record.fwd + 1, urls=[]
+        )
+    assert forward.urls is not None
+    forward.urls.append(found)
+    return effects

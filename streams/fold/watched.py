@@ -1,0 +1,182 @@
+"""A fold that is watched at one URL: what it does with each found and each done of it.
+
+A verdict is read off the job's counts and off what the fold tells its listener, so no rule is written twice.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from crawlog.schemas import urls as u
+from crawlog.schemas.progress import JobCounts
+from crawlog.streams.url import Canonicaliser, Places, serialise
+
+from . import rows as r
+from .dones import Dones
+from .fold import Fold
+from .jobs import Job
+from .offers import Offers, Placed
+from .overlay import Rows
+
+
+class _Told:
+    """What the fold told its listener since `clear`."""
+
+    def __init__(self) -> None:
+        self.heard: set[str] = set()
+        self.rows: dict[bytes, r.QueueRow] = {}
+        self.forgot: list[int] = []
+
+    def clear(self) -> None:
+        """Forget what was told of founds and dones."""
+        self.heard = set()
+        self.rows = {}
+
+    def queued(self, job: int, host: str, domain: str, key: bytes, value: bytes) -> None:  # noqa: ARG002  # as `Listener` has it
+        self.heard.add("queued")
+        self.rows[key] = r.read_queued(value)
+
+    def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
+        """The row itself tells."""
+
+    def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002  # as `Listener` has it
+        self.heard.add("removed")
+
+    def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:  # noqa: ARG002  # as `Listener` has it
+        self.heard.add("waiting")
+        self.rows[key] = row
+
+    def outdated(self, key: bytes, epoch: int) -> None:  # noqa: ARG002  # as `Listener` has it
+        self.heard.add("outdated")
+
+    def job_changed(self, job: int) -> None:
+        """A job's record says for itself what changed."""
+
+    def forgotten(self, job: int) -> None:
+        self.forgot.append(job)
+
+
+class WatchedFold(Fold):
+    """A fold that tells what became of the founds and dones of one URL.
+
+    Args:
+        given: The URL as asked for; in each job it is what the job's canonical rules make of it.
+
+    Attributes:
+        met: Founds of the URL that were placed but not offered: their job is not known yet.
+        verdicts: Of each found that was offered: its job, what became of it, and the rule that dropped it.
+        results: Of each done: its job and epoch, and what it did to the URL's row.
+        children: URLs of the partition that were found on the URL's page, each as often as it was sent.
+    """
+
+    def __init__(
+        self, given: str, partition: int, places: Places, rows: Rows, skipped: tuple[r.Skip, ...] = ()
+    ) -> None:
+        super().__init__(partition, places, rows, skipped=skipped)
+        self._given = given
+        self._wanted: dict[tuple[str, int], str] = {}
+        self._keys: dict[str, bytes] = {}
+        self.home = places.of(serialise(given)).domain
+        self.met: list[u.FoundUrl] = []
+        self.verdicts: list[tuple[Job, u.FoundUrl, str, str]] = []
+        self.results: list[tuple[Job, u.Result, int, str]] = []
+        self.children = 0
+        self.deepest: Counter[tuple[str, int]] = Counter()
+        self.told = _Told()
+        self.listener = self.told
+        self.offers = _WatchedOffers(self, places)
+        self.dones = _WatchedDones(self, places)
+
+    def wanted(self, job: Job | None) -> str:
+        """The URL as this job spells it."""
+        key = (job.name, job.spec.rev) if job is not None else ("", 0)
+        url = self._wanted.get(key)
+        if url is None:
+            canonical = job.canonical if job is not None else _default
+            url = self._wanted[key] = canonical(self._given)
+        return url
+
+    def pages_at_limit(self, job: Job) -> int:
+        """Pages that were fetched in the job's epoch at the greatest depth that it takes: their links are dropped."""
+        return self.deepest[job.name, job.epoch]
+
+    def note_key(self, job: Job) -> None:
+        """Remember the URL's row, as far as it was told."""
+        for key in self.told.rows:
+            self._keys[job.name] = key
+
+    def standing(self, job: Job) -> tuple[bytes, r.QueueRow] | None:
+        """The URL's row, where it has one: its kind and what it holds."""
+        key = self._keys.get(job.name)
+        stored = self.rows.get(key) if key is not None else None
+        return None if key is None or stored is None else (key[:1], r.read_queued(stored))
+
+
+class _WatchedOffers(Offers):
+    def __init__(self, watch: WatchedFold, places: Places) -> None:
+        super().__init__(watch.partition, places, watch.rows, watch.queues, watch.seen.cached)
+        self._watch = watch
+
+    def place(self, job: Job | None, found: u.FoundUrl) -> Placed | None:
+        placed = super().place(job, found)
+        wanted = self._watch.wanted(job)
+        if found.parent == wanted:
+            self._watch.children += 1
+        if placed is not None and placed[0] == wanted:
+            self._watch.met.append(found)
+        return placed
+
+    def offer(self, job: Job, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
+        watch = self._watch
+        if placed is None or placed[0] != watch.wanted(job):
+            super().offer(job, found, placed, sequence)
+            return
+        watch.met = [one for one in watch.met if one is not found]
+        before = msgspec.structs.replace(job.counts, dropped=dict(job.counts.dropped))
+        watch.told.clear()
+        super().offer(job, found, placed, sequence)
+        watch.note_key(job)
+        verdict, reason = _verdict(before, job.counts, watch.told.heard)
+        watch.verdicts.append((job, found, verdict, reason))
+
+
+class _WatchedDones(Dones):
+    def __init__(self, watch: WatchedFold, places: Places) -> None:
+        super().__init__(watch.partition, places, watch.rows, watch.queues)
+        self._watch = watch
+
+    def take(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
+        watch = self._watch
+        if result.depth == job.spec.max_depth and result.status in ("fetched", "not_modified"):
+            watch.deepest[job.name, epoch] += self._places.of(result.url).domain == watch.home
+        if result.url != watch.wanted(job):
+            super().take(job, result, epoch, timestamp_s)
+            return
+        watch.told.clear()
+        super().take(job, result, epoch, timestamp_s)
+        watch.note_key(job)
+        watch.results.append((job, result, epoch, _effect(watch.told.heard)))
+
+
+_default = Canonicaliser(u.CanonicalRules()).canonical
+
+
+def _verdict(before: JobCounts, after: JobCounts, heard: set[str]) -> tuple[str, str]:
+    """What an offer did to the job's counts, which are the fold's own words."""
+    rule = next((name for name, count in after.dropped.items() if count != before.dropped.get(name, 0)), "")
+    if rule:
+        return "dropped", rule
+    if after.seen != before.seen and "queued" not in heard:
+        return "known", ""
+    return ("queued", "") if "queued" in heard else ("nearer", "")
+
+
+def _effect(heard: set[str]) -> str:
+    """What a done did to the URL's row."""
+    if "outdated" in heard:
+        return "outdated"
+    if "removed" not in heard:
+        return "ignored"
+    if "waiting" in heard:
+        return "retry"
+    return "again" if "queued" in heard else "final"
