@@ -9,7 +9,7 @@ import msgspec
 from crawlog import __version__
 from crawlog.agents.client import Client
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.html import sitemap
+from crawlog.streams.html import found_priority, newest_first, sitemap
 from crawlog.streams.http import Answer, without_login
 from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 
@@ -96,9 +96,9 @@ class _Collected:
         )
         if listed.cut:
             self._report(f"{url} was not read to its end ({listed.cut}); see sitemaps.max_urls, sitemaps.max_bytes")
-        for entry in sitemap.newest_first(listed.urls):
+        for entry in newest_first(listed.urls):
             if self._place(entry.loc).domain == self.domain:
-                seed = {"url": entry.loc, "priority": sitemap.found_priority(entry)}
+                seed = {"url": entry.loc, "priority": found_priority(entry)}
                 self._spool.write(msgspec.json.encode(seed) + b"\n")
                 self.count += 1
             else:

@@ -7,6 +7,7 @@ from .extract import base_of, extracted
 from .links import Links, Outlink
 from .login_form import PAGE_BYTES, filled_in
 from .simhash import simhash_of
+from .sitemap_entries import found_priority, newest_first, with_scheme
 from .tree import parsed, readings
 
 __all__ = [
@@ -22,13 +23,16 @@ __all__ = [
     "directives_of",
     "extracted",
     "filled_in",
+    "found_priority",
     "header_links",
     "is_costly",
     "is_simple",
+    "newest_first",
     "parsed",
     "queries",
     "readings",
     "refresh_target",
     "simhash_of",
     "sitemap",
+    "with_scheme",
 ]

@@ -23,9 +23,12 @@ from crawlog.streams.html import (
     Outlink,
     directives_of,
     extracted,
+    found_priority,
     header_links,
+    newest_first,
     refresh_target,
     sitemap,
+    with_scheme,
 )
 from crawlog.streams.http import essence
 
@@ -337,18 +340,18 @@ def _requested(requests: list[Request], url: str, links: Links) -> tuple[dict[st
 def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
     """What a sitemap lists, the newest first, or which sitemaps a robots.txt names; it gives no rows."""
     if meta.kind == "robots":
-        named = [sitemap.with_scheme(line, meta.url) for line in body.decode("utf-8", "replace").split("\n")]
+        named = [with_scheme(line, meta.url) for line in body.decode("utf-8", "replace").split("\n")]
         return Parsed([], [], sitemaps=links.resolve(meta.url, named))
     if is_redirect(meta) or not is_followed(meta):
         return NOTHING
     listed = sitemap.parse(
         body, meta.url, meta.content_type, max_urls=spec.max_sitemap_urls, max_bytes=spec.max_sitemap_bytes
     )
-    entries = sitemap.newest_first(listed.urls)
+    entries = newest_first(listed.urls)
     priorities = {
         link.url: priority
         for entry in entries
-        if (priority := sitemap.found_priority(entry))
+        if (priority := found_priority(entry))
         for link in links.resolve(meta.url, [entry.loc])
     }
     outlinks = links.resolve(meta.url, [entry.loc for entry in entries])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.html.sitemap import Entry, changed_at, found_priority, newest_first, parse
+from crawlog.streams.html.sitemap import parse
+from crawlog.streams.html.sitemap_entries import Entry, changed_at, found_priority, newest_first
 
 BASE = "http://a.example/dir/sitemap.xml"
 HEAD = '<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
