@@ -2,13 +2,14 @@
 
 TYPE_CHECKING = False  # type checkers take it for true; `typing` might be a file of the current folder: see __main__.py
 if TYPE_CHECKING:
+    from crawlog.streams.sink import Sink as Sink
     from crawlog.streams.spiders import Request as Request
     from crawlog.streams.spiders import Response as Response
     from crawlog.streams.spiders import Spider as Spider
 
     __version__: str
 
-__all__ = ["Request", "Response", "Spider", "__version__"]
+__all__ = ["Request", "Response", "Sink", "Spider", "__version__"]
 
 
 def __getattr__(name: str) -> object:
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("crawlog")
+    if name == "Sink":
+        from crawlog.streams.sink import Sink
+
+        return Sink
     from crawlog.streams.spiders import response, spider
 
     return getattr(spider if name == "Spider" else response, name)

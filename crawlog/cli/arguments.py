@@ -135,15 +135,16 @@ def spider(named: str) -> "Loaded":
     return load_spider(named)
 
 
-def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:
-    """The path, if a result file of this kind can be made there.
+def result_output(named: str) -> str:
+    """The output of `-o`, if a sink is installed for it and its file can be made.
 
-    Raises: Misconfigured: another suffix, a folder, no folder to make it in, or one that takes none.
+    Raises: Misconfigured: no such format or store, a folder, no folder to make it in, or one that takes none.
     """
-    if str(path) == "-":
-        return path
-    if path.suffix.lower() not in suffixes:
-        raise Misconfigured(f"-o {path}: the name ends in {', '.join(suffixes)}, or is - for standard output")
+    from crawlog.streams.sink import is_file
+
+    if not is_file(named):
+        return named
+    path = Path(named)
     if path.is_dir():
         raise Misconfigured(f"-o {path}: is a folder")
     if not path.absolute().parent.is_dir():
@@ -157,7 +158,7 @@ def writable_file(path: Path, suffixes: tuple[str, ...]) -> Path:
             pass  # rights do not tell all: a file system may be read-only, or none that takes files
     except OSError as error:
         raise Misconfigured(f"-o {path}: no file can be made in {path.absolute().parent}: {error.strerror}") from None
-    return path
+    return named
 
 
 def reset_target(given: Mapping[str, Any]) -> "tuple[Kind, str | int]":

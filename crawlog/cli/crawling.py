@@ -18,14 +18,10 @@ from .reach import login_of, reachable_log
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
-
 
 @click.command()
 @click.argument("urls", nargs=-1, metavar="URL…")
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Results: .jsonl, .json, .csv or -."
-)
+@click.option("-o", "--output", metavar="FILE", help="Results: .jsonl, .json, .csv or -.")
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Deepest link taken, counted from the seeds.")
 @click.option("--max-pages", metavar="N", type=click.IntRange(1), help="End after about this many pages.")
 @click.option("--workers", metavar="fetch=F,parse=P", help="Worker processes per stage (fetch=1,parse=1).")
@@ -39,7 +35,7 @@ RESULT_SUFFIXES = (".jsonl", ".json", ".csv")
 @settings_options
 def run(
     urls: tuple[str, ...],
-    output: Path | None,
+    output: str | None,
     depth: int | None,
     max_pages: int | None,
     workers: str | None,
@@ -71,8 +67,8 @@ def run(
     checked, logins = arguments.logins_apart(arguments.checked_urls(urls))
     if logins:
         settings = settings.with_logins(logins)
-    if output:
-        arguments.writable_file(output, RESULT_SUFFIXES)
+    if output is not None:
+        arguments.result_output(output)
     if seeds:
         arguments.existing_file(seeds, "--seeds")
     prepare(settings.run.data)

@@ -90,7 +90,7 @@ class Order:
     seeds_file: Path | None = None
     spider: str = ""
     job: str | None = None
-    output: Path | None = None
+    output: str | None = None
     fresh: bool = False
     spider_hash: str = ""
 
@@ -258,7 +258,7 @@ def run(  # noqa: PLR0913  # the command's own options
     seeds: Sequence[str] = (),
     *,
     seeds_file: Path | None = None,
-    output: Path | None = None,
+    output: str | None = None,
     spider: str = "",
     spider_hash: str = "",
     job: str | None = None,
@@ -270,7 +270,7 @@ def run(  # noqa: PLR0913  # the command's own options
     if wants_browser(settings):
         find_browser(settings)  # said before anything is started
     order = Order(seeds, seeds_file, spider, job, output, fresh, spider_hash)
-    summary = Summary(order.name(), order.example(), output=str(output) if output else None)
+    summary = Summary(order.name(), order.example(), output=output)
     started = time.monotonic()
     shown = view()
     shown.say(f"job {summary.job}")
@@ -459,7 +459,7 @@ class Run:
             if self._is_anew:
                 since, voids = self._known.epoch, ()
         if self.order.output:
-            self._sink = sink_of(job, str(self.order.output), since, voids, formulas=self.settings.results.csv_formulas)
+            self._sink = sink_of(job, self.order.output, since, voids, formulas=self.settings.results.csv_formulas)
             self.supervisor.picture.sink = self._sink.id
 
     def _has_nothing_to_do(self) -> bool:

@@ -435,7 +435,7 @@ class Supervisor:
 
 def _load() -> None:
     """What is needed once the broker is there: a quarter of a second, which a broker's start leaves."""
-    for module in ("progress.watch", "streams.sink.state", "streams.log.rewind", "agents.seed.producer"):
+    for module in ("progress.watch", "streams.sink", "streams.log.rewind", "agents.seed.producer"):
         import_module(f"crawlog.{module}")
 
 

@@ -1,18 +1,36 @@
-"""crawlog.streams.sink."""
+"""The sink: crawl.items, folded into one output of one job.
 
-from .base import Entry, entry
-from .state import Behind, Results, empty, final_of, finalise, forget_others, is_complete, sink_of, state_of
+    record of crawl.items
+      │ batch      `entry`: is it this job's, and what are its rows? `Batch`: the changes of many records
+      ▼
+    Results        state: FILE.partial with all rows, RocksDB with the place of each URL's newest ones
+      │ finish     when the job is finished: the newest rows, FILE by rename, whole or not at all
+      ▼
+    Sink.write     base: the class to derive from; formats: JSON lines, JSON, CSV, standard output
+                   registry: which class writes `-o OUTPUT`, built-in or a plug-in of the group `crawlog.sinks`
+
+The worker (agents/sink) runs the fold; `crawlog run` finishes.
+"""
+
+from .base import Rows, Sink
+from .batch import Entry, entry
+from .finish import Behind, finalise, is_complete
+from .registry import is_file, sink_of
+from .state import Results, empty, final_of, forget_others, state_of
 
 __all__ = [
     "Behind",
     "Entry",
     "Results",
+    "Rows",
+    "Sink",
     "empty",
     "entry",
     "final_of",
     "finalise",
     "forget_others",
     "is_complete",
+    "is_file",
     "sink_of",
     "state_of",
 ]

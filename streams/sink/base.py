@@ -1,42 +1,59 @@
-"""What a record of crawl.items means for a sink."""
+"""`Sink`, the base class of all result formats and stores, and `Rows`, which it writes."""
 
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, ClassVar
 
-import xxhash
+import msgspec
 
-from crawlog.schemas import items
 from crawlog.streams.log import SinkSpec
 
-from . import formats
+
+class Rows:
+    """The rows of a finished job, only the newest ones of each URL. Each reading starts with the first row.
+
+    Args:
+        chunks: Gives all rows as JSON lines, in pieces that end with a row.
+    """
+
+    def __init__(self, chunks: Callable[[], Iterable[bytes]]) -> None:
+        self.chunks = chunks
+
+    def __iter__(self) -> Iterator[dict[str, object]]:
+        decode = msgspec.json.Decoder(dict[str, object]).decode
+        for chunk in self.chunks():
+            for line in chunk.splitlines():
+                yield decode(line)
 
 
-class Entry(NamedTuple):
-    """An item record as a sink keeps it.
+class Sink(ABC):
+    """A result format or a store: it writes the rows of a finished job.
+
+    A class is registered in the entry point group `crawlog.sinks`: a format by the suffix of its files (`.parquet`), a
+    store by the scheme of its addresses (`redis`). `-o` selects it. One object is made before the crawl begins, so
+    `__init__` raises `Misconfigured` for an output that cannot be written; another one writes when the job is finished.
+
+    Args:
+        spec: Its `job` and its `output`: the absolute path of FILE, or the store's address.
 
     Attributes:
-        key: The URL.
-        page: (partition, offset) of the page that the items were parsed from.
-        block: Its rows, a JSON line each.
-        digest: xxh3_64 of the block.
-        rows: How many.
+        as_kept: Whether FILE holds the very bytes of `Rows.chunks`: the kept rows are then renamed, not copied.
+        depends_on: Fields of `spec` that change the content of FILE: FILE is made again after a change of one.
     """
 
-    key: bytes
-    page: tuple[int, int]
-    block: bytes
-    digest: int
-    rows: int
+    as_kept: ClassVar[bool] = False
+    depends_on: ClassVar[tuple[str, ...]] = ()
 
+    def __init__(self, spec: SinkSpec) -> None:
+        self.spec = spec
 
-def entry(value: bytes | None, sink: SinkSpec) -> Entry | None:
-    """What a record means for a sink; None when it is not among its rows.
+    @abstractmethod
+    def write(self, rows: Rows, out: BinaryIO) -> None:
+        """Write all rows.
 
-    Raises: ValueError: not an item record, or an item is not a JSON object.
-    """
-    record = items.decode(value)
-    if not all(0 <= number < 1 << bits for number, bits in zip(record.page, (32, 64), strict=True)):
-        raise ValueError(f"no such page: {record.page}")
-    if not sink.wants(record.job, record.epoch, record.page):
-        return None
-    block = formats.lines(record.items)
-    return Entry(record.url.encode(), record.page, block, xxhash.xxh3_64_intdigest(block), len(record.items))
+        A run that was killed, or that is repeated, writes them again: in a store, a row must replace its older copy.
+
+        Args:
+            out: For a format, a new file that replaces FILE when this returns, and is removed when this raises. For a
+                store, standard output.
+        """

@@ -1,13 +1,13 @@
-"""A sink: the fold of crawl.items into one file of rows, with the newest items of each URL.
+"""A sink's state: the fold of crawl.items into one file of rows, with the newest items of each URL.
 
-Reads crawl.items, writes FILE.partial and a RocksDB beside it. The invariant: the state never speaks of bytes that the
-file does not have, since rows are written first and the state after them, in one batch: the rows' places, the input
-offsets, the file's length. At the start the file is cut to that length. Where it cannot be (shorter, missing, another
-log's) all is forgotten and filled again from offset 0: crawl.items is kept.
+Reads crawl.items; writes FILE.partial, and a RocksDB in the data folder. Invariant: the database never names bytes that
+the file does not have. Rows are written first; then one batch writes their places, the input offsets and the file's
+length. At the start the file is cut to that length. If that is impossible (the file is shorter, missing, or of another
+log), the state is emptied and filled again from offset 0: crawl.items is kept.
 
-Superseded rows stay in the partial file until `finalise` leaves them out.
+Superseded rows stay in the partial file; `finalise` leaves them out.
 
-    b"m"                  where this state is: JSON of `Meta`
+    b"m"                  JSON of `Meta`: the log, the offsets, the length of the file
     b"k" URL              its newest items: page partition, page offset, start, length, digest, rows
     b"s" start:8          length:4, of the live blocks in the file's order
 """
@@ -18,8 +18,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from struct import Struct as Layout
-from typing import BinaryIO, NamedTuple, Self
+from typing import Self
 
 import msgspec
 import xxhash
@@ -27,16 +26,16 @@ from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
 from crawlog.streams import crash_points, files
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log import SINK, STDOUT, LogIdentity, SinkSpec, Void, known_sinks
+from crawlog.streams.log import SINK, STDOUT, LogIdentity, SinkSpec, known_sinks
 from crawlog.streams.state import Rocks, set_aside
 
-from . import formats
-from .base import Entry
+from .batch import LENGTH, START, VERSION, Batch, Entry, Meta
 
-VERSION = 1
 FINAL = "final.json"
+"""File with `Final`, in the folder of the sink's state."""
+
 LOCK_S = 1.0
-"""Pause before asking again for what another process has, seconds."""
+"""Pause before the next try at a lock that another process holds, seconds."""
 
 OPEN_S = 1.0
 """Pause before opening a state again after the machine failed, such as on a full disk, seconds."""
@@ -45,51 +44,12 @@ READ_BYTES = 1 << 20
 MEMORY_BYTES = 4 << 20
 """Of each of RocksDB's two write buffers and of its cache: a row is 100 bytes."""
 
-_EMPTY = xxhash.xxh3_64_intdigest(b"")
-_block = Layout(">IQQIQI")
-_start = Layout(">Q")
-_length = Layout(">I")
-
-
-def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = (), *, formulas: bool = False) -> SinkSpec:
-    """The sink of `-o OUTPUT`.
-
-    Raises: Misconfigured: no such format, or not a place where a file can be written.
-    """
-    if output == STDOUT:
-        return SinkSpec(job, output, epoch, voids, formulas)
-    path = Path(output).absolute()
-    formats.known(path)
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise Misconfigured(f"cannot write {output}: {path.parent} is no folder that can be written to")
-    if path.exists() and not path.is_file():
-        raise Misconfigured(
-            f"cannot write {output}: it is no regular file, and would be replaced by one;"
-            " -o - writes to standard output, which may go anywhere"
-        )
-    return SinkSpec(job, str(path), epoch, voids, formulas)
-
-
-class Behind(RetryLater):
-    """The sink has more of crawl.items to read."""
-
-
-class Block(NamedTuple):
-    """Where the newest items of a URL are in the partial file."""
-
-    partition: int
-    offset: int
-    start: int
-    length: int
-    digest: int
-    rows: int
-
 
 class Final(msgspec.Struct, frozen=True):
-    """The file that was made: size and time show whether it is still the same; the offsets, what it holds.
+    """The file made last: size and time tell whether it is unchanged; the offsets tell which records it holds.
 
     Attributes:
-        formulas: As the sink's; a file that does not say so was made when every formula stayed one.
+        formulas: As in the sink's `SinkSpec`. Older crawlogs did not write this field, and kept all formulas.
     """
 
     size_bytes: int
@@ -104,26 +64,6 @@ class Final(msgspec.Struct, frozen=True):
             there = path.stat()
             return (there.st_size, there.st_mtime_ns) == (self.size_bytes, self.modified_ns)
         return False
-
-
-class Meta(msgspec.Struct):
-    """Where a state is.
-
-    Attributes:
-        log: Cluster id and topic id of the crawl.items that it is a fold of.
-        offsets: Next input offset of each partition.
-        length: Of the partial file, bytes.
-        live: Of these, bytes that are not superseded.
-        tail: Start, length and digest of the last block: another job's file of the same name is not ours.
-    """
-
-    log: LogIdentity
-    version: int = VERSION
-    offsets: dict[int, int] = {}
-    length: int = 0
-    live: int = 0
-    rows: int = 0
-    tail: tuple[int, int, int] = (0, 0, _EMPTY)
 
 
 class Results:
@@ -179,7 +119,7 @@ class Results:
 
         Returns: How many rows were written.
         """
-        batch = _Batch(self._db, self.meta)
+        batch = Batch(self._db, self.meta)
         for partition, offset, found in records:
             batch.take(partition, offset, found)
         blocks = b"".join(batch.blocks)
@@ -198,7 +138,7 @@ class Results:
         """
         start = end = 0
         for key, value in self._db.scan(b"s"):
-            at, length = _start.unpack_from(key, 1)[0], _length.unpack(value)[0]
+            at, length = START.unpack_from(key, 1)[0], LENGTH.unpack(value)[0]
             if at != end:
                 if end > start:
                     yield start, end - start
@@ -314,103 +254,6 @@ class Results:
         self.meta = meta
 
 
-class _Batch:
-    """Records on their way into a state: what they change, gathered."""
-
-    def __init__(self, db: Rocks, meta: Meta) -> None:
-        self.meta = msgspec.structs.replace(meta, offsets=dict(meta.offsets))
-        self.changes = WriteBatch(raw_mode=True)
-        self.blocks: list[bytes] = []
-        self.written = 0
-        self._db = db
-        self._known: dict[bytes, Block] = {}
-
-    def take(self, partition: int, offset: int, found: Entry | None) -> None:
-        """One record; one that was taken before changes nothing."""
-        if offset < self.meta.offsets.get(partition, 0):
-            return
-        self.meta.offsets[partition] = offset + 1
-        if found is None:
-            return
-        stored = self._stored(found.key)
-        if stored is None:
-            self._put(found, self._append(found))
-        elif found.page < (stored.partition, stored.offset):
-            return
-        elif (found.digest, len(found.block)) == (stored.digest, stored.length):
-            self._put(found, stored)
-        else:
-            self._drop(stored)
-            self._put(found, self._append(found))
-
-    def _stored(self, key: bytes) -> Block | None:
-        if key in self._known:
-            return self._known[key]
-        raw = self._db.get(b"k" + key)
-        return None if raw is None else Block(*_block.unpack(raw))
-
-    def _put(self, found: Entry, at: Block) -> None:
-        block = at._replace(partition=found.page[0], offset=found.page[1])
-        self._known[found.key] = block
-        self.changes.put(b"k" + found.key, _block.pack(*block))
-
-    def _append(self, found: Entry) -> Block:
-        start, length = self.meta.length, len(found.block)
-        if length:
-            self.blocks.append(found.block)
-            self.changes.put(b"s" + _start.pack(start), _length.pack(length))
-            self.meta.tail = (start, length, found.digest)
-        self.meta.length += length
-        self.meta.live += length
-        self.meta.rows += found.rows
-        self.written += found.rows
-        return Block(0, 0, start, length, found.digest, found.rows)
-
-    def _drop(self, stored: Block) -> None:
-        if stored.length:
-            self.changes.delete(b"s" + _start.pack(stored.start))
-        self.meta.live -= stored.length
-        self.meta.rows -= stored.rows
-
-
-def finalise(data: Path, sink: SinkSpec, ends: Mapping[int, int], out: BinaryIO) -> int:
-    """Make FILE of the newest rows, whole or not at all, or write them to `out` where the output is `-`.
-
-    A file that is there as it was made stays, unless a worker has gone on since.
-
-    Args:
-        ends: What must have been folded: offsets of crawl.items, by partition.
-
-    Returns: How many rows it has.
-
-    Raises: Behind: the state is behind `ends`. Unusable: it is damaged. RetryLater: a worker has it. OSError: the disk
-        is full, `out` is closed.
-    """
-    final = final_of(sink.folder(data))
-    if final is not None and is_complete(data, sink, ends) and not sink.partial(data).exists():
-        return final.rows
-    with Results(data, sink, None) as results:
-        behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
-        if behind:
-            raise Behind(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
-        if sink.output == STDOUT:
-            out.writelines(results.chunks())
-            out.flush()
-        else:
-            _make(results, Path(sink.output))
-        return results.meta.rows
-
-
-def is_complete(data: Path, sink: SinkSpec, ends: Mapping[int, int]) -> bool:
-    """Whether FILE is there, as it was made, and holds all up to `ends`; never for standard output."""
-    final = final_of(sink.folder(data))
-    if final is None or sink.output == STDOUT or not final.is_at(Path(sink.output)):
-        return False
-    if final.formulas != sink.formulas and formats.known(Path(sink.output)) == ".csv":
-        return False
-    return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
-
-
 def state_of(folder: Path) -> Path:
     """The database in a sink's folder."""
     return folder / "state"
@@ -456,35 +299,6 @@ def final_of(folder: Path) -> Final | None:
         return msgspec.json.decode((folder / FINAL).read_bytes(), type=Final)
     except (OSError, ValueError):
         return None
-
-
-def _make(results: Results, path: Path) -> None:
-    suffix = formats.known(path)
-    if suffix == ".jsonl" and results.meta.live == results.meta.length:
-        results.sync()
-        results.note_final(results.path)
-        crash_points.point("finish.noted")
-        results.path.replace(path)
-        crash_points.point("finish.renamed")
-        return
-    made = path.with_name(f"{path.name}.new.partial")
-    try:
-        with made.open("wb") as file:
-            file.writelines(formats.written(suffix, results.chunks, formulas=results.sink.formulas))
-            file.flush()
-            os.fsync(file.fileno())
-    except Unusable:
-        made.unlink(missing_ok=True)
-        raise
-    except OSError as error:
-        made.unlink(missing_ok=True)  # half a file, of no use to anybody, on a disk that may be full
-        then = "nothing is lost, and the same command makes it once it can be written"
-        raise OSError(error.errno, f"{error.strerror}; {then}", str(path)) from error
-    results.note_final(made)
-    crash_points.point("finish.noted")
-    made.replace(path)
-    crash_points.point("finish.renamed")
-    results.path.unlink()
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -35,7 +35,9 @@ from crawlog.streams.log.read import read_records
 from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics, group
 from crawlog.streams.settings.settings import Settings, to_environ
-from crawlog.streams.sink.state import Results, finalise, sink_of, state_of
+from crawlog.streams.sink.finish import finalise
+from crawlog.streams.sink.registry import sink_of
+from crawlog.streams.sink.state import Results, state_of
 from crawlog.streams.state.database import DAMAGED
 from tests.support.forked import Forked, Server
 from tests.support.processes import LIMIT_S

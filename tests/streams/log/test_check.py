@@ -27,7 +27,8 @@ from crawlog.streams.log.client import consumer_config, kafka_config
 from crawlog.streams.log.damage import Cut, Known, cuts_of
 from crawlog.streams.log.ledger import Gone, Ledger
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink.state import Behind, sink_of
+from crawlog.streams.sink.finish import Behind
+from crawlog.streams.sink.registry import sink_of
 
 A, B = 1, 2
 """Two URLs."""

@@ -26,10 +26,12 @@ from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, name_of, sink_from
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink import formats
+from crawlog.streams.sink import registry
 from crawlog.streams.sink import state as results
-from crawlog.streams.sink.base import Entry, entry
-from crawlog.streams.sink.state import Results, finalise, is_complete, sink_of
+from crawlog.streams.sink.batch import Entry, Meta, entry
+from crawlog.streams.sink.finish import finalise, is_complete
+from crawlog.streams.sink.registry import sink_of
+from crawlog.streams.sink.state import Results
 
 LOG = LogIdentity("cluster", "topic")
 
@@ -53,7 +55,7 @@ def sink(tmp_path: Path) -> SinkSpec:
     return sink_of("j", str(tmp_path / "out.jsonl"))
 
 
-def fold(data: Path, sink: SinkSpec, *records: tuple[int, int, Entry | None], log: LogIdentity = LOG) -> results.Meta:
+def fold(data: Path, sink: SinkSpec, *records: tuple[int, int, Entry | None], log: LogIdentity = LOG) -> Meta:
     """Fold records in one opening; returns where the state then is."""
     with Results(data, sink, log) as state:
         state.fold(records)
@@ -187,7 +189,7 @@ def test_a_file_that_is_not_ours_is_filled_again(tmp_path: Path, sink: SinkSpec,
 def test_a_state_of_another_log_is_filled_again(tmp_path: Path, sink: SinkSpec, log: LogIdentity) -> None:
     """Offsets mean nothing in a topic that was created again."""
     fold(tmp_path, sink, (0, 7, found("u", (0, 0), {"n": 1})))
-    assert fold(tmp_path, sink, log=log) == results.Meta(log)
+    assert fold(tmp_path, sink, log=log) == Meta(log)
 
 
 def test_a_second_worker_has_to_wait(tmp_path: Path, sink: SinkSpec) -> None:
@@ -215,7 +217,7 @@ def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: SinkSpec, 
     with pytest.raises(Unusable, match="of another version"):
         Results(tmp_path, sink, LOG)
     assert results.empty(tmp_path, sink).name == "aside-state"
-    assert fold(tmp_path, sink) == results.Meta(LOG)
+    assert fold(tmp_path, sink) == Meta(LOG)
 
 
 # Damage
@@ -615,7 +617,8 @@ def _happen(event: str, data: Path, sink: SinkSpec, log: Log) -> None:
 def test_every_format_is_known() -> None:
     """By the name's end, in any case, as the command line takes it."""
     for spelled in (str, str.upper):
-        assert [formats.known(Path(f"x{spelled(suffix)}")) for suffix in formats.SUFFIXES] == list(formats.SUFFIXES)
+        for suffix, kind in registry.BUILT_IN.items():
+            assert registry.sink_class(spelled(suffix if suffix == "-" else f"x{suffix}")) is kind
 
 
 def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sink: SinkSpec) -> None:

@@ -1,0 +1,93 @@
+"""The end of a sink: its newest rows become FILE, whole or not at all, or go to standard output or a store."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from crawlog.streams import crash_points
+from crawlog.streams.errors import CrawlError, RetryLater
+from crawlog.streams.log import SinkSpec
+
+from .base import Rows, Sink
+from .registry import failed, sink_class, sink_for
+from .state import Results, final_of
+
+
+class Behind(RetryLater):
+    """The sink has more of crawl.items to read."""
+
+
+def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO) -> int:
+    """Let the sink's class write the newest rows. A FILE that is complete stays, unless a worker has gone on since.
+
+    Args:
+        ends: Offsets of crawl.items, by partition, up to which the state must have folded.
+        out: Standard output.
+
+    Returns: The number of rows.
+
+    Raises: Behind: the state is behind `ends`. Unusable: it is damaged. RetryLater: a worker has it. OSError: the disk
+        is full, `out` is closed. Misconfigured: the class is not installed, or has a bug.
+    """
+    final = final_of(spec.folder(data))
+    if final is not None and is_complete(data, spec, ends) and not spec.partial(data).exists():
+        return final.rows
+    with Results(data, spec, None) as results:
+        behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
+        if behind:
+            raise Behind(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
+        sink = sink_for(spec)
+        if spec.is_file:
+            _make(results, sink, Path(spec.output))
+        else:
+            _write(results, sink, out)
+        return results.meta.rows
+
+
+def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> bool:
+    """Whether FILE is unchanged since it was made, and holds all up to `ends`; never for other outputs."""
+    final = final_of(spec.folder(data))
+    if final is None or not spec.is_file or not final.is_at(Path(spec.output)):
+        return False
+    if any(getattr(final, name) != getattr(spec, name) for name in sink_class(spec.output).depends_on):
+        return False
+    return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
+
+
+def _make(results: Results, sink: Sink, path: Path) -> None:
+    if sink.as_kept and results.meta.live == results.meta.length:
+        results.sync()
+        _replace(results, results.path, path)
+        return
+    made = path.with_name(f"{path.name}.new.partial")
+    try:
+        with made.open("wb") as file:
+            _write(results, sink, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except CrawlError:
+        made.unlink(missing_ok=True)
+        raise
+    except OSError as error:
+        made.unlink(missing_ok=True)  # half a file is of no use, and the disk may be full
+        then = "nothing is lost, and the same command makes it once it can be written"
+        raise OSError(error.errno, f"{error.strerror}; {then}", str(path)) from error
+    _replace(results, made, path)
+    results.path.unlink()
+
+
+def _write(results: Results, sink: Sink, out: BinaryIO) -> None:
+    try:
+        sink.write(Rows(results.chunks), out)
+    except (CrawlError, OSError):
+        raise
+    except Exception as error:
+        raise failed(type(sink), sink.spec.output, error) from error
+
+
+def _replace(results: Results, made: Path, path: Path) -> None:
+    results.note_final(made)
+    crash_points.point("finish.noted")
+    made.replace(path)
+    crash_points.point("finish.renamed")

@@ -1,0 +1,136 @@
+"""Which class writes an output: registered by the suffix of a file's name, or by the scheme of an address.
+
+The built-in classes stand in a table, all others in the entry point group `crawlog.sinks` of installed packages. The
+table needs no package metadata: `-o x.jsonl` does not depend on other installed packages, and no plug-in replaces a
+built-in format by accident.
+"""
+
+import inspect
+import os
+import re
+from collections.abc import Iterator, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from crawlog.streams.errors import CrawlError, Misconfigured
+from crawlog.streams.log import STDOUT, SinkSpec, Void
+
+from .base import Sink
+from .formats import Csv, JsonArray, JsonLines, StandardOutput
+
+GROUP = "crawlog.sinks"
+"""The entry point group; an entry point is named after a suffix with its dot, or a scheme."""
+
+BUILT_IN: dict[str, type[Sink]] = {".jsonl": JsonLines, ".json": JsonArray, ".csv": Csv, STDOUT: StandardOutput}
+
+_scheme = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def sink_of(job: str, output: str, epoch: int = 0, voids: tuple[Void, ...] = (), *, formulas: bool = False) -> SinkSpec:
+    """The sink of `-o OUTPUT`, checked before anything is crawled.
+
+    Raises: Misconfigured: no such format or store, or no place where it can write.
+    """
+    kind, is_file = _found(output)
+    spec = SinkSpec(job, str(Path(output).absolute()) if is_file else output, epoch, voids, formulas)
+    if is_file:
+        _check_place(output, Path(spec.output))
+    sink_for(spec, kind)
+    return spec
+
+
+def sink_for(spec: SinkSpec, kind: type[Sink] | None = None) -> Sink:
+    """The object that writes. Raises: Misconfigured: its class is not installed, or does not accept the output."""
+    kind = kind or sink_class(spec.output)
+    try:
+        return kind(spec)
+    except CrawlError:
+        raise
+    except Exception as error:
+        raise failed(kind, spec.output, error) from error
+
+
+def sink_class(output: str) -> type[Sink]:
+    """The class that writes an output. Raises: Misconfigured: none is installed, or it cannot be loaded."""
+    return _found(output)[0]
+
+
+def is_file(output: str) -> bool:
+    """Whether an output is a file, not standard output or a store. Raises: Misconfigured: as `sink_class`."""
+    return _found(output)[1]
+
+
+def failed(kind: type[Sink], output: str, error: Exception) -> Misconfigured:
+    """What the user is told of an error in a sink's own code."""
+    return Misconfigured(
+        f"{output}: its sink, {kind.__module__}:{kind.__qualname__}, failed: {type(error).__name__}: {error}\n"
+        "The rows do not fit it, or it has a bug. Nothing is lost: all rows are in the log. Update its package and run "
+        "the same command again, or name another output (-o FILE.jsonl)."
+    )
+
+
+def _found(output: str) -> tuple[type[Sink], bool]:
+    """The class, and whether the output is a file."""
+    for name, names_a_file in _names(output):
+        if kind := BUILT_IN.get(name):
+            return kind, names_a_file
+        if registered := [one for one in entry_points(group=GROUP) if one.name.lower() == name]:
+            return _loaded(name, registered, output), names_a_file
+    raise Misconfigured(_unknown(output))
+
+
+def _names(output: str) -> Iterator[tuple[str, bool]]:
+    """The names that a class for this output may be registered by, the longest suffix first, and whether of a file."""
+    if output == STDOUT:
+        yield STDOUT, False
+        return
+    if scheme := _scheme.match(output):
+        yield scheme[1].lower(), False
+    if "://" not in output:
+        suffixes = Path(output).suffixes
+        yield from (("".join(suffixes[at:]).lower(), True) for at in range(len(suffixes)))
+
+
+def _unknown(output: str) -> str:
+    plugins = sorted({one.name.lower() for one in entry_points(group=GROUP)} - BUILT_IN.keys())
+    more = "for others install a package that has such a sink; docs/extending.md shows how to write one"
+    if "://" in output:
+        schemes = ", ".join(name for name in plugins if not name.startswith(".")) or "none"
+        return f"-o {output}: no sink for {output.partition('://')[0]}:// is installed (there are: {schemes}); {more}"
+    suffixes = [name for name in (*BUILT_IN, *plugins) if name.startswith(".")]
+    return f"-o {output}: the name must end in {', '.join(suffixes)}, or be - for standard output; {more}"
+
+
+def _loaded(name: str, registered: Sequence[EntryPoint], output: str) -> type[Sink]:
+    packages = [one.dist.name if one.dist else "?" for one in registered]
+    if len(registered) > 1:
+        raise Misconfigured(
+            f"-o {output}: several packages have a sink for {name}: {', '.join(packages)}."
+            f" Keep one: `pip uninstall {packages[-1]}`"
+        )
+    (entry,), (package,) = registered, packages
+    where = f"-o {output}: the sink for {name}, {entry.value} of the package {package},"
+    try:
+        kind = entry.load()
+    except Exception as error:
+        raise Misconfigured(
+            f"{where} cannot be loaded: {type(error).__name__}: {error}\n"
+            "The package is broken, or something that it needs is missing:"
+            f" `pip install --upgrade --force-reinstall {package}` installs both again"
+        ) from error
+    if not (isinstance(kind, type) and issubclass(kind, Sink)) or inspect.isabstract(kind):
+        raise Misconfigured(
+            f"{where} is not a class derived from crawlog.Sink with a method `write`. Its author must correct it;"
+            f" `pip uninstall {package}` removes it"
+        )
+    return kind
+
+
+def _check_place(output: str, path: Path) -> None:
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise Misconfigured(f"cannot write {output}: {path.parent} is no folder that can be written to")
+    if path.exists() and not path.is_file():
+        raise Misconfigured(
+            f"cannot write {output}: it is no regular file, and would be replaced by one;"
+            " -o - writes to standard output, which may go anywhere"
+        )
