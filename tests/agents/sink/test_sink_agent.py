@@ -101,7 +101,7 @@ class Bench:
         self.stage = SinkStage(Settings(), ("t.items", "t.dead"), self.results, self.producer)  # type: ignore[arg-type]  # as much of it as is needed
         monkeypatch.setattr(agent, "bounds", lambda *_: {0: (self.first, len(self.log))})
         monkeypatch.setattr(agent, "commits_of", lambda *_: self.commits)
-        monkeypatch.setattr(agent, "read", self._read)
+        monkeypatch.setattr(agent, "read_records", self._read)
 
     def _read(self, _s: object, _t: str, _p: int, start: int, end: int) -> Iterator[Kept]:
         assert start >= self.first
