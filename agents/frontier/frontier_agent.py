@@ -396,7 +396,7 @@ class Stage:
     def _reported(self, number: int, job: Job, in_flight: int) -> JobCounts:
         """No run waits for a job that is not to go on, nor for blocked hosts; it does for what is paused."""
         queued = job.counts.queued
-        paused, held = self.frontier.held_back(self.frontier.owned[number], job)
+        paused, held = self.frontier.owned[number].held.counts(job)
         if job.spec.state != "running" or self.frontier.of_job(job.name).stopped:
             held = queued
         if self.orders.paused:

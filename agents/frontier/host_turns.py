@@ -56,10 +56,6 @@ class _Elsewhere:
         """No job waits here."""
         return False
 
-    def needs(self, _job: int) -> dict[str, int]:
-        """So here."""
-        return {}
-
     def forget(self, _host: Host, _until: float | None = None) -> None:
         """It is in no table."""
 

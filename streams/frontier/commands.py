@@ -35,6 +35,7 @@ class Commands:
 
     def __init__(self, commands: Iterable[Command] = ()) -> None:
         self._newest: dict[tuple[str, str], Command] = {}
+        self._of_jobs: dict[str, Orders] = {}  # asked for several times a request
         for command in commands:
             self.take(command)
 
@@ -42,6 +43,7 @@ class Commands:
         """A later command."""
         at = command.kind, _with_port(command.target) if command.host else command.target
         self._newest.pop(at, None)
+        self._of_jobs.clear()
         if command.holds:
             self._newest[at] = command
 
@@ -50,9 +52,17 @@ class Commands:
         """All of them, by kind and name."""
         return [self._newest[at] for at in sorted(self._newest)]
 
+    @property
+    def holding_hosts(self) -> frozenset[Command]:
+        """The commands that keep hosts waiting."""
+        return frozenset(one for one in self.in_force if one.host and one.action in ("pause", "block"))
+
     def of_job(self, name: str) -> Orders:
         """What is wanted of a job."""
-        return _all([self._newest.get(("job", name))])
+        orders = self._of_jobs.get(name)
+        if orders is None:
+            orders = self._of_jobs[name] = _all([self._newest.get(("job", name))])
+        return orders
 
     def of_stage(self, name: str) -> Orders:
         """What is wanted of a stage."""

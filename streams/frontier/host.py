@@ -76,9 +76,6 @@ class HostPartition(Cache, Protocol):
     def is_lacking(self, job: int, host: int, /) -> bool:
         """Whether this worker lacks a setting for what a job has on a host, by its hash, as far as it knows."""
 
-    def needs(self, job: int, /) -> dict[str, int]:
-        """URLs that this worker may not ask for, by the setting that it lacks."""
-
     def forget(self, host: "Host", until: float | None = None, /) -> None:
         """Let a host go that has no request in flight; it sleeps, if a time is given."""
 

@@ -21,8 +21,9 @@ from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch.rendering import Reach, Wish
 from crawlog.streams.frontier.commands import Orders
-from crawlog.streams.frontier.dispatcher import HOSTS_AWAKE, Frontier
+from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
+from crawlog.streams.frontier.schedule import HOSTS_AWAKE
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
@@ -295,7 +296,7 @@ async def test_scripts_that_are_empty_take_memory_too() -> None:
 async def test_a_host_of_others_is_asked_also_where_memory_has_no_room_for_hosts() -> None:
     """It has no place among those that sleep, nor needs one."""
     web, owner = Web(), Owner()
-    owner.frontier.awake = HOSTS_AWAKE
+    owner.frontier.schedule.awake = HOSTS_AWAKE
     answer = await resources(web, owner).get(script("http://a.com/x"), {}, budget())
     assert (answer.http, web.urls) == (200, ["http://a.com/x"])
 

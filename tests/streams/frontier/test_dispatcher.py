@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
-from crawlog.streams.frontier import dispatcher as front
+from crawlog.streams.frontier import schedule, waits
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import RobotsTask, Task
 from crawlog.streams.http.robots import RobotsRules
@@ -36,7 +36,7 @@ def test_a_host_that_is_ready_while_the_next_is_chosen_waits_for_the_next_look(l
         assert readings < 1000, "it never ends"
         return world.clock + readings * 0.001
 
-    world.frontier.now = ticking
+    world.frontier.schedule.now = ticking
     while world.frontier.next() is None:
         world.pass_time(0.0005)
 
@@ -118,9 +118,9 @@ def test_nothing_is_forgotten_nothing_is_done_twice(
     draw = random.Random(seed)
     with pytest.MonkeyPatch.context() as patched:
         if small:
-            patched.setattr(front, "WINDOW", 4)
-            patched.setattr(front, "WAITING_IN_MEMORY", 3)
-        patched.setattr(front, "HOSTS_AWAKE", awake)
+            patched.setattr(schedule, "WINDOW", 4)
+            patched.setattr(waits, "WAITING_IN_MEMORY", 3)
+        patched.setattr(schedule, "HOSTS_AWAKE", awake)
         world = World(rests, robots)
         world.order = order
         world.frontier.size_windows()
@@ -419,7 +419,7 @@ def test_a_wait_renewed_by_another_worker_is_not_cut_short() -> None:
 
 def test_more_waits_than_memory_holds_all_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long ones fill it first; a short one still comes when it is due, and all of them in the end."""
-    monkeypatch.setattr(front, "WAITING_IN_MEMORY", 5)
+    monkeypatch.setattr(waits, "WAITING_IN_MEMORY", 5)
     world = World(Rests(0.0))
     world.job()
     world.find(*pages("a.com", 31))
@@ -446,7 +446,7 @@ def test_waits_overdue_at_a_restore_are_read_in_parts(monkeypatch: pytest.Monkey
         assert isinstance(task, Task)
         world.retry(task, 1.0)
     world.fold_dones()
-    monkeypatch.setattr(front, "WAITING_IN_MEMORY", 10)
+    monkeypatch.setattr(waits, "WAITING_IN_MEMORY", 10)
     world.pass_time(5)
     world.crash()
     scans = Counter[str]()
@@ -481,7 +481,7 @@ def test_what_waits_for_another_try_is_held_too(action: Any) -> None:
     world.pass_time(100)
     assert world.next() is None
     owned = world.frontier.owned[0]
-    assert sum(world.frontier.held_back(owned, owned.fold.jobs["j"])) == 1
+    assert sum(owned.held.counts(owned.fold.jobs["j"])) == 1
     world.frontier.obey(Commands([]))
     assert world.drain() == pages("a.com", 1)
 
@@ -583,8 +583,8 @@ def steps_of_a_request(hosts: int) -> float:
     calls = Counter[str]()
     get = world.rows.get
     world.rows.get = lambda key: (calls.update(["get"]), get(key))[1]  # type: ignore[method-assign]  # counted
-    world.frontier.now = lambda: (calls.update(["now"]), world.clock)[1]
-    world.frontier.arrange = counted(calls, world.frontier.arrange)  # type: ignore[method-assign]  # counted
+    world.frontier.schedule.now = lambda: (calls.update(["now"]), world.clock)[1]
+    world.frontier.schedule.arrange = counted(calls, world.frontier.schedule.arrange)  # type: ignore[method-assign]  # counted
     assert len(world.drain()) == 2 * hosts
     return calls.total() / hosts
 

@@ -4,7 +4,7 @@ import pytest
 
 from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
-from crawlog.streams.frontier import dispatcher as front
+from crawlog.streams.frontier import schedule
 from crawlog.streams.frontier.host import ROW_BYTES, WINDOW, Task
 from tests.support.dispatching import Rests, World, pages
 
@@ -64,12 +64,12 @@ def test_memory_holds_a_window_of_each_queue() -> None:
 
 def test_many_hosts_make_windows_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget is shared."""
-    monkeypatch.setattr(front, "WINDOW_BUDGET", 100)
+    monkeypatch.setattr(schedule, "WINDOW_BUDGET", 100)
     world = World()
     world.job()
     world.find(*(f"http://h{n}.com/" for n in range(10)))
     world.frontier.size_windows()
-    assert world.frontier.window == 10
+    assert world.frontier.schedule.window == 10
 
 
 def test_a_url_found_nearer_is_fetched_from_there_though_it_was_read_before() -> None:

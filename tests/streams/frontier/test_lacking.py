@@ -9,8 +9,8 @@ from msgspec import structs
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams.frontier.commands import Commands
-from crawlog.streams.frontier.dispatcher import LACKS_S
 from crawlog.streams.frontier.host import Task
+from crawlog.streams.frontier.manners import LACKS_S
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits
 from tests.support.dispatching import World, pages
@@ -50,7 +50,7 @@ def test_one_job_stays_queued_on_one_host_and_all_else_goes_on() -> None:
     world = two_jobs()
     task = lacking(world, "one", f"{INSIDE}:80")
     assert sorted(world.drain_until(LACKS_S)) == sorted([f"{OUTSIDE}/one", *(f"{INSIDE}/two/{n}" for n in range(3))])
-    assert task.partition.needs(task.job.number) == {NEEDS_PRIVATE: 3}
+    assert world.frontier.owned[0].needs(task.job.number) == {NEEDS_PRIVATE: 3}
     assert world.fold.jobs["one"].counts.queued == 3
 
 
@@ -75,7 +75,7 @@ def test_a_changed_record_is_tried_at_once() -> None:
     task = lacking(world, "one", f"{INSIDE}:80")
     world.drain_until(LACKS_S)
     world.job("one", rev=2)
-    assert task.partition.needs(task.job.number) == {}
+    assert world.frontier.owned[0].needs(task.job.number) == {}
     assert len(world.drain()) == 3
 
 
@@ -101,20 +101,20 @@ def test_a_command_between_does_not_lose_it() -> None:
     for commands in (Commands([Command(action="pause", job="two")]), Commands()):
         world.frontier.obey(commands)
     assert len(world.drain_until(LACKS_S)) == 4
-    assert task.partition.needs(task.job.number) == {NEEDS_PRIVATE: 3}
+    assert world.frontier.owned[0].needs(task.job.number) == {NEEDS_PRIVATE: 3}
     assert len(world.drain()) == 3
 
 
 @pytest.mark.parametrize("awake", [0, 1])
 def test_a_host_that_gives_its_place_is_told_of_and_comes_back(awake: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be more hosts than are held in memory."""
-    monkeypatch.setattr("crawlog.streams.frontier.dispatcher.HOSTS_AWAKE", awake + 1)
+    monkeypatch.setattr("crawlog.streams.frontier.schedule.HOSTS_AWAKE", awake + 1)
     world = two_jobs()
     task = lacking(world, "one", f"{INSIDE}:80")
     world.find(*(f"http://n{n}.com/" for n in range(5)), job="two")
     world.frontier.size_windows()
     assert len(world.drain_until(LACKS_S)) == 9
-    assert task.partition.needs(task.job.number) == {NEEDS_PRIVATE: 3}
+    assert world.frontier.owned[0].needs(task.job.number) == {NEEDS_PRIVATE: 3}
     assert len(world.drain()) == 3
 
 
@@ -123,13 +123,13 @@ def test_rows_of_a_job_that_begins_again_need_nothing() -> None:
     world = two_jobs()
     task = lacking(world, "one", f"{INSIDE}:80")
     world.take(u.encode(u.UrlsRecord(job="one", epoch=1, rewind=u.Rewind())))
-    assert task.partition.needs(task.job.number) == {}
+    assert world.frontier.owned[0].needs(task.job.number) == {}
 
 
 def test_a_job_that_wants_proxies_is_not_asked_for_without_one() -> None:
     """Not even for the addresses of its hosts; another job on them goes on."""
     world = two_jobs()
-    world.frontier.limits = Limits(has_proxies=False)
+    world.frontier.schedule.limits = Limits(has_proxies=False)
     named: list[str] = []
 
     def is_named(host: str) -> bool:

@@ -131,7 +131,7 @@ def test_a_job_that_may_not_go_on_keeps_no_host_from_another(held: str) -> None:
     """The host was ready for it when the other job found something there."""
     world = World()
     world.job("held", max_pages=0 if held == "limit" else None)
-    world.frontier.only = "j" if held == "other" else ""
+    world.frontier.schedule.only = "j" if held == "other" else ""
     world.find("http://a.com/held", job="held")
     assert world.next() is None
     world.job()
@@ -192,7 +192,7 @@ def test_jobs_that_have_nothing_to_fetch_cost_a_look_nothing(end: Callable[[Worl
     """A worker looks with each record and each answer, for weeks and thousands of jobs."""
     many, few = jobs_ended(300, end)[0], jobs_ended(1, end)[0]
     assert calls_of_a_look(many) == calls_of_a_look(few)
-    assert not many.frontier._lines, "nor any memory"
+    assert not many.frontier.schedule.lines, "nor any memory"
 
 
 @ENDS

@@ -124,7 +124,7 @@ def test_a_worker_keeps_its_own_delay_for_jobs_that_want_less() -> None:
     """Beside a slower job too: the greatest of all holds."""
     world = World()
     world.rests.delay_s = 0.0
-    world.frontier.limits = Limits(delay_s=3.0, per_host=1)
+    world.frontier.schedule.limits = Limits(delay_s=3.0, per_host=1)
     world.job("fast", requests=rules(FAST, 4))
     find(world, "fast", 3)
     assert times(world, 3) == [("fast", 0), ("fast", 3), ("fast", 6)]
@@ -138,7 +138,7 @@ def test_a_worker_keeps_to_its_own_number_of_requests_at_a_time() -> None:
     """Whatever its jobs would allow."""
     world = World()
     world.rests.delay_s, world.rests.per_host = 0.0, 9
-    world.frontier.limits = Limits(per_host=2)
+    world.frontier.schedule.limits = Limits(per_host=2)
     world.job("j", requests=rules(0.0, 4))
     find(world, "j", 9)
     assert [world.next() is not None for _ in range(3)] == [True, True, False]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from crawlog.schemas.control import Command
-from crawlog.streams.frontier import dispatcher as front
+from crawlog.streams.frontier import schedule, waits
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import Task
 from tests.support.dispatching import World, pages
@@ -14,14 +14,14 @@ from tests.support.dispatching import World, pages
 @pytest.fixture
 def two_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most two hosts are in memory."""
-    monkeypatch.setattr(front, "HOSTS_AWAKE", 2)
-    monkeypatch.setattr(front, "WINDOW", 3)
+    monkeypatch.setattr(schedule, "HOSTS_AWAKE", 2)
+    monkeypatch.setattr(schedule, "WINDOW", 3)
 
 
 def held_back(world: World) -> tuple[int, int]:
     """How much of the job commands keep waiting: paused, and blocked."""
     owned = world.frontier.owned[0]
-    return world.frontier.held_back(owned, owned.fold.jobs["j"])
+    return owned.held.counts(owned.fold.jobs["j"])
 
 
 @pytest.mark.usefixtures("two_awake")
@@ -36,11 +36,11 @@ def test_of_very_many_hosts_few_are_in_memory(restarted: bool) -> None:
         world.crash()
     owned = world.frontier.owned[0]
     assert len(owned.hosts) == 2
-    assert len(owned.asleep) == 48
+    assert len(owned.sleepers.times) == 48
     assert len(world.drain()) == 100
     world.pass_time(1)
     world.frontier.size_windows()
-    assert (len(owned.hosts), len(owned.asleep), world.frontier.awake) == (0, 0, 0)
+    assert (len(owned.hosts), len(owned.sleepers.times), world.frontier.schedule.awake) == (0, 0, 0)
 
 
 @pytest.mark.usefixtures("two_awake")
@@ -162,7 +162,7 @@ def test_a_host_asleep_for_one_job_wakes_for_another() -> None:
 @pytest.mark.parametrize("paused", ["before", "after"])
 def test_waits_of_a_job_that_may_not_go_on_keep_no_place(paused: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over before it was paused or after that: they are left in their rows, and come in time when it may go on."""
-    monkeypatch.setattr(front, "WAITING_IN_MEMORY", 3)
+    monkeypatch.setattr(waits, "WAITING_IN_MEMORY", 3)
     world = World()
     world.job("held")
     world.job()
@@ -213,5 +213,5 @@ def test_a_host_that_sleeps_keeps_no_rows_in_memory() -> None:
         world.ended(task, wait_s=500.0)
         world.write(task, "fetched")
         world.fold_dones()
-    assert len(world.frontier.owned[0].asleep) >= 48
+    assert len(world.frontier.owned[0].sleepers.times) >= 48
     assert world.rows._kept == {}

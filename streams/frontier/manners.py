@@ -1,0 +1,84 @@
+"""How the URLs of each job of one partition are requested, and which of them this worker may not request.
+
+A job may ask for more than the worker's own settings allow, such as private addresses or proxies. Its URLs then stay
+queued: another worker may be allowed to fetch them, or the settings may change.
+"""
+
+from collections import Counter
+from math import inf
+
+from crawlog.streams.fold import Fold
+from crawlog.streams.http import NEEDS_PROXIES, Manner, manner_of
+
+from .host import Host
+from .schedule import Schedule
+
+LACKS_S = 60.0
+"""Pause before URLs that this worker may not request are tried again: a name may have another address by then."""
+
+
+class Manners:
+    """The manners of one partition's jobs.
+
+    Attributes:
+        try_at: When URLs that stayed queued are tried again; `inf` if there are none.
+    """
+
+    def __init__(self, fold: Fold, schedule: Schedule) -> None:
+        self._fold = fold
+        self._schedule = schedule
+        self._manners: dict[int, Manner] = {}  # by the job's number, of its last revision
+        self._lacks: dict[tuple[int, int], str] = {}  # by job and host: the missing setting
+        self.try_at = inf
+
+    def of_job(self, job: int) -> Manner:
+        """How the URLs of a job are requested."""
+        manner = self._manners.get(job)
+        if manner is None:
+            schedule = self._schedule
+            manner = manner_of(self._fold.numbers[job].spec, schedule.usual, schedule.limits)
+            self._manners[job] = manner
+        return manner
+
+    def greatest_delay_s(self) -> float:
+        """The longest delay of the jobs that have something queued."""
+        queued = [job.number for job in self._fold.numbers.values() if job.counts.queued]
+        return max([0.0, *(self.of_job(number).rules.delay_s for number in queued)])
+
+    def job_changed(self, job: int) -> None:
+        """Read the job's record anew, and try its URLs by it."""
+        self._manners.pop(job, None)
+        self.try_again(job)
+
+    def lack(self, host: Host, job: int, setting: str) -> None:
+        """Leave all URLs of a job on a host queued until `try_at`: this worker lacks a setting for them."""
+        if not self._lacks:
+            self.try_at = self._schedule.now() + LACKS_S
+        self._lacks[job, host.hash] = setting
+
+    def is_lacking(self, job: int, host: int) -> bool:
+        """Whether this worker is known to lack a setting for a job's URLs on a host, given by its hash."""
+        manner = self._manners.get(job) or self.of_job(job)  # a few times for each request
+        if NEEDS_PROXIES in manner.lacks:  # nothing may leave this machine, not even a question to DNS
+            return True
+        return bool(self._lacks) and (job, host) in self._lacks
+
+    def needs(self, job: int) -> dict[str, int]:
+        """Number of a job's URLs that stay queued, by the setting that this worker lacks for them."""
+        if NEEDS_PROXIES in self.of_job(job).lacks:
+            return {NEEDS_PROXIES: queued} if (queued := self._fold.numbers[job].counts.queued) else {}
+        counts: Counter[str] = Counter()
+        for (number, host), setting in self._lacks.items():
+            if number == job:
+                counts[setting] += self._fold.queued_of(job, host)
+        return dict(+counts)
+
+    def try_again(self, job: int) -> None:
+        """Forget which settings are missing for a job."""
+        for one in [one for one in self._lacks if one[0] == job]:
+            del self._lacks[one]
+
+    def try_all(self) -> set[int]:
+        """Forget which settings are missing. Returns: The hashes of the hosts concerned."""
+        lacked, self._lacks, self.try_at = {host for _, host in self._lacks}, {}, inf
+        return lacked

@@ -1,0 +1,268 @@
+"""When each host in memory may be asked: its pace, whether it rests, stands in line, or gives its place to another.
+
+    a queue gets a URL, a request ends, a command changes
+      → arrange → LATER: rests, by the time it may be asked
+                → READY: in the line of each job that has URLs there
+                → IDLE: has nothing to fetch, or as many requests in flight as it may
+                → asleep, out of memory, where memory is short
+
+Only hosts with something to fetch are in memory, each with a short window of its queue; the rest stays in the state's
+rows. If there are more than `HOSTS_AWAKE`, those that are due first are awake. A host falls asleep where its next URL
+must be read from the rows anyway, where it rests for long, or where none of its jobs may go on; so every host gets its
+turn.
+"""
+
+from collections import deque
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from crawlog.streams.fold import Job
+from crawlog.streams.http import Limits, Manner
+
+from .commands import Commands
+from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue
+from .order import Lines, Resting
+from .politeness import crawl_delay_s
+
+if TYPE_CHECKING:
+    from crawlog.schemas.control import Command
+
+    from .sleepers import Sleepers
+
+WINDOW_BUDGET = 250_000
+"""URLs of all host queues in memory, about: with more hosts each window is smaller."""
+
+WINDOW_LEAST = 4
+
+HOSTS_AWAKE = 20_000
+"""Hosts in memory, about, 1 kB each and their windows: asked every few seconds, so many are more than one can fetch."""
+
+LONG_REST_S = 60.0
+"""A host that rests longer gives its place, and its window, to one that sleeps."""
+
+
+class Clock(Protocol):
+    """A clock's reading, in seconds."""
+
+    def __call__(self) -> float:
+        """Seconds."""
+
+
+class Schedule:
+    """The hosts in memory, over all partitions that this worker owns.
+
+    Args:
+        usual: How the URLs of jobs are requested whose records do not say it.
+        now: A monotonic clock.
+        wall: UTC epoch seconds, only to see how much of a wait in the log has passed.
+        only: Name of the one job whose URLs are fetched; empty for all.
+        limits: The worker's own limits, which hold whatever the jobs' records say.
+
+    Attributes:
+        sleepers: The sleeping hosts, by partition.
+        resting: Hosts that rest; an entry counts only while its host is LATER.
+        lines: By the job's name, its hosts that may be asked now.
+        turns: The names of these jobs, in the order of their turns.
+        awake: Number of hosts in memory.
+        window: URLs of one host queue in memory, at most.
+        commands: The commands in force.
+        holding: The commands that keep hosts waiting.
+    """
+
+    def __init__(self, usual: Manner, now: Clock, wall: Clock, only: str, limits: Limits) -> None:
+        self.usual = usual
+        self.limits = limits
+        self.now = now
+        self.wall = wall
+        self.only = only
+        self.sleepers: dict[int, Sleepers] = {}
+        self.resting = Resting()
+        self.lines: dict[str, Lines] = {}
+        self.turns: deque[str] = deque()
+        self.awake = 0
+        self.window = WINDOW
+        self.commands = Commands()
+        self.holding: frozenset[Command] = frozenset()
+        self._slow_s = 0.0
+
+    # ------------------------------------------------------------------ what may go on
+
+    def runs(self, job: Job) -> bool:
+        """Whether a job may go on, by its record and by commands for it."""
+        return job.running and (not self.only or self.only == job.name) and not self.commands.of_job(job.name).paused
+
+    def may_go_on(self, host: str, job: Job) -> bool:
+        """Whether a job may go on, and no command keeps the host, given by its key, waiting."""
+        return self.runs(job) and not self.commands.of_host(host).paused
+
+    def goes_on(self, host: Host, queue: HostQueue) -> bool:
+        """Whether a job may go on, and this worker may request its URLs on a host; commands for the host left out."""
+        return self.runs(queue.job) and not host.partition.is_lacking(queue.job.number, host.hash)
+
+    def is_wanted(self, host: Host) -> bool:
+        """Whether a job has URLs on the host and may go on, and no command keeps the host waiting."""
+        for queue in host.queues.values():  # a few times for each request, so no generator
+            if (queue.window or queue.more or queue.overdue) and self.goes_on(host, queue):
+                return not host.orders.paused
+        return False
+
+    # ------------------------------------------------------------------ commands
+
+    def obey(self, commands: Commands) -> None:
+        """Go by these commands from now on; the caller arranges every host anew."""
+        self.commands = commands
+        self._slow_s = commands.of_stage("fetch").slow_s
+        self.holding = commands.holding_hosts
+        self.resting.clear()
+
+    def order(self, host: Host) -> None:
+        """Tell a host the commands for itself, for its jobs, and for the stage."""
+        before, host.orders = host.orders, self.commands.of_host(host.key)
+        jobs = (self.commands.of_job(queue.job.name).slow_s for queue in host.queues.values())
+        slow_s = max([self._slow_s, *jobs])
+        if slow_s > host.orders.slow_s:
+            host.orders = host.orders._replace(slow_s=slow_s)
+        if host.orders.slow_s != before.slow_s:
+            host.slowed_until = self.now() + host.orders.slow_s if host.orders.slow_s else 0.0
+        self.pace(host, self.now())
+
+    # ------------------------------------------------------------------ pace
+
+    def pace(self, host: Host, now: float) -> None:
+        """Set a host's pace by its jobs: the longest delay, the fewest requests at a time.
+
+        A job counts if it may go on and has URLs on the host. A job with an empty queue counts too until its requests
+        have ended and its own delay has passed: 1 it asks → 2 the next request, of another job, comes after its delay.
+        """
+        delay_s, per_host = NEVER, 0
+        for number, queue in host.queues.items():
+            manner = host.partition.manner(number)
+            own_s = queue.delay_s(manner, host.rules)
+            if not (queue and self.goes_on(host, queue)) and not _asked_lately(host, queue, own_s, now):
+                continue
+            delay_s = max(delay_s, own_s)
+            per_host = min(per_host or manner.rules.per_host, manner.rules.per_host)
+        if not per_host:
+            usual = self.usual.rules
+            delay_s, per_host = crawl_delay_s(usual.delay_s, host.wish_s, usual.max_delay_s), usual.per_host
+        host.delay_s, host.per_host = delay_s, per_host
+        host.paced_until = host.asked_at + delay_s
+
+    def pace_anew(self, host: Host) -> None:
+        """Set a host's pace and place anew: one of its jobs has changed."""
+        before = host.next_at
+        self.pace(host, self.now())
+        if host.where == LATER and host.next_at != before:
+            host.where = IDLE
+        self.arrange(host)
+
+    # ------------------------------------------------------------------ places
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more host may be in memory."""
+        return self.awake < HOSTS_AWAKE
+
+    def is_crowded(self, now: float) -> bool:
+        """Whether there is no room, or a sleeping host is due and takes what there is."""
+        return not self.has_room or any(sleepers.next_at() <= now for sleepers in self.sleepers.values())
+
+    def size_windows(self) -> None:
+        """Share the window budget among the hosts in memory."""
+        self.window = min(max(WINDOW_BUDGET // max(self.awake, 1), WINDOW_LEAST), WINDOW)
+
+    def arrange(self, host: Host, now: float | None = None) -> None:
+        """Put a host where it belongs: LATER, READY or IDLE, or out of memory.
+
+        Args:
+            now: The caller's reading, if it goes on by it: a host found ready by a later one would come back to the
+                caller for ever.
+        """
+        if host.where == LATER or (host.where == IDLE and host.in_flight >= host.per_host):
+            return
+        is_wanted = self.is_wanted(host)
+        if host.where == READY:
+            if is_wanted:
+                self._join(host)  # 1 ready for one job, which may not go on → 2 another job finds something on it
+                return
+            host.where = IDLE
+            host.turn += 1
+        now = self.now() if now is None else now
+        self.pace(host, now)
+        if host.in_flight >= host.per_host:
+            return
+        next_at = host.next_at
+        if not is_wanted:
+            if self.is_crowded(now):
+                self.give_place(host, now)
+            return
+        if not self.has_room and self._is_dear(host, next_at, now) and self.give_place(host, now):
+            return
+        self._line_up(host, next_at, now)
+
+    def _is_dear(self, host: Host, next_at: float, now: float) -> bool:
+        """Whether keeping a host awake saves little: it rests for long, or its next URL must be read anyway."""
+        is_spent = all(queue.is_spent for queue in host.queues.values() if self.goes_on(host, queue))
+        return is_spent or next_at > now + LONG_REST_S
+
+    def _line_up(self, host: Host, next_at: float, now: float) -> None:
+        if next_at > now:
+            host.where = LATER
+            self.resting.add(next_at, host, is_usual=host.wish_s is None and next_at <= now + host.delay_s)
+        else:
+            host.where = READY
+            host.turn += 1
+            self._join(host)
+
+    def _join(self, host: Host) -> None:
+        """Put a ready host into the line of each job that has URLs there, or at its right place in it."""
+        for queue in host.queues.values():
+            if queue and self.goes_on(host, queue):
+                name = queue.job.name
+                lines = self.lines.get(name)
+                if lines is None:
+                    lines = self.lines[name] = Lines()
+                    self.turns.append(name)
+                lines.add(host, queue)
+
+    def give_place(self, host: Host, now: float) -> bool:
+        """Put a host to sleep until it has rested, unless memory alone knows something of it.
+
+        Returns: Whether it is out of memory.
+        """
+        owned = host.partition
+        if host.in_flight or host.robots_attempts or host.unreachable or owned.hosts.get(host.key) is not host:
+            return False
+        is_wanted = self.is_wanted(host)
+        if is_wanted and any(queue.overdue and self.goes_on(host, queue) for queue in host.queues.values()):
+            return False
+        if host.next_at <= now and not any(host.queues.values()):
+            owned.forget(host)
+        else:
+            owned.forget(host, max(host.next_at, now) if is_wanted or host.next_at > now else inf)
+        return True
+
+    # ------------------------------------------------------------------ time
+
+    def arrange_rested(self, now: float) -> None:
+        """Arrange the hosts that have rested by now."""
+        while (host := self.resting.pop(now)) is not None:
+            if host.where != LATER:
+                continue
+            host.where = IDLE
+            self.arrange(host, now)
+
+    def wakes_at(self) -> float:
+        """When the next sleeping host is due, if there is room; else `inf`."""
+        if not self.has_room:
+            return inf
+        return min([sleepers.next_at() for sleepers in self.sleepers.values() if sleepers.times], default=inf)
+
+
+def _asked_lately(host: Host, queue: HostQueue, delay_s: float, now: float) -> bool:
+    """Whether a job that has no URLs on a host any more still counts there, by its own delay."""
+    if queue.asked_at == NEVER:
+        return False
+    if not host.in_flight and queue.asked_at + delay_s <= now:
+        queue.asked_at = NEVER
+    return queue.asked_at != NEVER

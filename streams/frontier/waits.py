@@ -1,0 +1,147 @@
+"""URLs of one partition that wait for their next attempt: those due first in memory, the others in the state's rows."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from heapq import heapify, heappop, heappush, merge
+from math import inf
+
+from crawlog.streams.fold import Fold
+from crawlog.streams.fold import rows as r
+
+from .host import Host, HostQueue
+from .schedule import Schedule
+
+WAITING_IN_MEMORY = 20_000
+"""Waiting URLs of one partition in memory, about; later ones are read when these are done."""
+
+
+class Waits:
+    """Waiting URLs by due time; one that is due goes to the front of its host's queue, as overdue.
+
+    Invariant: while `_from` is a place in the due-time index, rows before it are in memory and others need not be; none
+    of the others is due before `_upto`.
+
+    Args:
+        hosts: The partition's hosts in memory, by key.
+        pending: Keys of the URLs that were dispatched and whose done is not folded.
+
+    Attributes:
+        woken: Number of overdue URLs in the queues of hosts.
+        left: Jobs whose waiting URLs were left in the rows, since the jobs may not go on.
+    """
+
+    def __init__(self, fold: Fold, schedule: Schedule, hosts: Mapping[str, Host], pending: Collection[bytes]) -> None:
+        self._fold = fold
+        self._schedule = schedule
+        self._hosts = hosts
+        self._pending = pending
+        self._heap: list[tuple[float, bytes, int, str, str]] = []  # (due, key, due_ms, host, domain)
+        self._from: bytes | None = None
+        self._upto = inf
+        self.woken = 0
+        self.left: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, key: bytes, row: r.QueueRow, host: str, domain: str) -> None:
+        """Take a URL that waits `row.wait_s` seconds from now on."""
+        due = self._schedule.now() + row.wait_s
+        if self._from is not None and _place(key, row.due_ms) >= self._from:
+            self._upto = min(self._upto, due)
+            return
+        heappush(self._heap, (due, key, row.due_ms, host, domain))
+        if len(self._heap) >= 2 * WAITING_IN_MEMORY:
+            self._drop_late()
+
+    def _drop_late(self) -> None:
+        """Keep in memory the waits that are due first."""
+        self._heap.sort(key=lambda wait: _place(wait[1], wait[2]))
+        rest = self._heap[WAITING_IN_MEMORY:]
+        del self._heap[WAITING_IN_MEMORY:]
+        heapify(self._heap)
+        self._from = _place(rest[0][1], rest[0][2])
+        self._upto = min(self._upto, *(wait[0] for wait in rest))
+
+    def next_at(self) -> float:
+        """When a waiting URL is due, or waiting rows are to be read."""
+        at = self._heap[0][0] if self._heap else inf
+        return self._upto if self._upto < at and self.woken < WAITING_IN_MEMORY else at
+
+    def take_due(self, now: float) -> Iterator[tuple[bytes, r.QueueRow, str, str]]:
+        """(key, row, host, domain) of each URL whose wait is over; its row stands, and it is not dispatched."""
+        while self._heap and self._heap[0][0] <= now:
+            _, key, due_ms, host, domain = heappop(self._heap)
+            stored = self._fold.rows.get(key)
+            row = r.read_queued(stored) if stored is not None else None
+            if row is not None and row.due_ms == due_ms and key not in self._pending:
+                yield key, row, host, domain
+
+    def load_due(self, now: float) -> None:
+        """Read further waiting rows if they are due and there is room."""
+        if self._upto <= now and self.woken < WAITING_IN_MEMORY:
+            self.load()
+
+    def load(self) -> None:
+        """Read the next waiting rows from the due-time index, but for those in memory.
+
+        A wait from the log is shortened by the time that has passed since, never lengthened.
+        """
+        start, self._from, self._upto = self._from or b"", None, inf
+        self._fold.flush()
+        rows = self._fold.rows
+        now, wall = self._schedule.now(), self._schedule.wall()
+        there = {wait[1] for wait in self._heap}.union(key for _, queue in self._overdue() for key, _ in queue.overdue)
+        for count, due_key in enumerate(self._on_disk(start)):
+            due_ms, job, host_hash, sequence = r.unpack_due(due_key)
+            key = r.wait_key(job, host_hash, sequence)
+            stored, queue = rows.get(key), rows.get(r.host_queue_key(job, host_hash))
+            if stored is None or queue is None or key in self._pending or key in there:
+                continue
+            due = now + min(max(due_ms / 1000 - wall, 0.0), r.read_queued(stored).wait_s)
+            if count >= WAITING_IN_MEMORY:
+                self._from, self._upto = _place(key, due_ms), due
+                return
+            host = r.read_host_queue(queue)
+            heappush(self._heap, (due, key, due_ms, host.host, host.domain))
+
+    def _on_disk(self, start: bytes) -> Iterator[bytes]:
+        """Keys of the due-time index from a place on, over all jobs that may go on."""
+        runs = self._schedule.runs
+        jobs = [job for job in self._fold.numbers.values() if job.counts.queued]
+        self.left.update(job.number for job in jobs if not runs(job))
+        prefixes = [r.of_job(b"d", job.number) for job in jobs if runs(job)]
+        scans = [self._fold.rows.scan(prefix, prefix + start[:8]) for prefix in prefixes]
+        for due_key, _ in merge(*scans, key=lambda entry: _place_of(entry[0])):
+            if _place_of(due_key) >= start:
+                yield due_key
+
+    def stir(self, may_go_on: Callable[[Host, HostQueue], bool]) -> None:
+        """Drop the overdue URLs that may not go on, and read those again whose job may: a job or a command changed."""
+        for host, queue in self._overdue():
+            if not may_go_on(host, queue):  # they count as woken, and may be many
+                stay = [entry for entry in queue.overdue if entry[0][:1] == b"q"]
+                self.woken -= len(queue.overdue) - len(stay)
+                queue.overdue = stay
+                self.left.add(queue.job.number)
+        if any(self._schedule.runs(self._fold.numbers[job]) for job in self.left):
+            self.left, self._from, self._upto = set(), b"", 0.0
+
+    def forget(self, queue: HostQueue) -> None:
+        """A queue leaves memory: its overdue URLs are read from the rows again."""
+        self.woken -= len(queue.overdue)
+        if queue.overdue:
+            self.left.add(queue.job.number)
+
+    def _overdue(self) -> Iterator[tuple[Host, HostQueue]]:
+        """The queues that have something overdue."""
+        return ((host, queue) for host in self._hosts.values() for queue in host.queues.values() if queue.overdue)
+
+
+def _place(wait_key: bytes, due_ms: int) -> bytes:
+    """The place in the due-time index, over all jobs, of the row under a waiting row's key."""
+    return due_ms.to_bytes(8, "big") + wait_key[1:]
+
+
+def _place_of(due_key: bytes) -> bytes:
+    """The place in the due-time index, over all jobs, of a key in it."""
+    return due_key[3:11] + due_key[1:3] + due_key[11:]
