@@ -23,7 +23,7 @@ ALL = (
     "runs",
     "faults",
 )
-ANY = (*ALL, "web", "crashes", "parse", "realsite", "politeness", "site")
+ANY = (*ALL, "web", "crashes", "parse", "walk", "realsite", "politeness", "site")
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
 from crawlog.streams.html import is_costly, is_simple
 from crawlog.streams.log import Topics
-from crawlog.streams.parse import Held, Job, Jobs, Line, Message, Page, Taken
+from crawlog.streams.parse import Held, Job, Jobs, Line, Message, Page, PageOutputs, Taken, again_of, outputs_of
 from crawlog.streams.spiders import Parsed, TooMuch
 from crawlog.streams.url import Places
 
@@ -221,7 +221,10 @@ class ParseStage:
         notes.touch(key)
         try:
             judged, parsed = self.guard.clock.call(_parsed, job, meta, body)
-            self._outputs.give(job, message, judged, body, parsed, page)
+            outputs = outputs_of(job, (message.partition, message.offset), judged, body, parsed)
+            if parsed.reached or outputs.is_duplicate or outputs.is_soft_404 is not None:
+                _tell(judged, parsed, outputs)
+            self._outputs.give(job, outputs, page)
         except BaseException as error:  # noqa: BLE001  # whatever a spider may raise must not end the worker
             log.error("page_failed", url=meta.url, at=key, error=_said(error))  # noqa: TRY400  # its traceback is buried with it
             self._outputs.bury(message, meta.job, _said(error), page, _trace(error))
@@ -296,7 +299,9 @@ class ParseStage:
             self._handle(self._jobs[meta.job], message, pages.with_body(meta, old), page, body)
 
     def _fetch_again(self, meta: PageMeta, page: Page) -> None:
-        self._outputs.give_again(self._jobs[meta.job], meta, page)
+        job = self._jobs[meta.job]
+        log.info("body_gone", url=meta.url, was=meta.same_as, then="fetched once more")
+        self._outputs.give(job, again_of(job, meta), page)
         self.gathered += 1
 
     def domain(self, url: str) -> str:
@@ -343,6 +348,16 @@ def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
                 raise
             log.debug("page_tried_again", url=meta.url, error=_said(error))
     raise AssertionError("the last try returns or raises")
+
+
+def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
+    """Log what is unusual about a page's outputs."""
+    if parsed.reached:
+        log.warning("limit_reached", url=meta.url, limit=parsed.reached, links=len(parsed.outlinks))
+    if outputs.is_duplicate:
+        log.info("links_skipped", url=meta.url, rule="duplicate", links=len(parsed.outlinks))
+    if outputs.is_soft_404 is not None:
+        log.info("probed", url=meta.url, http=meta.http, soft_404=outputs.is_soft_404)
 
 
 def _said(error: BaseException) -> str:

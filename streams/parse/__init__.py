@@ -3,11 +3,12 @@
 from .founds import Batch, Founds
 from .in_order import Page, Taken
 from .job import Job, Jobs
-from .soft_404 import SoftErrors
+from .outputs import Encoded, PageOutputs, again_of, outputs_of
 from .waiting import Held, Line, Message, Waiting
 
 __all__ = [
     "Batch",
+    "Encoded",
     "Founds",
     "Held",
     "Job",
@@ -15,7 +16,9 @@ __all__ = [
     "Line",
     "Message",
     "Page",
-    "SoftErrors",
+    "PageOutputs",
     "Taken",
     "Waiting",
+    "again_of",
+    "outputs_of",
 ]

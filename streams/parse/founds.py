@@ -6,15 +6,13 @@ the page waits for that batch; and a link counts as sent only when its batch was
 """
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
 from crawlog.streams.html import Outlink
 
 _FOUND_BYTES = 110
 """Encoded size of a found beside its URL and parent, at most."""
-
-_NO_PRIORITIES: Mapping[str, int] = {}
 
 Refusal = Callable[[Outlink, int], str | None]
 """Names the rule that refuses a link at a depth; None when it is accepted."""
@@ -58,6 +56,36 @@ class Sent:
             if (entry ^ fingerprint) > low:
                 return None
         return (entry & low) - 1 if entry & low else None
+
+    def unsent(
+        self, links: Iterable[Outlink], depth: int, refusal: Refusal, dropped: dict[str, int], awaited: "set[Batch]"
+    ) -> list[Outlink]:
+        """Those of a page's links that are to be sent: neither refused nor sent lately, as near as this.
+
+        Args:
+            dropped: Gets the refused ones, by rule.
+            awaited: Gets the batches on their way that hold others of them: the page must wait for these.
+        """
+        chosen: list[Outlink] = []
+        unknown = depth + 1
+        on_way, newest = self.on_way, self.newest
+        for link in links:
+            fingerprint = link.fingerprint
+            if newest.get(fingerprint, unknown) <= depth:  # asked for every link of every page, and most answers
+                continue
+            known = self.depth(fingerprint)
+            if known is not None and known <= depth:
+                continue
+            going = on_way.get(fingerprint)
+            if going is not None and going[0] <= depth:
+                awaited.add(going[1])
+                continue
+            rule = refusal(link, depth)
+            if rule is not None:
+                dropped[rule] = dropped.get(rule, 0) + 1
+                continue
+            chosen.append(link)
+        return chosen
 
     def acknowledged(self, batch: "Batch") -> None:
         """The batch is in the log."""
@@ -152,48 +180,6 @@ class Founds:
         self._send = send
         self._open: dict[tuple[int, int], Batch] = {}
         self._counting: dict[int, Batch] = {}
-
-    def offer(  # noqa: PLR0913  # a page's links and where they come from
-        self,
-        job: str,
-        epoch: int,
-        sent: Sent,
-        parent: str,
-        depth: int,
-        links: list[Outlink],
-        refusal: Refusal,
-        dropped: dict[str, int],
-        priorities: Mapping[str, int] = _NO_PRIORITIES,
-    ) -> set[Batch]:
-        """Put the links of one page into batches, those left out that are refused or were sent lately.
-
-        Args:
-            dropped: Gets the refused ones, by rule.
-            priorities: Of links that have one, by URL.
-
-        Returns: The batches that the page must wait for.
-        """
-        waits: set[Batch] = set()
-        unknown = depth + 1
-        on_way, newest = sent.on_way, sent.newest
-        for link in links:
-            fingerprint = link.fingerprint
-            if newest.get(fingerprint, unknown) <= depth:  # asked for every link of every page, and most answers
-                continue
-            known = sent.depth(fingerprint)
-            if known is not None and known <= depth:
-                continue
-            going = on_way.get(fingerprint)
-            if going is not None and going[0] <= depth:
-                waits.add(going[1])
-                continue
-            rule = refusal(link, depth)
-            if rule is not None:
-                dropped[rule] = dropped.get(rule, 0) + 1
-                continue
-            found = FoundUrl(link.url, depth, priorities.get(link.url, 0), "link", parent)
-            waits.add(self.put(job, epoch, sent, link, found))
-        return waits
 
     def put(self, job: str, epoch: int, sent: Sent, link: Outlink, found: FoundUrl) -> Batch:
         """Put one link into its batch, whatever was sent before."""

@@ -148,12 +148,15 @@ class Job:
             self._sent = {epoch: sent}
         return sent
 
-    def refusal(self, link: Outlink, depth: int) -> str | None:
-        """The rule that refuses a link."""
-        return self._scope.refusal(link.url, link.place, depth, 0, self.joined)
+    def refusal(self, link: Outlink, depth: int, hops: int = 0, joining: str = "") -> str | None:
+        """The rule that refuses a link; a name that is joining counts as one that joined."""
+        rule = self._scope.refusal(link.url, link.place, depth, hops, self.joined)
+        if rule == "scope" and joining:
+            rule = self._scope.refusal(link.url, link.place, depth, hops, (joining,))
+        return rule
 
     def sitemaps(
-        self, meta: PageMeta, named: Iterable[Outlink], dropped: dict[str, int]
+        self, meta: PageMeta, named: Iterable[Outlink], dropped: dict[str, int], joining: str = ""
     ) -> Iterator[tuple[Outlink, FoundUrl]]:
         """Sitemaps that robots.txt or another sitemap names, of those that are taken; the others are counted by rule.
 
@@ -161,13 +164,13 @@ class Job:
         """
         hops = meta.hops + (meta.kind == "sitemap")
         for link in named:
-            rule = self._scope.refusal(link.url, link.place, meta.depth, meta.hops + 1, self.joined)
+            rule = self.refusal(link, meta.depth, meta.hops + 1, joining)
             if rule is not None:
                 dropped[rule] = dropped.get(rule, 0) + 1
             else:
                 yield link, FoundUrl(link.url, meta.depth, SITEMAP_PRIORITY, "sitemap", meta.url, hops)
 
-    def redirect(self, meta: PageMeta, dropped: dict[str, int]) -> Redirect | None:
+    def redirect(self, meta: PageMeta, dropped: dict[str, int], joining: str = "") -> Redirect | None:
         """The target of a redirect, a link of the same depth; None when it is refused, which is counted by rule.
 
         Where a seed leads here, its host joins the scope. One that leads back to where it began, with a cookie, has its
@@ -178,10 +181,10 @@ class Job:
         except InvalidUrl:
             return None
         link, name = self._outlink(url), ""
-        rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, self.joined)
+        rule = self.refusal(link, meta.depth, meta.hops + 1, joining)
         if rule == "scope" and meta.seed:
             name = scope_name(self.spec.scope.kind, link.place)
-            rule = self._scope.refusal(url, link.place, meta.depth, meta.hops + 1, (name,))
+            rule = self.refusal(link, meta.depth, meta.hops + 1, name)
         if rule is not None:
             dropped[rule] = dropped.get(rule, 0) + 1
             return None

@@ -10,6 +10,8 @@ import pytest
 from crawlog.schemas import control, items, pages, urls
 from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.urls import MAX_BATCH_URLS, JobSpec, ScopeSpec
+from crawlog.streams.errors import GiveUp
+from crawlog.streams.parse import founds, job, outputs
 from crawlog.streams.url.place import partition_of
 from tests.support.parsing import NAMES, PAGE, Message, Stage, links, spider_job
 
@@ -276,5 +278,75 @@ def test_a_page_that_fails_half_way_gives_nothing(tmp_path: Path) -> None:
     assert (letter.topic, letter.value, headers["error"]) == (NAMES.dead, b"body", b"ValueError: half")
     assert (headers["stage"], headers["job"], headers["offset"], headers["partition"]) == (b"parse", b"j", b"0", b"3")
     assert b"s.py" in headers["traceback"]
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+
+
+SEED: dict[str, Any] = {"url": "http://b.test/", "seed": True}
+"""Its name joins the scope, so that it gives an item, a record of crawl.control, founds and counts."""
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    """Whatever decides or encodes an output."""
+    raise ValueError("half")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["items.key", "items.encode", "control.key", "control.encode"]
+    + [
+        f"Job.{name}"
+        for name in ("joining", "sent", "is_probe", "probe", "followed", "refusal", "sitemaps", "redirect")
+    ]
+    + ["Sent.unsent", "FoundUrl", "Outlink"],
+)
+def test_an_error_while_an_output_is_decided_or_encoded_leaves_nothing_sent(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """But the dead letter; the names do not join, and the links do not count as sent."""
+    spec = JobSpec(scope=ScopeSpec(names=("a.test",)), sitemaps=True)
+    meta: dict[str, Any] = SEED
+    if name == "Job.sitemaps":
+        meta = {"url": "http://a.test/robots.txt", "kind": "robots", "content_type": "text/plain"}
+    elif name in ("Job.redirect", "Outlink"):
+        meta = SEED | {"http": 302, "location": "/y"}
+    body = b"http://a.test/map.xml" if "kind" in meta else links("x", "http://other.test/")
+    stage = Stage(job=spec)
+    owner, _, attribute = name.rpartition(".")
+    owners = {"items": items, "control": control, "Job": job.Job, "Sent": founds.Sent, "": outputs}
+    with monkeypatch.context() as patch:
+        patch.setattr(job if name == "Outlink" else owners[owner], attribute, broken)
+        stage.take(body, **meta)
+        stage.stage.flush()
+    assert [record.topic for record in stage.log.records] == [NAMES.dead]
+    stage.log.acknowledge()
+    assert stage.done == [(3, 1)]
+    stage.take(body, **meta)
+    stage.stage.flush()
+    stage.log.acknowledge()
+    again = [record.topic for record in stage.log.records[1:]]
+    assert again == ([] if "kind" in meta else [NAMES.items, NAMES.control]) + [NAMES.urls]
+    assert stage.done[-1] == (3, 2)
+
+
+@pytest.mark.parametrize("topic", [NAMES.items, NAMES.control])
+def test_a_page_of_which_an_output_cannot_be_sent_is_buried(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """With what was sent before it; it is done once the log has both."""
+    stage = Stage()
+    send = stage.log.send
+
+    def refuses(to: str, value: bytes | None, **more: Any) -> None:
+        if to == topic:
+            raise GiveUp("too_large")
+        send(to, value, **more)
+
+    monkeypatch.setattr(stage.stage._outputs, "_send", refuses)
+    monkeypatch.setattr(stage.stage._outputs, "_send_item", refuses)
+    stage.take(links("x"), **SEED)
+    stage.stage.flush()
+    before = [NAMES.items] if topic == NAMES.control else []
+    assert [record.topic for record in stage.log.records] == [*before, NAMES.dead]
+    stage.log.acknowledge(NAMES.dead)
+    assert stage.done == ([] if before else [(3, 1)])
     stage.log.acknowledge()
     assert stage.done == [(3, 1)]

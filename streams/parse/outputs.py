@@ -1,0 +1,128 @@
+"""All outputs of one page as one value: decided and encoded here, sent by the agent once all of it is there.
+
+    Job, page, Parsed ─► outputs_of ─► PageOutputs: item, control records, founds, counts ─► the agent sends them so
+
+An error here leaves nothing sent. Deciding changes what the job remembers of its hosts (near duplicates, soft 404s),
+but not what it knows to be sent: names join and links count as sent by the agent's acts alone.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from crawlog.schemas import control, items
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import FoundUrl
+from crawlog.streams.html import Outlink
+from crawlog.streams.spiders import Parsed, is_redirect
+
+from .founds import Batch, Sent
+from .job import Job, Redirect
+from .soft_404 import SoftErrors
+
+PROBE_PRIORITY = 20
+"""A probe goes before the pages that it may judge."""
+
+Encoded = tuple[bytes, bytes]
+"""Key and value of a record."""
+
+Found = tuple[Outlink, FoundUrl]
+"""Where a found goes, and the found."""
+
+_NO_COUNTS: Mapping[str, int] = {}
+
+
+class PageOutputs(NamedTuple):
+    """What one page gives, in the order in which it is sent.
+
+    Attributes:
+        epoch: Of the page.
+        sent: Links of its job that are in the log, or on their way.
+        item: The record of crawl.items.
+        controls: Records of crawl.control.
+        joins: Names that join the job's scope by these.
+        founds: Links to be put into batches.
+        awaited: Batches on their way that hold other links of the page.
+        dropped: Links that are not sent, by rule.
+        partition: Of crawl.urls, where their counts go if no batch of the job is open: any will do.
+        is_duplicate: Whether its links are left out, as the host sent the same page before.
+        is_soft_404: Whether a probe was answered as a page is; None where this page answers none.
+    """
+
+    epoch: int
+    sent: Sent
+    item: Encoded | None = None
+    controls: Sequence[Encoded] = ()
+    joins: Sequence[str] = ()
+    founds: Sequence[Found] = ()
+    awaited: Collection[Batch] = ()
+    dropped: Mapping[str, int] = _NO_COUNTS
+    partition: int = 0
+    is_duplicate: bool = False
+    is_soft_404: bool | None = None
+
+
+def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parsed: Parsed) -> PageOutputs:
+    """All that a page gives.
+
+    Args:
+        at: Its (partition, offset) in crawl.pages.
+        meta: As the job judges it; see `Job.judged`.
+    """
+    dropped: dict[str, int] = {}
+    awaited: set[Batch] = set()
+    name, sent = job.joining(meta) or "", job.sent(meta.epoch)
+    refusal = partial(job.refusal, joining=name) if name else job.refusal
+    is_probe = job.is_probe(meta)
+    sketch = SoftErrors.sketch(meta, body) if is_probe else None
+    redirect = job.redirect(meta, dropped, name) if is_redirect(meta) and not is_probe else None
+    founds: list[Found] = [(redirect.link, redirect.found)] if redirect is not None else []
+    probe = None if is_probe else job.probe(meta, body)
+    if probe is not None:
+        founds += _founds(sent.unsent([probe], meta.depth, refusal, {}, awaited), meta, 0, {probe.url: PROBE_PRIORITY})
+    outlinks = job.followed(meta, body, parsed.outlinks)
+    founds += _founds(sent.unsent(outlinks, meta.depth + 1, refusal, dropped, awaited), meta, 1, parsed.priorities)
+    if parsed.sitemaps:
+        founds += job.sitemaps(meta, parsed.sitemaps, dropped, name)
+    joins = () if redirect is None and not name else _joins(name, redirect)
+    return PageOutputs(
+        meta.epoch,
+        sent,
+        _item(job, at, meta, parsed) if meta.kind != "robots" else None,  # nobody asked for it as a page
+        _controls(job, meta, joins, sketch) if joins or sketch is not None else (),
+        joins,
+        founds,
+        awaited,
+        dropped,
+        at[0],
+        len(outlinks) < len(parsed.outlinks),
+        sketch is not None if is_probe else None,
+    )
+
+
+def again_of(job: Job, meta: PageMeta) -> PageOutputs:
+    """A page whose body is gone gives one found: its own URL, to be fetched once more."""
+    return PageOutputs(meta.epoch, job.sent(meta.epoch), founds=[job.again(meta)])
+
+
+def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> Encoded:
+    record = items.ItemsRecord(meta.job, meta.url, at, parsed.items, meta.epoch, job.spider)
+    return items.key(meta.job, meta.url), items.encode(record)
+
+
+def _founds(links: Iterable[Outlink], meta: PageMeta, hops: int, priorities: Mapping[str, int]) -> list[Found]:
+    depth, parent = meta.depth + hops, meta.url
+    return [(link, FoundUrl(link.url, depth, priorities.get(link.url, 0), "link", parent)) for link in links]
+
+
+def _joins(name: str, redirect: Redirect | None) -> tuple[str, ...]:
+    """The names that join with a page: its own, and that of where it leads."""
+    names = (name, redirect.joins if redirect is not None else "")
+    return tuple(dict.fromkeys(one for one in names if one))
+
+
+def _controls(job: Job, meta: PageMeta, joins: Iterable[str], sketch: int | None) -> list[Encoded]:
+    records: list[control.Join | control.Missing] = [control.Join(job.name, name) for name in joins]
+    if sketch is not None:
+        records.append(control.Missing(job.name, meta.url, sketch))
+    return [(control.key(record), control.encode(record)) for record in records]
