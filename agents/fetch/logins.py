@@ -1,19 +1,21 @@
-"""Form logins: in turns of the host before a job's first page there, and again when a session is over.
+"""Form logins: the requests of a login, each in a turn of a task.
 
-`streams/http/login.py` has the session's state. A login takes two turns of a task: one reads the form's page, one posts
-the form.
+    task ─► session.next ─┬─► page: asked for by the task
+                          └─► read, post: `take` asks for the form's page, or posts the form ─► session.next
+
+`streams/http/login.py` decides each step; here are the requests.
 """
 
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
 from crawlog.streams.fetch import may_pass, unasked
 from crawlog.streams.html import PAGE_BYTES, filled_in
-from crawlog.streams.http import REDIRECTS, Answer, Session, leads_to, origin_of, read_form
+from crawlog.streams.http import Answer, Form, Posted, Session, Shown, Step, Unsent, no_login, origin_of, read_form
 
 if TYPE_CHECKING:
     from crawlog.agents.client import Client
@@ -25,18 +27,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 Refusal = Callable[["Task", Answer, bytes], Awaitable[str]]
-
-
-class Spent(NamedTuple):
-    """What a task's turn went to instead of its page.
-
-    Attributes:
-        answer: Of the form, or of its page; None where nobody was asked.
-        failure: Why the task fails with its login; empty where it is its host's next one again.
-    """
-
-    answer: Answer | None = None
-    failure: str = ""
 
 
 class Logins:
@@ -68,103 +58,66 @@ class Logins:
             self._sessions[key] = session
         return session
 
-    def is_over(self, session: Session | None, task: "Task", answer: Answer, asked_at: float) -> bool:
-        """Whether an answer shows that there is no session, and one is worth beginning."""
-        if session is None:
-            return False
-        url, signs = task.row.url, task.manner.rules.logged_out
-        is_sign = str(answer.http) in signs or (
-            "redirect" in signs and answer.http in REDIRECTS and leads_to(session.form, url, answer.location)
-        )
-        if not is_sign:
-            session.answered_for(url)
-        return is_sign and url != session.form.url and session.is_worth_another(url, asked_at, time.monotonic())
-
-    async def spend(self, task: "Task", session: Session) -> Spent | None:
-        """Log in with the task's turn where that is needed; None where its page may be asked for.
+    async def take(self, task: "Task", session: Session, step: Step) -> Answer:
+        """Read the form's page or post the form, as the session wants it.
 
         Raises:
             LeaseLost: Nothing was sent.
             Busy: So too.
         """
-        turn = session.turn(time.monotonic())
-        if turn == "read" and not _allows(task, session.form.url):
-            session.shown(None, "robots")  # what is configured is posted as it is
-            turn = session.turn(time.monotonic())
-        if turn == "ask":
-            return None
-        if turn == "fail":
-            return Spent(failure=session.reason)
-        return Spent() if turn == "wait" else await self._log_in(task, session, turn)
-
-    async def _log_in(self, task: "Task", session: Session, turn: Literal["read", "send"]) -> Spent:
-        """Read the form's page, or post it."""
+        now = time.monotonic()
+        if step.do == "read" and unasked(task.host, session.form.url, task.manner, now) is not None:
+            session.next(Shown(None, "robots"), now)  # what is configured is posted as it is
+            step = session.next(None, now)
+        form = step.form
+        assert form is not None, "there is a form to read or post"
         try:
-            if turn == "send":
-                answer = await self._caution.asked(session.posted.url, partial(self._post, task, session))
+            if step.do == "post":
+                answer = await self._caution.asked(form.url, partial(self._post, task, form))
+                heard: Shown | Posted = Posted(no_login(session.form, form.url, answer), may_pass(answer))
             else:
-                answer, refusal = await self._caution.asked(session.form.url, partial(self._page, task, session))
+                answer, refusal = await self._caution.asked(form.url, partial(self._read, task, form.url))
+                heard = shown(form, answer, refusal)
         except BaseException:
-            session.given_back()
+            session.next(Unsent(), time.monotonic())
             raise
-        if turn == "send":
-            posted(session, answer)
-        else:
-            shown(session, answer, refusal)
-        return Spent(answer)
+        if isinstance(heard, Posted):
+            page = (session.missing or "found") if step.do == "post" else "unread"
+            _tell(session.form, answer, heard.reason, page)
+        session.next(heard, time.monotonic())
+        return answer
 
-    async def _post(self, task: "Task", session: Session) -> Answer:
-        log_in = partial(self._client.log_in, session.posted, task.job.name, task.manner)
-        return await self._client.addresses.at_once(session.posted.url, log_in, task.manner.rules)
+    async def _post(self, task: "Task", form: Form) -> Answer:
+        post = partial(self._client.log_in, form, task.job.name, task.manner)
+        return await self._client.addresses.at_once(form.url, post, task.manner.rules)
 
-    async def _page(self, task: "Task", session: Session) -> tuple[Answer, str]:
-        """The page of the form, and why nobody is to look at it."""
-        url = session.form.url
-        answer = await self._client.addresses.at_once(
-            url,
-            partial(self._client.get, url, any_type=True, job=task.job.name, manner=task.manner),
-            task.manner.rules,
-        )
+    async def _read(self, task: "Task", url: str) -> tuple[Answer, str]:
+        """The answer to the form's page, and why its HTML is not to be parsed."""
+        get = partial(self._client.get, url, any_type=True, job=task.job.name, manner=task.manner)
+        answer = await self._client.addresses.at_once(url, get, task.manner.rules)
         return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
 
 
-def _allows(task: "Task", url: str) -> bool:
-    """Whether robots.txt, as far as it is known, lets a URL of the task's host be asked for."""
-    return unasked(task.host, url, task.manner, time.monotonic()) is None
-
-
-def shown(session: Session, answer: Answer, refusal: str = "") -> None:
-    """Take note of the answer to the form's page; without the form in it, what is configured is posted as it is.
+def shown(form: Form, answer: Answer, refusal: str = "") -> Shown | Posted:
+    """What the answer to the form's page says; without the form in it, the form is posted as configured.
 
     Args:
         refusal: Why its HTML is not to be parsed; empty where it may be.
     """
     if may_pass(answer) or answer.http is None:
-        _ended(session, answer.error or f"http_{answer.http}", answer, page="unread")
-        return
+        return Posted(answer.error or f"http_{answer.http}", may_pass(answer))
     found = None
     try:
         if 200 <= answer.http < 300 and not refusal:
-            found = filled_in(session.form, answer.body, answer.content_type)
+            found = filled_in(form, answer.body, answer.content_type)
     except Exception:  # the login would be tried for ever
-        log.exception("look_broken", url=session.form.url, then="posted as configured")
+        log.exception("look_broken", url=form.url, then="posted as configured")
     missing = f"http_{answer.http}" if answer.http >= 300 else answer.error or refusal.partition(":")[0] or "no_form"
-    session.shown(found, "" if found else missing)
+    return Shown(found, "" if found else missing)
 
 
-def posted(session: Session, answer: Answer) -> None:
-    """Take note of the form's answer."""
-    reason = answer.error
-    if not reason and answer.http is not None and answer.http >= 400:
-        reason = f"http_{answer.http}"
-    if not reason and answer.http in REDIRECTS and leads_to(session.form, session.posted.url, answer.location):
-        reason = "shown_again"
-    _ended(session, reason, answer, page=session.missing or "found")
-
-
-def _ended(session: Session, reason: str, answer: Answer, *, page: str) -> None:
-    session.answered(reason, time.monotonic(), may_pass=may_pass(answer))
+def _tell(form: Form, answer: Answer, reason: str, page: str) -> None:
     if reason:
-        log.warning("login_failed", origin=session.form.origin, reason=reason, page=page)
+        log.warning("login_failed", origin=form.origin, reason=reason, page=page)
     else:
-        log.info("logged_in", origin=session.form.origin, http=answer.http)
+        log.info("logged_in", origin=form.origin, http=answer.http)

@@ -19,7 +19,7 @@ from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy
 from crawlog.streams import crash_points
 from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, needs, unasked
 from crawlog.streams.frontier import Task
-from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held, validators
+from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held, Visited, validators
 
 if TYPE_CHECKING:
     from crawlog.agents.browser import Browsing
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from crawlog.agents.frontier import Stage
     from crawlog.streams.fetch import Retrying
     from crawlog.streams.frontier import Patience
-    from crawlog.streams.http import Session, Validators
+    from crawlog.streams.http import Session, Step, Validators
 
-    from .logins import Logins, Spent
+    from .logins import Logins
     from .outcome import Outcomes
     from .sitemaps import Sitemaps
     from .suspects import Caution
@@ -106,34 +106,47 @@ class Tasks:
     async def _way(self, task: Task) -> _End:
         """How the task ends. What raises on the way gives it back, once its host has rested."""
         await self._sitemaps.told(task)
+        end = self._unasked(task)
+        if end is not None:
+            return end
         session = self._logins.session(task)
-        return await self._unasked(task, session) or await self._answered(task, session)
+        if session is not None:
+            step = session.next(None, time.monotonic())
+            if step.do != "page":
+                return await self._stepped(task, session, step)
+        return await self._answered(task, session)
+
+    async def _stepped(self, task: Task, session: "Session", step: "Step") -> _End:
+        """The end of a task whose turn goes to its login."""
+        if step.do == "fail":
+            return _End(is_sent=False, write=partial(self._outcomes.failed, task, step.reason))
+        if step.do == "wait":
+            return _BUSY
+        answer = await self._logins.take(task, session, step)
+        answer.held.give()
+        return _End(rest_s=self._retrying.rest_s(task.host, answer, time.time(), task.manner))
 
     async def _answered(self, task: Task, session: "Session | None") -> _End:
         """The end of a task whose URL is asked for."""
         asked_at = time.monotonic()
         answer = await self._asked(task)
         try:
-            if self._logins.is_over(session, task, answer, asked_at):
-                return _End(held=answer.held)
+            if session is not None:
+                visited = Visited(task.row.url, answer, asked_at, task.manner.rules.logged_out)
+                if session.next(visited, time.monotonic()).do == "wait":
+                    return _End(held=answer.held)
             crash_points.point("fetch.answered")
             return self._judged(task, answer)
         except Exception as error:  # noqa: BLE001  # it would be asked for again, and break again
             return _End(write=self._broken(task, answer.held, error))
 
-    async def _unasked(self, task: Task, session: "Session | None") -> _End | None:
+    def _unasked(self, task: Task) -> _End | None:
         """The end of a task whose URL is not asked for now; None where it is."""
         manner, rules = task.manner, task.host.rules
         is_unread = manner.rules.robots and rules is not None and not rules.is_for(manner.token)
-        if task.host.orders.paused or is_unread:
-            return (
-                _UNSENT  # since the dispatch: a command, others needed the room of its rules, the job has another token
-            )
-        end = self._known(task)
-        if end is None and session is not None:
-            spent = await self._logins.spend(task, session)
-            end = None if spent is None else self._spent(task, spent)
-        return end
+        if task.host.orders.paused or is_unread:  # since the dispatch: a command, a token of its job, no room for rules
+            return _UNSENT
+        return self._known(task)
 
     # ------------------------------------------------------------------ the end
 
@@ -188,15 +201,6 @@ class Tasks:
         if end.status == "failed":
             return _End(is_sent=False, write=partial(self._outcomes.failed, task, end.reason))
         return _End(is_sent=False, write=partial(self._outcomes.refused, task, end))
-
-    def _spent(self, task: Task, spent: "Spent") -> _End:
-        """The end of a task whose turn went to its login."""
-        if spent.failure:
-            return _End(is_sent=False, write=partial(self._outcomes.failed, task, spent.failure))
-        if spent.answer is None:
-            return _BUSY
-        spent.answer.held.give()
-        return _End(rest_s=self._retrying.rest_s(task.host, spent.answer, time.time(), task.manner))
 
     # ------------------------------------------------------------------ asked
 

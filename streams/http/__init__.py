@@ -6,7 +6,7 @@ from .codings import BadCoding, TooLarge, decoder
 from .cookie_walls import Detours
 from .cookies import Jar
 from .egress import address_refusal, literal_refusal, port_refusal
-from .login import Form, Session, leads_to, read_form
+from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, no_login, read_form
 from .request import (
     REACHED_NOT,
     TUNNELLED_NOT,
@@ -64,13 +64,18 @@ __all__ = [
     "Jar",
     "Limits",
     "Manner",
+    "Posted",
     "Proxies",
     "Proxy",
     "RobotsRules",
     "Session",
     "Shared",
+    "Shown",
+    "Step",
     "TooLarge",
+    "Unsent",
     "Validators",
+    "Visited",
     "address_refusal",
     "check_rules",
     "computed",
@@ -78,9 +83,9 @@ __all__ = [
     "egress",
     "essence",
     "headers_of",
-    "leads_to",
     "literal_refusal",
     "manner_of",
+    "no_login",
     "note",
     "of_headers",
     "origin_of",

@@ -1,21 +1,25 @@
 """Logins by a form: what is posted, when, and what shows that it is needed again. Pure: time is `now`.
 
-A session belongs to one job and one origin. It is begun before the job's first page there, and again when an answer
-shows that it is over, but no more often than once in `again_s`: an answer that shows so sooner is a result like any.
-It takes two turns of the host: the form's page is read for what it hides in the form, then the form is posted.
+    nothing yet ─► read ─ Shown ─► post ─ Posted ─► page ─ Visited ─► page, or read again: the session is over
+                    ▲                      │
+                    └── it may pass ◄──────┴─► fail, for `again_s`
+
+A session belongs to one job and one origin. A login takes two turns of the host: the form's page is read for its hidden
+fields, then the form is posted. It precedes the job's first page there, and comes again when an answer shows that the
+session is over, at most once in `again_s`: an answer that shows so sooner is a result like any other.
 """
 
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from crawlog.streams.url import InvalidUrl, plain, serialise
 
+from .answer import REDIRECTS, Answer
 from .request import origin_of
 
 Sign = Literal["redirect", "401", "403"]
 """A redirect to the form's own URL, or a status."""
-
-Turn = Literal["ask", "read", "send", "wait", "fail"]
 
 
 class Form(NamedTuple):
@@ -65,7 +69,67 @@ def leads_to(form: Form, url: str, location: str) -> bool:
 
 
 MOST_ANEW = 1000
-"""Pages that wait for their answer after a login of their own, of one session; more are not under way at a host."""
+"""Pages of one session that wait for their answer after a login of their own; a host has fewer in flight."""
+
+
+class Step(NamedTuple):
+    """What a task does with its turn.
+
+    Attributes:
+        do: `page`: ask for its page, or take its answer as the result. `read`: read the form's page. `post`: post the
+            form. `wait`: give the task back. `fail`: fail it.
+        form: What is read or posted.
+        reason: Why it fails.
+    """
+
+    do: Literal["page", "read", "post", "wait", "fail"]
+    form: Form | None = None
+    reason: str = ""
+
+
+_PAGE = Step("page")
+_WAIT = Step("wait")
+
+
+class Shown(NamedTuple):
+    """The form's page was answered, or may not be asked for.
+
+    Attributes:
+        found: The form there, filled in; without it the form is posted as configured.
+        missing: Why there is none, in a word.
+    """
+
+    found: Form | None
+    missing: str = ""
+
+
+class Posted(NamedTuple):
+    """The form was answered; or its page was, in a way that ends the login.
+
+    Attributes:
+        reason: Why that is no login; empty when it is one.
+        may_pass: Whether another try may succeed.
+    """
+
+    reason: str
+    may_pass: bool = False
+
+
+class Unsent(NamedTuple):
+    """The form or its page was not sent, or nobody knows what became of it."""
+
+
+class Visited(NamedTuple):
+    """A page was answered.
+
+    Attributes:
+        signs: By which an answer shows that there is no session.
+    """
+
+    url: str
+    answer: Answer
+    asked_at: float
+    signs: Collection[str]
 
 
 class Session:
@@ -77,77 +141,102 @@ class Session:
         attempts: Tries at a server that does not answer.
 
     Attributes:
-        posted: What is posted.
         missing: Why nothing was found on the form's page, in a word; empty where something was, or nobody looked yet.
-        reason: Why the last login failed.
     """
 
     def __init__(self, form: Form, again_s: float, attempts: int) -> None:
-        self.form = self.posted = form
-        self.reason = ""
+        self.form = self._posted = form
+        self.missing = ""
+        self._reason = ""
         self._again_s = again_s
         self._attempts = attempts
         self._state: Literal["out", "reading", "read", "sending", "in", "failed"] = "out"
         self._at = 0.0
         self._tries = 0
         self._anew_for: set[str] = set()
-        self.missing = ""
 
-    def turn(self, now: float) -> Turn:
-        """What is to be done before a page is asked for; who is told `read` or `send` must say what became of it."""
-        if self._state == "failed" and now - self._at >= self._again_s:
-            self._state, self._tries = "out", 0
-        if self._state == "out":
-            self._state, self.missing = "reading", ""
-            return "read"
-        if self._state == "read":
-            self._state = "sending"
-            return "send"
-        turns: dict[str, Turn] = {"in": "ask", "reading": "wait", "sending": "wait", "failed": "fail"}
-        return turns[self._state]
-
-    def given_back(self) -> None:
-        """Nothing was sent, or nobody knows what became of it."""
-        self._state = "out"
-
-    def shown(self, found: Form | None, missing: str = "") -> None:
-        """The form's page was answered, or may not be asked for.
+    def next(self, answer: Shown | Posted | Unsent | Visited | None, now: float) -> Step:
+        """What a task does next. A task that is told `read` or `post` has to say what came of it.
 
         Args:
-            found: The form there, filled in; without it what is configured is posted as it is.
-            missing: Why there is none, in a word.
+            answer: Of the task's last step; None at the beginning of its turn.
         """
-        self.posted, self.missing = found or self.form, missing
-        self._state = "read"
+        if isinstance(answer, Visited):
+            return self._visited(answer, now)
+        if answer is None:
+            return self._begun(now)
+        if isinstance(answer, Shown):
+            self._posted, self.missing, self._state = answer.found or self.form, answer.missing, "read"
+        elif isinstance(answer, Posted):
+            self._answered(answer, now)
+        else:
+            self._state = "out"
+        return _WAIT
 
-    def answered(self, reason: str, now: float, *, may_pass: bool) -> None:
-        """The form was answered: `reason` says why that is no login; empty when it is one. Also for a page not read."""
+    def _begun(self, now: float) -> Step:
+        if self._state == "failed" and now - self._at >= self._again_s:
+            self._state, self._tries = "out", 0
+        if self._state == "in":
+            return _PAGE
+        if self._state == "out":
+            self._state, self.missing = "reading", ""
+            return Step("read", self.form)
+        if self._state == "read":
+            self._state = "sending"
+            return Step("post", self._posted)
+        return Step("fail", reason=self._reason) if self._state == "failed" else _WAIT
+
+    def _answered(self, posted: Posted, now: float) -> None:
         self._tries += 1
         self._at = now
-        if not reason:
+        if not posted.reason:
             self._state, self._tries = "in", 0
-        elif may_pass and self._tries < self._attempts:
+        elif posted.may_pass and self._tries < self._attempts:
             self._state = "out"
         else:
             told = f", its page: {self.missing}" if self.missing else ""
-            self._state, self.reason = "failed", f"login_failed: {reason}{told}"
+            self._state, self._reason = "failed", f"login_failed: {posted.reason}{told}"
 
-    def is_worth_another(self, url: str, asked_at: float, now: float) -> bool:
-        """Whether a page whose answer shows no session is asked for once more, logged in anew.
+    def _visited(self, page: Visited, now: float) -> Step:
+        """`wait` where the page is asked for once more, logged in anew; `page` where its answer counts."""
+        if not _is_logged_out(self.form, page):
+            self._anew_for.discard(page.url)  # another time it may have another login
+            return _PAGE
+        return _WAIT if page.url != self.form.url and self._begins_anew(page, now) else _PAGE
+
+    def _begins_anew(self, page: Visited, now: float) -> bool:
+        """Whether a page has a login of its own, or one that others began.
 
         Once for each page: one that is closed to this user would have it logged in for ever where its host rests
         longer than that.
         """
-        if self._state == "in" and asked_at >= self._at:
-            if now - self._at < self._again_s or url in self._anew_for:
-                self.answered_for(url)
+        if self._state == "in" and page.asked_at >= self._at:
+            if now - self._at < self._again_s or page.url in self._anew_for:
+                self._anew_for.discard(page.url)
                 return False
             if len(self._anew_for) >= MOST_ANEW:
                 self._anew_for.clear()
-            self._anew_for.add(url)
+            self._anew_for.add(page.url)
             self._state = "out"
         return self._state != "failed"
 
-    def answered_for(self, url: str) -> None:
-        """A page's answer counts: another time it may have another login."""
-        self._anew_for.discard(url)
+
+def _is_logged_out(form: Form, page: Visited) -> bool:
+    answer, signs = page.answer, page.signs
+    if str(answer.http) in signs:
+        return True
+    return "redirect" in signs and answer.http in REDIRECTS and leads_to(form, page.url, answer.location)
+
+
+def no_login(form: Form, url: str, answer: Answer) -> str:
+    """Why the answer to a posted form is no login, in a word; empty when it is one.
+
+    Args:
+        url: Where the form was posted to.
+    """
+    if answer.error:
+        return answer.error
+    if answer.http is not None and answer.http >= 400:
+        return f"http_{answer.http}"
+    is_shown_again = answer.http in REDIRECTS and leads_to(form, url, answer.location)
+    return "shown_again" if is_shown_again else ""

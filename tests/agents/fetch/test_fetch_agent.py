@@ -131,7 +131,7 @@ BROKEN = ("failed", "answer_broken: ZeroDivisionError")
         ("_caution", "gives_up", TOLD),
         ("_logins", "session", TOLD),
         ("browsing", "verdict", TOLD),
-        ("_logins", "is_over", BROKEN),
+        ("_patience", "heard", BROKEN),
         ("_retrying", "rest_s", BROKEN),
         ("_retrying", "again", BROKEN),
         ("_outcomes", "final", BROKEN),

@@ -13,7 +13,17 @@ from pydantic import ValidationError
 from crawlog.agents.fetch.logins import shown
 from crawlog.streams.html.login_form import MAX_INPUTS, filled_in
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.login import Form, Session, leads_to, read_form
+from crawlog.streams.http.login import (
+    Form,
+    Posted,
+    Session,
+    Shown,
+    Step,
+    Unsent,
+    Visited,
+    leads_to,
+    read_form,
+)
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.settings import Sources, origins
 from tests.support.fetching import Web, World, running
@@ -122,42 +132,73 @@ def test_a_page_of_endless_fields_gives_some() -> None:
     assert len(found.fields) < MAX_INPUTS + len(FIELDS)
 
 
+def visited(url: str, asked_at: float, http: int = 401) -> Visited:
+    """An answer to a page: 401 shows that there is no session."""
+    return Visited(url, Answer(http), asked_at, ("redirect", "401"))
+
+
+def steps(session: Session, now: float, times: int = 1) -> list[str]:
+    """What so many tasks that begin their turn are to do."""
+    return [session.next(None, now).do for _ in range(times)]
+
+
 def test_a_session_is_begun_again_once_in_a_while_only() -> None:
     """Answers to requests from before a login say nothing of it."""
     session = Session(FORM, 600.0, 3)
-    assert [session.turn(0.0), session.turn(0.0)] == ["read", "wait"]
-    session.shown(None, "no_form")
-    assert [session.turn(0.5), session.turn(0.5)] == ["send", "wait"]
-    session.answered("", 1.0, may_pass=False)
-    assert session.turn(2.0) == "ask"
-    assert session.is_worth_another("x", asked_at=0.5, now=2.0)
-    assert not session.is_worth_another("x", asked_at=2.0, now=3.0)
-    assert session.turn(3.0) == "ask"
-    assert session.is_worth_another("x", asked_at=700.0, now=701.0)
-    assert session.turn(701.0) == "read"
+    assert steps(session, 0.0, 2) == ["read", "wait"]
+    session.next(Shown(None, "no_form"), 0.5)
+    assert steps(session, 0.5, 2) == ["post", "wait"]
+    session.next(Posted(""), 1.0)
+    assert steps(session, 2.0) == ["page"]
+    assert session.next(visited("x", asked_at=0.5), 2.0).do == "wait"
+    assert session.next(visited("x", asked_at=2.0), 3.0).do == "page"
+    assert steps(session, 3.0) == ["page"]
+    assert session.next(visited("x", asked_at=700.0), 701.0).do == "wait"
+    assert steps(session, 701.0) == ["read"]
 
 
 def test_a_login_that_fails_stands_for_a_while() -> None:
     """What may pass is tried again, so often as a URL, from its page on."""
     session = Session(FORM, 600.0, 2)
-    assert session.turn(1.0) == "read"
-    session.shown(FORM)
-    assert session.turn(1.0) == "send"
-    session.answered("timeout", 1.0, may_pass=True)
-    assert session.turn(1.0) == "read"
-    session.answered("connect", 1.0, may_pass=True)
-    assert session.turn(1.0) == "fail"
-    assert session.reason == "login_failed: connect"
-    assert not session.is_worth_another("x", 0.0, 2.0)
-    assert session.turn(601.0) == "read"
-    session.shown(None, "no_form")
-    assert session.turn(601.0) == "send"
-    session.answered("http_403", 602.0, may_pass=False)
-    assert session.turn(603.0) == "fail"
-    assert session.reason == "login_failed: http_403, its page: no_form"
-    assert session.turn(1203.0) == "read"
-    session.answered("http_401", 1204.0, may_pass=False)
-    assert session.reason == "login_failed: http_401"
+    assert steps(session, 1.0) == ["read"]
+    session.next(Shown(FORM), 1.0)
+    assert steps(session, 1.0) == ["post"]
+    session.next(Posted("timeout", may_pass=True), 1.0)
+    assert steps(session, 1.0) == ["read"]
+    session.next(Posted("connect", may_pass=True), 1.0)
+    assert session.next(None, 1.0) == Step("fail", reason="login_failed: connect")
+    assert session.next(visited("x", 0.0), 2.0).do == "page"
+    assert steps(session, 601.0) == ["read"]
+    session.next(Shown(None, "no_form"), 601.0)
+    assert steps(session, 601.0) == ["post"]
+    session.next(Posted("http_403"), 602.0)
+    assert session.next(None, 603.0) == Step("fail", reason="login_failed: http_403, its page: no_form")
+    assert steps(session, 1203.0) == ["read"]
+    session.next(Posted("http_401"), 1204.0)
+    assert session.next(None, 1204.0).reason == "login_failed: http_401"
+
+
+def test_a_login_whose_request_was_not_sent_begins_anew() -> None:
+    """Nobody knows what became of it."""
+    session = Session(FORM, 600.0, 2)
+    for _ in range(3):
+        assert session.next(None, 1.0) == Step("read", FORM)
+        assert session.next(Unsent(), 1.0).do == "wait"
+
+
+@pytest.mark.parametrize(
+    ("http", "location", "does"), [(200, "", "page"), (302, "/x", "page"), (302, "/login", "wait")]
+)
+def test_a_redirect_to_the_form_ends_a_session(http: int, location: str, does: str) -> None:
+    """Any other answer counts."""
+    session = Session(FORM, 0.0, 2)
+    steps(session, 1.0)
+    session.next(Shown(FORM), 1.0)
+    steps(session, 1.0)
+    session.next(Posted(""), 1.0)
+    page = visited("http://a.com/x", 2.0, http)
+    page.answer.location = location
+    assert session.next(page, 3.0).do == does
 
 
 async def test_the_form_goes_to_its_origin_and_its_cookies_come_back_there_for_the_job() -> None:
@@ -185,20 +226,16 @@ async def test_the_form_goes_to_its_origin_and_its_cookies_come_back_there_for_t
 )
 def test_why_nothing_was_found_on_a_forms_page_is_told_in_a_word(http: int, error: str, missing: str) -> None:
     """A page that could not be read whole is not said to have no form."""
-    session = Session(FORM, 600.0, 3)
     answer = Answer(http)
     answer.error = error
-    shown(session, answer)
-    assert (session.missing, session.posted) == (missing, FORM)
+    assert shown(FORM, answer) == Shown(None, missing)
 
 
 def test_a_forms_page_that_is_too_complex_is_not_looked_at() -> None:
     """What is configured is posted as it is."""
-    session = Session(FORM, 600.0, 3)
     answer = Answer(200)
     answer.body = b"<form method=post><input type=hidden name=token value=1><input type=password>"
-    shown(session, answer, "too_complex: its HTML takes the parser long")
-    assert (session.missing, session.posted) == ("too_complex", FORM)
+    assert shown(FORM, answer, "too_complex: its HTML takes the parser long") == Shown(None, "too_complex")
 
 
 class Members(Web):
@@ -275,6 +312,22 @@ async def test_a_page_that_is_closed_to_this_user_has_one_login_of_its_own(
         await world.all_done("http://a.com/x", "http://a.com/y")
         assert sorted(told()) == ["http://a.com/x fetched ", "http://a.com/y fetched "]
     assert web.asked_with.count("POST http://a.com/login j") == 3
+
+
+async def test_an_answer_that_the_session_breaks_on_fails_its_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be asked for again, and break again."""
+
+    def broken(*_: object) -> Step:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Session, "_visited", broken)
+    async with members(tmp_path, monkeypatch, Members()) as (world, told):
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert told() == ["http://a.com/x failed answer_broken: ZeroDivisionError"]
+        assert world.web.room.free_bytes == 1000
 
 
 async def test_a_login_that_fails_fails_its_hosts_urls_with_its_reason(
