@@ -29,7 +29,7 @@ from crawlog.streams import crash_points, exit_codes
 from crawlog.streams.errors import DamagedLog, EngineError, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fetch import ReportedJobs
-from crawlog.streams.fold import Effects, Job
+from crawlog.streams.fold import Effects, JobState
 from crawlog.streams.frontier import Commands, Frontier, Tenure
 from crawlog.streams.log import Producer, Topics, limits_of, own_manner
 from crawlog.streams.state import (
@@ -393,7 +393,7 @@ class Stage:
             if job.name not in left_out or under_way[job.number] or (job.counts.queued and job.running)
         }
 
-    def _reported(self, number: int, job: Job, in_flight: int) -> JobCounts:
+    def _reported(self, number: int, job: JobState, in_flight: int) -> JobCounts:
         """No run waits for a job that is not to go on, nor for blocked hosts; it does for what is paused."""
         queued = job.counts.queued
         paused, held = self.frontier.owned[number].held.counts(job)

@@ -13,7 +13,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from crawlog.streams.fold import Row
+    from crawlog.streams.fold import DescribedRow
     from crawlog.streams.log import Check, Finding
     from crawlog.streams.settings import Settings
     from crawlog.streams.state import Difference, Verdict
@@ -129,5 +129,5 @@ def _difference(partition: int, one: "Difference") -> list[str]:
     return [f"{partition}: {row.kind} {key}", f"    kept    {_shown(one.kept)}", f"    folded  {_shown(one.folded)}"]
 
 
-def _shown(row: "Row | None") -> str:
+def _shown(row: "DescribedRow | None") -> str:
     return "no such row" if row is None else json.dumps(row.value, ensure_ascii=False)

@@ -19,7 +19,7 @@ from crawlog.schemas.control import Command, JobCopy
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams.errors import DamagedLog, Misconfigured
-from crawlog.streams.fold import Event, History, Offer, Spelling, State, in_order
+from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
 from crawlog.streams.frontier import FREE, Commands, Orders
 from crawlog.streams.http import RobotsRules
 from crawlog.streams.log import (
@@ -66,7 +66,7 @@ class Story(msgspec.Struct):
     partition: int
     at: float
     spellings: list[Spelling]
-    states: list[State]
+    states: list[UrlState]
     events: list[Event]
     redirects_from: list[str]
     redirects_to: list[str]
@@ -466,7 +466,7 @@ def _where(event: Event) -> str:
     return f"{event.topic}[{event.partition}]:{event.offset}"
 
 
-def _state(state: State, now: float) -> str:
+def _state(state: UrlState, now: float) -> str:
     reason = f" ({state.reason})" if state.reason else ""
     if state.status == "waiting":
         left = f"due in {state.due_at - now:.0f} s" if state.due_at > now else "due"

@@ -7,7 +7,7 @@ import msgspec
 from . import rows as r
 
 
-class Row(NamedTuple):
+class DescribedRow(NamedTuple):
     """One row.
 
     Attributes:
@@ -53,7 +53,7 @@ _STRUCTS = {
 }
 
 
-def decoded(key: bytes, value: bytes) -> Row:
+def decoded(key: bytes, value: bytes) -> DescribedRow:
     """The row in words; one that does not decode as bytes, since a state that is compared may be wrong."""
     kind, parts = _KINDS.get(key[:1], ("unknown", ()))
     named: dict[str, Any] = {}
@@ -66,7 +66,7 @@ def decoded(key: bytes, value: bytes) -> Row:
         named["name"] = key[at:].decode(errors="backslashreplace")
     if kind == "queued":
         named["priority"] = 127 - named["priority"]
-    return Row(kind, named, _value(kind, value))
+    return DescribedRow(kind, named, _value(kind, value))
 
 
 def _value(kind: str, value: bytes) -> Any:

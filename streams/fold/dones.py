@@ -8,7 +8,7 @@ from crawlog.streams.url import Place, Places
 
 from . import rows as r
 from .host_queues import MAX_DUE_S, HostQueues, bounded_priority
-from .jobs import Job
+from .jobs import JobState
 from .overlay import Rows
 
 MAX_OFFSET = 1 << 62
@@ -33,7 +33,7 @@ class Dones:
         self._rows = rows
         self._queues = queues
 
-    def take(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
+    def take(self, job: JobState, result: u.Result, epoch: int, timestamp_s: float) -> None:
         """Fold what became of one attempt; it counts only if its URL has a row."""
         if result.page is not None:
             self._note_page(job, *result.page)
@@ -59,7 +59,7 @@ class Dones:
         self._queues.remove(job, place, key, row, result.row)
         self._settle(job, result, place, row)
 
-    def _note_page(self, job: Job, partition: int, offset: int) -> None:
+    def _note_page(self, job: JobState, partition: int, offset: int) -> None:
         """Pages of one partition are done in their order, so an offset that comes again was given out again."""
         if partition == self._partition and 0 <= offset < MAX_OFFSET:
             counts = job.counts
@@ -67,7 +67,7 @@ class Dones:
             counts.page_end = max(counts.page_end, offset + 1)
             job.dirty = True
 
-    def _settle(self, job: Job, result: u.Result, place: Place, row: r.QueueRow) -> None:
+    def _settle(self, job: JobState, result: u.Result, place: Place, row: r.QueueRow) -> None:
         """Decide whether a URL waits for its next attempt, is fetched again from a lesser depth, or is final."""
         if result.status == "failed" and result.next_at > 0:
             self._queues.wait(job, place, row, result)

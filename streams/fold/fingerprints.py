@@ -40,7 +40,7 @@ _PAGE_BITS_FROM = 10
 """Where in a fingerprint, shifted by so much, the bits of a slot begin that choose the page: three bits further on."""
 
 
-class Page:
+class FingerprintPage:
     """One page in memory."""
 
     __slots__ = ("dirty", "domain", "slot", "used")
@@ -66,14 +66,14 @@ class Holder(Protocol):
 
     rows: Rows
 
-    def hold(self, page: Page) -> None:
+    def hold(self, page: FingerprintPage) -> None:
         """A page was read or made."""
 
-    def changed(self, page: Page) -> None:
+    def changed(self, page: FingerprintPage) -> None:
         """A page that was clean is to be written."""
 
 
-P = TypeVar("P", bound=Page)
+P = TypeVar("P", bound=FingerprintPage)
 
 
 class Domain(Generic[P]):
@@ -116,7 +116,7 @@ class Domain(Generic[P]):
         raise NotImplementedError
 
 
-class _ExactPage(Page):
+class _ExactPage(FingerprintPage):
     """Fingerprints in two rows: most of them sorted, the latest ones beside them in order of coming.
 
     Attributes:
@@ -253,7 +253,7 @@ def _mask(size: int) -> int:
     return (1 << max(size - 1, 0).bit_length()) - 1
 
 
-class _FilterPage(Page):
+class _FilterPage(FingerprintPage):
     """A Bloom filter; `count` of its keys is stored before it."""
 
     __slots__ = ("bloom", "count", "full")

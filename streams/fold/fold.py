@@ -22,7 +22,7 @@ from . import rows as r
 from .dones import Dones
 from .effects import NO_EFFECTS, Effects, effective
 from .host_queues import HostQueues, Listener
-from .jobs import Job, Jobs
+from .jobs import JobState, JobStates
 from .offers import Offers
 from .overlay import Rows
 from .seen import SeenTable
@@ -53,7 +53,7 @@ class Fold:
         self.rows = rows
         self.skipped = skipped
         self._skips = deque(skipped)
-        self._jobs = Jobs(rows)
+        self._jobs = JobStates(rows)
         self.jobs = self._jobs.by_name
         self.numbers = self._jobs.by_number
         self.queues = HostQueues(rows, cached_pages)
@@ -135,7 +135,7 @@ class Fold:
         self._tell_changed(job)
         return NO_EFFECTS
 
-    def _revise(self, job: Job, spec: u.JobSpec, epoch: int) -> None:
+    def _revise(self, job: JobState, spec: u.JobSpec, epoch: int) -> None:
         if spec.rev > job.spec.rev:
             if epoch > job.epoch:
                 self._begin(job, epoch, awaited=False)
@@ -146,7 +146,7 @@ class Fold:
             job.awaited = False
             self._jobs.put(job)
 
-    def _begin(self, job: Job, epoch: int, *, awaited: bool) -> None:
+    def _begin(self, job: JobState, epoch: int, *, awaited: bool) -> None:
         """Drop all rows of a job but its record: it begins again, in a new epoch. Hosts keep their rests."""
         for kind in r.OF_JOB:
             self.rows.drop(r.of_job(kind, job.number))
@@ -157,7 +157,7 @@ class Fold:
         if self.listener is not None:
             self.listener.forgotten(job.number)
 
-    def _tell_changed(self, job: Job) -> None:
+    def _tell_changed(self, job: JobState) -> None:
         if self.listener is not None:
             self.listener.job_changed(job.number)
 

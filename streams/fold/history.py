@@ -16,7 +16,7 @@ from crawlog.streams.url import Places, plain, serialise
 from . import rows as r
 from .effects import effective
 from .explained import acting, attempted, dropping_rules, explained, found_by, in_epoch
-from .jobs import Job
+from .jobs import JobState
 from .needle import Needle
 from .overlay import InMemory, Rows
 from .watched import WatchedFold
@@ -47,7 +47,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     rewound: bool = False
 
 
-class State(msgspec.Struct, frozen=True):
+class UrlState(msgspec.Struct, frozen=True):
     """How a URL stands in a job, at the end of what was read.
 
     Attributes:
@@ -118,7 +118,7 @@ class History:
         self._base = InMemory()
         self._rows = Rows(self._base)
         self._fold = WatchedFold(self.given, self.place.partition, self._places, self._rows, skipped)
-        self._last: dict[str, State] = {}
+        self._last: dict[str, UrlState] = {}
         for record in self._supposed:
             self._fold.take(record, 0, 0.0)
 
@@ -181,7 +181,7 @@ class History:
             self._add(self._event("rewind", what, offset, at, job))
         self._fold.told.forgot.clear()
 
-    def _event(self, kind: Any, what: str, offset: int, at: float, job: Job, **detail: Any) -> Event:
+    def _event(self, kind: Any, what: str, offset: int, at: float, job: JobState, **detail: Any) -> Event:
         return Event(at, "urls", self.place.partition, offset, kind, what, job.name, job.epoch, detail)
 
     def _note_jobs(self, before: dict[str, int], offset: int, at: float) -> None:
@@ -190,7 +190,7 @@ class History:
                 what = f"job {name}, revision {job.spec.rev}{in_epoch(job.epoch)}: {dropping_rules(job.spec)}"
                 self._add(self._event("job", what, offset, at, job, rev=job.spec.rev, state=job.spec.state))
 
-    def _note_found(self, job: Job, found: u.FoundUrl, verdict: str, reason: str, offset: int, at: float) -> None:
+    def _note_found(self, job: JobState, found: u.FoundUrl, verdict: str, reason: str, offset: int, at: float) -> None:
         url = self._fold.wanted(job)
         said = explained(verdict, reason, job.spec, found, self.place)
         spelled = "" if found.url == url else f", spelled {found.url}"
@@ -198,16 +198,16 @@ class History:
         detail = {"verdict": verdict, "rule": reason, "found": msgspec.to_builtins(found)}
         self._add(self._event("found", what, offset, at, job, **detail))
         if verdict == "queued" or job.name not in self._last:
-            self._last[job.name] = State(job.name, url, verdict, reason)
+            self._last[job.name] = UrlState(job.name, url, verdict, reason)
 
-    def _note_done(self, job: Job, result: u.Result, epoch: int, effect: str, offset: int, at: float) -> None:
+    def _note_done(self, job: JobState, result: u.Result, epoch: int, effect: str, offset: int, at: float) -> None:
         what = f"{attempted(result)}{_EFFECTS[effect]}{in_epoch(epoch)}"
         detail = {"effect": effect, "result": msgspec.to_builtins(result)}
         self._add(self._event("done", what, offset, at, job, **detail))
         if result.page is not None and result.page not in self.pages and self._only in ("", job.name):
             self.pages.append(result.page)
         if effect in ("final", "retry"):
-            self._last[job.name] = State(
+            self._last[job.name] = UrlState(
                 job.name,
                 result.url,
                 result.status,
@@ -222,11 +222,11 @@ class History:
         what = f"found {found_by(found)}, depth {found.depth} → kept until the record of job {name} comes"
         detail = {"verdict": "parked", "rule": "", "found": msgspec.to_builtins(found)}
         self._add(Event(at, "urls", self.place.partition, offset, "found", what, name, 0, detail))
-        self._last.setdefault(name, State(name, self._fold.wanted(None), "parked"))
+        self._last.setdefault(name, UrlState(name, self._fold.wanted(None), "parked"))
 
     # ------------------------------------------------------------------ what it all came to
 
-    def states(self) -> list[State]:
+    def states(self) -> list[UrlState]:
         """How the URL stands in each job that met it."""
         states = []
         for name, last in self._last.items():
@@ -277,7 +277,7 @@ class History:
             told += self._offered(job, 0, 0, offset, now)
         return told
 
-    def _offered(self, job: Job, depth: int, pages: int, offset: int, now: float) -> list[Offer]:
+    def _offered(self, job: JobState, depth: int, pages: int, offset: int, now: float) -> list[Offer]:
         """What a link to the URL on a page at this depth comes to."""
         fold, told = self._fold, []
         found = u.FoundUrl(fold.wanted(job), depth + 1, 0, "link")

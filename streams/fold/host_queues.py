@@ -11,7 +11,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams.url import Place
 
 from . import rows as r
-from .jobs import Job
+from .jobs import JobState
 from .overlay import Rows
 
 MAX_DUE_S = 1e12
@@ -72,7 +72,7 @@ class HostQueues:
         self._rows = rows
         self._cached = cached
 
-    def add(self, job: Job, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
+    def add(self, job: JobState, found: u.FoundUrl, url: str, place: Place, sequence: int) -> None:
         """Queue a URL."""
         host = place.host_hash
         priority = bounded_priority(found.priority)
@@ -85,7 +85,7 @@ class HostQueues:
         if self.listener is not None:
             self.listener.queued(job.number, place.host, place.domain, key, value)
 
-    def add_again(self, job: Job, place: Place, row: r.QueueRow, sequence: int) -> None:
+    def add_again(self, job: JobState, place: Place, row: r.QueueRow, sequence: int) -> None:
         """Keep the row of a URL that was found at a lesser depth while it was being fetched."""
         key = r.queue_key(job.number, place.host_hash, row.priority, sequence, job.lifo)
         fresh = r.pack(msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0))
@@ -93,7 +93,7 @@ class HostQueues:
         if self.listener is not None:
             self.listener.queued(job.number, place.host, place.domain, key, fresh)
 
-    def lower(self, job: Job, place: Place, priority: int, sequence: int, depth: int) -> bool:
+    def lower(self, job: JobState, place: Place, priority: int, sequence: int, depth: int) -> bool:
         """Set the depth of a URL that is queued or waits; False if it is neither."""
         host = place.host_hash
         for key in (
@@ -109,7 +109,7 @@ class HostQueues:
                 return True
         return False
 
-    def remove(self, job: Job, place: Place, key: bytes, row: r.QueueRow, sequence: int) -> None:
+    def remove(self, job: JobState, place: Place, key: bytes, row: r.QueueRow, sequence: int) -> None:
         """Forget the row of a URL that was fetched; `count` is a step of its own, for it may come back."""
         self._rows.delete(key)
         if row.due_ms:
@@ -117,7 +117,7 @@ class HostQueues:
         if self.listener is not None:
             self.listener.removed(job.number, place.host, key)
 
-    def wait(self, job: Job, place: Place, row: r.QueueRow, result: u.Result) -> None:
+    def wait(self, job: JobState, place: Place, row: r.QueueRow, result: u.Result) -> None:
         """Let a removed URL wait for its next attempt."""
         host = place.host_hash
         due_ms = max(int(min(result.next_at, MAX_DUE_S) * 1000), 1)
@@ -131,7 +131,7 @@ class HostQueues:
         if self.listener is not None:
             self.listener.waiting(job.number, place.host, place.domain, key, later)
 
-    def count(self, job: Job, host: int, place: Place, change: int) -> None:
+    def count(self, job: JobState, host: int, place: Place, change: int) -> None:
         """Add to the number of a host's URLs, waiting ones included; `host` is its hash."""
         key = r.host_queue_key(job.number, host)
         queue = self.held.get(key)

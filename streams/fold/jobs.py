@@ -12,7 +12,7 @@ from . import rows as r
 from .overlay import Rows
 
 MAX_JOBS = 0xFFFE
-"""Jobs of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
+"""JobStates of one partition: their numbers and epochs are two bytes in keys; the last number is kept for `default`."""
 
 MAX_DROPPED = 1 << 31
 """Links of one record that parse says it dropped by one rule, at most: the sums of many have to fit into a row."""
@@ -52,7 +52,7 @@ class Joined:
         self._known.add(name)
 
 
-class Job:
+class JobState:
     """A job as one partition knows it.
 
     Attributes:
@@ -137,7 +137,7 @@ class Job:
             counts.fetched += change
 
 
-class Jobs:
+class JobStates:
     """All jobs of one partition.
 
     Args:
@@ -145,19 +145,19 @@ class Jobs:
     """
 
     def __init__(self, rows: Rows) -> None:
-        self.by_name: dict[str, Job] = {}
-        self.by_number: dict[int, Job] = {}
+        self.by_name: dict[str, JobState] = {}
+        self.by_number: dict[int, JobState] = {}
         self._rows = rows
         for key, value in list(rows.scan(b"j")):
             number = int.from_bytes(key[1:], "big")
             counts = rows.get(r.counts_key(number))
-            self._add(Job(number, r.read_job(value), r.read_counts(counts) if counts else JobCounts(), rows))
+            self._add(JobState(number, r.read_job(value), r.read_counts(counts) if counts else JobCounts(), rows))
 
-    def _add(self, job: Job) -> None:
+    def _add(self, job: JobState) -> None:
         self.by_name[job.name] = job
         self.by_number[job.number] = job
 
-    def of(self, record: u.UrlsRecord) -> Job | None:
+    def of(self, record: u.UrlsRecord) -> JobState | None:
         """The job of a record; None if it is named and not known yet."""
         if record.job is not None and record.job != u.DEFAULT_JOB:
             return self.by_name.get(record.job)
@@ -165,18 +165,18 @@ class Jobs:
             return only
         return self.by_name.get(u.DEFAULT_JOB) or self.create(u.DEFAULT_JOB, 0, u.DEFAULT_SPEC)
 
-    def _only_active(self) -> Job | None:
+    def _only_active(self) -> JobState | None:
         active = [job for job in self.by_name.values() if job.running and job.name != u.DEFAULT_JOB]
         return active[0] if len(active) == 1 else None
 
-    def create(self, name: str, epoch: int, spec: u.JobSpec) -> Job:
+    def create(self, name: str, epoch: int, spec: u.JobSpec) -> JobState:
         """Add a job."""
-        job = Job(len(self.by_number) + 1, r.JobRow(name, epoch, spec, since=epoch), JobCounts(), self._rows)
+        job = JobState(len(self.by_number) + 1, r.JobRow(name, epoch, spec, since=epoch), JobCounts(), self._rows)
         self._add(job)
         self.put(job)
         return job
 
-    def put(self, job: Job) -> None:
+    def put(self, job: JobState) -> None:
         """Write what changed of a job beside its counts."""
         job.dirty = True
         self._rows.put(r.job_key(job.number), r.pack(r.JobRow(job.name, job.epoch, job.spec, job.since, job.awaited)))
@@ -191,7 +191,7 @@ class Jobs:
             return f"job {name!r} cannot be taken: {error}"
         return None
 
-    def join(self, job: Job, names: tuple[str, ...]) -> None:
+    def join(self, job: JobState, names: tuple[str, ...]) -> None:
         """Let names join the scope of a job."""
         if not names or job.spec.scope.kind == "any":
             return

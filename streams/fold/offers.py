@@ -17,7 +17,7 @@ from . import rows as r
 from .effects import NO_EFFECTS, Effects
 from .fingerprints import Domain
 from .host_queues import HostQueues, bounded_priority
-from .jobs import Job
+from .jobs import JobState
 from .overlay import Rows
 from .seen import SeenTable
 from .traps import MORE_PER_URLS, Traps, session_twin
@@ -58,7 +58,7 @@ class Offers:
         self._queues = queues
         self._parked = sum(1 for _ in rows.scan(b"p"))
 
-    def take(self, job: Job | None, record: u.UrlsRecord, offset: int) -> Effects:
+    def take(self, job: JobState | None, record: u.UrlsRecord, offset: int) -> Effects:
         """Fold a record of found URLs; those of a job that is not known yet are parked."""
         assert record.urls is not None
         effects = NO_EFFECTS
@@ -88,7 +88,7 @@ class Offers:
             self._rows.let_go(key)
         return effects
 
-    def unpark(self, job: Job) -> None:
+    def unpark(self, job: JobState) -> None:
         """Offer the URLs that were found for a job before its record came."""
         if not self._parked:
             return
@@ -104,12 +104,12 @@ class Offers:
         self.seen.flush()
         self.traps.flush()
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobState) -> None:
         """Let go of all that is held of a job whose rows were dropped."""
         self.seen.forget(job.number)
         self.traps.forget(job.number)
 
-    def place(self, job: Job | None, found: u.FoundUrl) -> Placed | None:
+    def place(self, job: JobState | None, found: u.FoundUrl) -> Placed | None:
         """The canonical URL and where it belongs; None when it is no http(s) URL."""
         try:
             url = (job.canonical if job is not None else _default_canonical)(found.url)
@@ -119,7 +119,7 @@ class Offers:
 
     # ------------------------------------------------------------------ reading ahead
 
-    def _read_ahead(self, job: Job | None, places: list[Placed | None]) -> list[bytes]:
+    def _read_ahead(self, job: JobState | None, places: list[Placed | None]) -> list[bytes]:
         """Keys of rows that a record's URLs ask for, which were read together: half the cost of a look-up each."""
         if job is None or len(places) < MANY:
             return []
@@ -131,7 +131,7 @@ class Offers:
             ahead += self._rows.read_ahead([_depth_key(job, place, mark) for place, mark in known])
         return ahead
 
-    def _keys_of_places(self, job: Job, places: Collection[Place]) -> list[bytes]:
+    def _keys_of_places(self, job: JobState, places: Collection[Place]) -> list[bytes]:
         """Rows of hosts, domains and names that are not in memory."""
         hosts = [r.host_queue_key(job.number, place.host_hash) for place in places]
         keys = [key for key in hosts if key not in self._queues.held]
@@ -150,7 +150,7 @@ class Offers:
 
     # ------------------------------------------------------------------ one URL
 
-    def offer(self, job: Job, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
+    def offer(self, job: JobState, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
         """Queue a URL unless a rule drops it or the job knows it; only a queued one is marked seen."""
         if placed is None:
             job.counts.bad += 1
@@ -173,7 +173,7 @@ class Offers:
         self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
         self._queues.add(job, found, url, place, sequence)
 
-    def _offer_known(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
+    def _offer_known(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
         """Queue a URL that the job knows where its done counts no longer, or from a lesser depth."""
         url, place, _ = placed
         was = found.again
@@ -184,7 +184,7 @@ class Offers:
         elif not self._found_nearer(job, found, placed, sequence):
             job.counts.seen += 1
 
-    def _refusal_of_new(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
+    def _refusal_of_new(self, job: JobState, found: u.FoundUrl, url: str, place: Place) -> str | None:
         """The rule about what its domain and host had already that refuses a URL the job does not know."""
         budget = job.spec.max_pages_per_domain
         if budget is not None and self._queued_in(job, place) >= budget:
@@ -193,7 +193,7 @@ class Offers:
             return None
         return self._trap(job, found, url, place)
 
-    def _trap(self, job: Job, found: u.FoundUrl, url: str, place: Place) -> str | None:
+    def _trap(self, job: JobState, found: u.FoundUrl, url: str, place: Place) -> str | None:
         """The trap rule that refuses a new URL that was not given as a seed."""
         rules = job.spec.traps
         twin = session_twin(url) if rules.sessions and found.source != "redirect" else None
@@ -214,7 +214,7 @@ class Offers:
             self.traps.one_host_more(job.number, place.domain_hash)
         return None
 
-    def _is_new_host(self, job: Job, place: Place) -> bool:
+    def _is_new_host(self, job: JobState, place: Place) -> bool:
         """Whether a host beside the domain's own name has had no queue yet."""
         host, domain = place.host, place.domain
         if host in job.hosts or host.startswith(domain, host.index("//") + 2):
@@ -227,14 +227,14 @@ class Offers:
             job.hosts.add(host)
         return is_new
 
-    def _has_hosts(self, job: Job, place: Place) -> bool:
+    def _has_hosts(self, job: JobState, place: Place) -> bool:
         limit = job.spec.traps.hosts
         if limit is None:
             return False
         most = limit + self._queued_in(job, place) // MORE_PER_URLS
         return self.traps.hosts(job.number, place.domain_hash) >= most
 
-    def _queue_again(self, job: Job, found: u.FoundUrl, was: u.Status, placed: Placed, sequence: int) -> None:
+    def _queue_again(self, job: JobState, found: u.FoundUrl, was: u.Status, placed: Placed, sequence: int) -> None:
         """Queue a URL whose done counts no longer: its old row is gone with that."""
         url, place, mark = placed
         job.count_final(was, -1)
@@ -243,7 +243,7 @@ class Offers:
         self._note_depth(job, place, mark, (found.depth, bounded_priority(found.priority), sequence))
         self._queues.add(job, found, url, place, sequence)
 
-    def _found_nearer(self, job: Job, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
+    def _found_nearer(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
         """Whether a known URL of a depth-limited job was found at a lesser depth, and so is fetched (again) from there.
 
         A row still queued is lowered in place; a fetch in flight then ends with a greater depth than its row, which
@@ -267,18 +267,18 @@ class Offers:
 
     # ------------------------------------------------------------------ the seen table
 
-    def _knows(self, job: Job, place: Place, mark: int) -> bool:
+    def _knows(self, job: JobState, place: Place, mark: int) -> bool:
         return self.seen.knows(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
 
-    def _mark(self, job: Job, place: Place, mark: int) -> None:
+    def _mark(self, job: JobState, place: Place, mark: int) -> None:
         self.seen.insert(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
 
-    def _mark_name(self, job: Job, place: Place, mark: int) -> None:
+    def _mark_name(self, job: JobState, place: Place, mark: int) -> None:
         """Remember a name that is no URL: it counts for no budget, and has no depth."""
         self._mark(job, place, mark)
         self._domain(job, place).queued -= 1
 
-    def _is_first_check(self, job: Job, url: str, place: Place) -> bool:
+    def _is_first_check(self, job: JobState, url: str, place: Place) -> bool:
         """Whether no check for cookies has led back to a URL yet; from now on one has."""
         mark = fingerprint(f"{url}\tchecked")
         if self._knows(job, place, mark):
@@ -286,14 +286,14 @@ class Offers:
         self._mark_name(job, place, mark)
         return True
 
-    def _queued_in(self, job: Job, place: Place) -> int:
+    def _queued_in(self, job: JobState, place: Place) -> int:
         """URLs of a domain that were ever queued."""
         return self._domain(job, place).queued
 
-    def _domain(self, job: Job, place: Place) -> Domain[Any]:
+    def _domain(self, job: JobState, place: Place) -> Domain[Any]:
         return self.seen.domain(job.number, job.since, place.domain_hash, job.spec.confirm)
 
-    def _note_depth(self, job: Job, place: Place, mark: int, row: tuple[int, int, int]) -> None:
+    def _note_depth(self, job: JobState, place: Place, mark: int, row: tuple[int, int, int]) -> None:
         """Keep at which depth a URL was queued, and its queue row, in a depth-limited job that confirms."""
         if job.spec.max_depth is not None and job.spec.confirm:
             self._rows.put(_depth_key(job, place, mark), r.pack(row))
@@ -303,7 +303,7 @@ def _makes_sense(found: u.FoundUrl) -> bool:
     return len(found.url) <= u.MAX_URL_BYTES and 0 <= found.depth <= MAX_DEPTH and 0 <= found.hops <= MAX_DEPTH
 
 
-def _depth_key(job: Job, place: Place, mark: int) -> bytes:
+def _depth_key(job: JobState, place: Place, mark: int) -> bytes:
     return r.depth_key(job.number, job.since, place.domain_hash, mark)
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 from . import rows as r
-from .fingerprints import Domain, Exact, Filter, Page
+from .fingerprints import Domain, Exact, Filter, FingerprintPage
 from .overlay import Rows
 
 
@@ -28,9 +28,11 @@ class SeenTable:
         self.rows = rows
         self.cached = cached
         self._domains: dict[tuple[int, int, int], Exact | Filter] = {}
-        self._held: deque[Page | Domain[Any]] = deque()  # of the domains those that had no page when they were read
+        self._held: deque[FingerprintPage | Domain[Any]] = (
+            deque()
+        )  # of the domains those that had no page when they were read
         self._most = 2 * cached
-        self._changed: list[Page] = []
+        self._changed: list[FingerprintPage] = []
         self._grown: list[Domain[Any]] = []
         self.changes = 0
 
@@ -71,11 +73,11 @@ class SeenTable:
         """Whether a domain is in memory."""
         return (job, epoch, domain) in self._domains
 
-    def hold(self, page: Page) -> None:
+    def hold(self, page: FingerprintPage) -> None:
         """A page was read or made: it stays until others are used more."""
         self._held.append(page)
 
-    def changed(self, page: Page) -> None:
+    def changed(self, page: FingerprintPage) -> None:
         """A page that was clean is to be written."""
         page.dirty = True
         self._changed.append(page)
@@ -114,12 +116,12 @@ class SeenTable:
                 self._held.append(one)
                 continue
             entry = _domain_of(one)
-            if isinstance(one, Page):
+            if isinstance(one, FingerprintPage):
                 del entry.pages[one.slot]
             if not entry.pages and self._domains.get(entry.key) is entry:  # it may have gone with its last page
                 del self._domains[entry.key]
         self._most = max(2 * self.cached, 2 * len(self._held))
 
 
-def _domain_of(held: Page | Domain[Any]) -> Domain[Any]:
-    return held.domain if isinstance(held, Page) else held
+def _domain_of(held: FingerprintPage | Domain[Any]) -> Domain[Any]:
+    return held.domain if isinstance(held, FingerprintPage) else held

@@ -14,7 +14,7 @@ from crawlog.streams.url import Canonicaliser, Places, serialise
 from . import rows as r
 from .dones import Dones
 from .fold import Fold
-from .jobs import Job
+from .jobs import JobState
 from .offers import Offers, Placed
 from .overlay import Rows
 
@@ -78,8 +78,8 @@ class WatchedFold(Fold):
         self._keys: dict[str, bytes] = {}
         self.home = places.of(serialise(given)).domain
         self.met: list[u.FoundUrl] = []
-        self.verdicts: list[tuple[Job, u.FoundUrl, str, str]] = []
-        self.results: list[tuple[Job, u.Result, int, str]] = []
+        self.verdicts: list[tuple[JobState, u.FoundUrl, str, str]] = []
+        self.results: list[tuple[JobState, u.Result, int, str]] = []
         self.children = 0
         self.deepest: Counter[tuple[str, int]] = Counter()
         self.told = _Told()
@@ -87,7 +87,7 @@ class WatchedFold(Fold):
         self.offers = _WatchedOffers(self, places)
         self.dones = _WatchedDones(self, places)
 
-    def wanted(self, job: Job | None) -> str:
+    def wanted(self, job: JobState | None) -> str:
         """The URL as this job spells it."""
         key = (job.name, job.spec.rev) if job is not None else ("", 0)
         url = self._wanted.get(key)
@@ -96,16 +96,16 @@ class WatchedFold(Fold):
             url = self._wanted[key] = canonical(self._given)
         return url
 
-    def pages_at_limit(self, job: Job) -> int:
+    def pages_at_limit(self, job: JobState) -> int:
         """Pages that were fetched in the job's epoch at the greatest depth that it takes: their links are dropped."""
         return self.deepest[job.name, job.epoch]
 
-    def note_key(self, job: Job) -> None:
+    def note_key(self, job: JobState) -> None:
         """Remember the URL's row, as far as it was told."""
         for key in self.told.rows:
             self._keys[job.name] = key
 
-    def standing(self, job: Job) -> tuple[bytes, r.QueueRow] | None:
+    def standing(self, job: JobState) -> tuple[bytes, r.QueueRow] | None:
         """The URL's row, where it has one: its kind and what it holds."""
         key = self._keys.get(job.name)
         stored = self.rows.get(key) if key is not None else None
@@ -117,7 +117,7 @@ class _WatchedOffers(Offers):
         super().__init__(watch.partition, places, watch.rows, watch.queues, watch.seen.cached)
         self._watch = watch
 
-    def place(self, job: Job | None, found: u.FoundUrl) -> Placed | None:
+    def place(self, job: JobState | None, found: u.FoundUrl) -> Placed | None:
         placed = super().place(job, found)
         wanted = self._watch.wanted(job)
         if found.parent == wanted:
@@ -126,7 +126,7 @@ class _WatchedOffers(Offers):
             self._watch.met.append(found)
         return placed
 
-    def offer(self, job: Job, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
+    def offer(self, job: JobState, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
         watch = self._watch
         if placed is None or placed[0] != watch.wanted(job):
             super().offer(job, found, placed, sequence)
@@ -145,7 +145,7 @@ class _WatchedDones(Dones):
         super().__init__(watch.partition, places, watch.rows, watch.queues)
         self._watch = watch
 
-    def take(self, job: Job, result: u.Result, epoch: int, timestamp_s: float) -> None:
+    def take(self, job: JobState, result: u.Result, epoch: int, timestamp_s: float) -> None:
         watch = self._watch
         if result.depth == job.spec.max_depth and result.status in ("fetched", "not_modified"):
             watch.deepest[job.name, epoch] += self._places.of(result.url).domain == watch.home

@@ -1,6 +1,6 @@
 """How many queued URLs of one partition wait because of commands for a job or its hosts."""
 
-from crawlog.streams.fold import Fold, Job
+from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
 from crawlog.streams.url import hashed
 
@@ -29,7 +29,7 @@ class HeldHosts:
             for _, value in self._fold.rows.scan(b"g"):
                 self.note(r.read_host_queue(value).host)
 
-    def counts(self, job: Job) -> tuple[int, int]:
+    def counts(self, job: JobState) -> tuple[int, int]:
         """Number of a job's URLs that are paused, and of those on blocked hosts, for which no run waits."""
         if not job.counts.queued:
             return 0, 0

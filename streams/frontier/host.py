@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from crawlog.streams.fold import Fold, Job
+from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
 from crawlog.streams.url import hashed
 
@@ -90,7 +90,7 @@ class Task:
 
     __slots__ = ("domain", "epoch", "host", "job", "key", "partition", "row")
 
-    def __init__(self, host: "Host", job: Job, key: bytes, row: r.QueueRow, partition: "HostPartition") -> None:
+    def __init__(self, host: "Host", job: JobState, key: bytes, row: r.QueueRow, partition: "HostPartition") -> None:
         self.host = host
         self.job = job
         self.key = key
@@ -150,7 +150,7 @@ class HostQueue:
         "window",
     )  # fmt: skip
 
-    def __init__(self, job: Job, host: int) -> None:
+    def __init__(self, job: JobState, host: int) -> None:
         self.job = job
         self.prefix = r.queue_prefix(job.number, host)
         self.window: list[bytes] = []

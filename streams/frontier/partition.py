@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from math import inf
 
-from crawlog.streams.fold import Fold, Job
+from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
 from crawlog.streams.url import hashed
 
@@ -103,7 +103,7 @@ class OwnedPartition:
 
     # ------------------------------------------------------------------ what may go on
 
-    def may_go_on(self, host: str, mark: int, job: Job) -> bool:
+    def may_go_on(self, host: str, mark: int, job: JobState) -> bool:
         """Whether this worker fetches a job's URLs of a host now.
 
         Args:

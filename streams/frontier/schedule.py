@@ -16,7 +16,7 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
-from crawlog.streams.fold import Job
+from crawlog.streams.fold import JobState
 from crawlog.streams.http import Limits, Manner
 
 from .commands import Commands
@@ -87,11 +87,11 @@ class Schedule:
 
     # ------------------------------------------------------------------ what may go on
 
-    def runs(self, job: Job) -> bool:
+    def runs(self, job: JobState) -> bool:
         """Whether a job may go on, by its record and by commands for it."""
         return job.running and (not self.only or self.only == job.name) and not self.commands.of_job(job.name).paused
 
-    def may_go_on(self, host: str, job: Job) -> bool:
+    def may_go_on(self, host: str, job: JobState) -> bool:
         """Whether a job may go on, and no command keeps the host, given by its key, waiting."""
         return self.runs(job) and not self.commands.of_host(host).paused
 

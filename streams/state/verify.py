@@ -17,7 +17,7 @@ import msgspec
 import psutil
 
 from crawlog.streams.errors import Unusable
-from crawlog.streams.fold import Row, decoded, digest
+from crawlog.streams.fold import DescribedRow, decoded, digest
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity, Topics, bounds, identity, partitions
 from crawlog.streams.settings import Settings
@@ -32,8 +32,8 @@ from .snapshots import Snapshots, store_of
 class Difference(NamedTuple):
     """A row that the two folds do not share; None where one has no such row."""
 
-    kept: Row | None
-    folded: Row | None
+    kept: DescribedRow | None
+    folded: DescribedRow | None
 
 
 class Verdict(NamedTuple):

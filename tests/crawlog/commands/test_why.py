@@ -12,7 +12,7 @@ from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, encode, key
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.fold.history import Offer, State
+from crawlog.streams.fold.history import Offer, UrlState
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure
 from crawlog.streams.log.topics import Topics
@@ -117,7 +117,7 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
 )
 def test_who_was_not_asked_for_a_private_address_is_told_which_setting_has_it_asked(reason: str, is_told: bool) -> None:
     """Metadata addresses no setting opens."""
-    states = [State("j", URL, "failed", reason)]
+    states = [UrlState("j", URL, "failed", reason)]
     story = Story(URL, "a.example", 0, 1.0, [], states, [], [], [], 0, [], 0, [], "")
     assert ("network.allow_private=true" in "".join(_facts(story))) == is_told
 

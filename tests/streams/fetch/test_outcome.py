@@ -8,7 +8,7 @@ from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, RequestRules, Result
 from crawlog.streams.fetch import outcome
 from crawlog.streams.fetch.outcome import Unasked
 from crawlog.streams.fetch.retry import Again
-from crawlog.streams.fold.jobs import Job
+from crawlog.streams.fold.jobs import JobState
 from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.fold.rows import JobRow, QueueRow
 from crawlog.streams.frontier.host import Host, Task
@@ -39,7 +39,7 @@ def host(rules: RobotsRules | None = None, unreachable: str = "") -> Host:
 
 def task(row: QueueRow = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)) -> Task:  # noqa: B008  # it is frozen
     """The row of sequence 7 in revision 3 and epoch 4 of a job."""
-    job = Job(0, JobRow("j", 4, JobSpec(rev=3)), JobCounts(), Rows(InMemory()))
+    job = JobState(0, JobRow("j", 4, JobSpec(rev=3)), JobCounts(), Rows(InMemory()))
     return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, None)  # type: ignore[arg-type]  # no partition
 
 
