@@ -1,14 +1,22 @@
-"""Every error crawlog raises; a class says what the caller does next.
+"""Every error crawlog raises on purpose; a class says what the caller does next.
 
 CrawlError
-├── RetryLater       try the same thing again after `retry_after_s`
-├── GiveUp           this URL or record ends here, with a reason
-├── PoisonRecord     the record goes to crawl.dead; the partition goes on
-├── Unusable         set the folder on disk aside, and fold the log again
-├── Misconfigured    tell the user and stop: exit code 2
-└── EngineError      the log cannot be reached or started: exit code 3
-    ├── DamagedLog   no restart helps: the log holds records that cannot be read
-    └── AccessDenied try again a few times: where it lasts, no restart helps
+├── RetryLater           try the same thing again after `retry_after_s`
+│   └── SinkBehind       let the sink read on first
+├── GiveUp               this URL or record ends here, with a reason
+├── PoisonRecord         the record goes to crawl.dead; the partition goes on
+├── TrialError           no sandbox to be had: go on with the limits of this process alone
+├── Unusable             set the folder on disk aside, and fold the log again
+├── StateLocked          wait for the process that has the database, or go on without it
+├── NotCopied            go on with an older copy, or without one
+├── DamagedSnapshot      pass this snapshot over and try the next one
+├── RestoreInterrupted   stop: the restore was told to
+├── Misconfigured        tell the user and stop: exit code 2
+└── EngineError          the log cannot be reached or started: exit code 3
+    ├── DamagedLog       no restart helps: the log holds records that cannot be read
+    └── AccessDenied     try again a few times: where it lasts, no restart helps
+
+Exceptions that never leave their room, such as those of the client's connections, stand where they are raised.
 """
 
 
@@ -30,6 +38,10 @@ class RetryLater(CrawlError):
         self.retry_after_s = retry_after_s
 
 
+class SinkBehind(RetryLater):
+    """The sink has more of crawl.items to read."""
+
+
 class GiveUp(CrawlError):
     """No further attempt helps; `reason` stands in the result."""
 
@@ -42,8 +54,28 @@ class PoisonRecord(CrawlError):
     """A record that cannot be decoded or handled; it belongs into crawl.dead."""
 
 
+class TrialError(CrawlError):
+    """No trial of a page is possible: no process, no memory, or the trial was killed from outside again and again."""
+
+
 class Unusable(CrawlError):
     """A database on disk is damaged, or another version of crawlog wrote it."""
+
+
+class StateLocked(CrawlError):
+    """Another process holds the database."""
+
+
+class NotCopied(CrawlError):
+    """A database is gone, or changes faster than it can be copied."""
+
+
+class DamagedSnapshot(CrawlError):
+    """A snapshot that is not whole."""
+
+
+class RestoreInterrupted(CrawlError):
+    """The restore was told to stop; what it folded so far is right as far as it goes."""
 
 
 class Misconfigured(CrawlError):

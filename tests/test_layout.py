@@ -82,6 +82,23 @@ def test_every_module_says_what_it_is() -> None:
     assert [path for path in modules if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
+def test_the_errors_that_cross_rooms_are_one_tree() -> None:
+    """Every subclass of CrawlError stands in errors.py, and its docstring draws each of them."""
+    source = (ROOT / "streams" / "errors.py").read_text()
+    tree = {node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    drawn = ast.get_docstring(ast.parse(source)) or ""
+    assert [name for name in tree if not re.search(rf"^\W*{name}\b", drawn, re.MULTILINE)] == []
+    elsewhere = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for folder in FOLDERS
+        for path in _modules(folder)
+        if path != ROOT / "streams" / "errors.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and tree & {base.id for base in node.bases if isinstance(base, ast.Name)}
+    ]
+    assert elsewhere == []
+
+
 def test_every_request_to_a_host_leaves_by_the_one_client() -> None:
     """Pages, robots.txt, sitemaps, forms and what a browser asks for: whose connector looks at lease and address."""
     sources = {f"{path.parent.name}/{path.name}": path.read_text() for folder in FOLDERS for path in _modules(folder)}

@@ -10,7 +10,8 @@ import msgspec
 import structlog
 
 from crawlog.agents.client import FREE_BYTES, Client, LeaseLost
-from crawlog.agents.sandbox import TOO_COMPLEX, Trial, TrialError
+from crawlog.agents.sandbox import TOO_COMPLEX, Trial
+from crawlog.streams.errors import TrialError
 from crawlog.streams.fetch import Reach, Rendering, Verdict, emptiness, is_shown
 
 from .render import Renderer

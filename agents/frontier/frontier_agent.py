@@ -26,21 +26,13 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams import crash_points, exit_codes
-from crawlog.streams.errors import DamagedLog, EngineError, Unusable
+from crawlog.streams.errors import DamagedLog, EngineError, RestoreInterrupted, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fetch import ReportedJobs
 from crawlog.streams.fold import Effects, JobState
 from crawlog.streams.frontier import Commands, Frontier, Tenure
 from crawlog.streams.log import Producer, Topics, limits_of, own_manner
-from crawlog.streams.state import (
-    Interrupted,
-    Partition,
-    Restorer,
-    Snapshots,
-    States,
-    is_machines_fault,
-    restore_changes,
-)
+from crawlog.streams.state import Partition, Restorer, Snapshots, States, is_machines_fault, restore_changes
 from crawlog.streams.url import Place
 from crawlog.streams.worker import CrawlApp, boottime
 
@@ -179,7 +171,7 @@ class Stage:
         while not interrupt.is_set():
             try:
                 await asyncio.to_thread(self._restore, partitions - self.live.keys(), interrupt, outbox)
-            except Interrupted:
+            except RestoreInterrupted:
                 return
             except EngineError as error:
                 await self._wait_for_the_log(error)

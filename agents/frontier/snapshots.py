@@ -16,9 +16,10 @@ from pathlib import Path
 import structlog
 from confluent_kafka import TopicPartition
 
+from crawlog.streams.errors import NotCopied
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import Admin
-from crawlog.streams.state import Manifest, NotCopied, Partition, Snapshots, check, copy_database
+from crawlog.streams.state import Manifest, Partition, Snapshots, check, copy_database
 
 from .frontier_agent import Stage
 

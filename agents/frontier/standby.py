@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import structlog
 import xxhash
 
-from crawlog.streams.errors import EngineError, Unusable
+from crawlog.streams.errors import EngineError, RestoreInterrupted, Unusable
 from crawlog.streams.log import commits_of, group
-from crawlog.streams.state import Interrupted, Partition, Restorer, restore_changes
+from crawlog.streams.state import Partition, Restorer, restore_changes
 
 if TYPE_CHECKING:
     from .frontier_agent import Stage
@@ -57,7 +57,7 @@ class Standby:
                 return
             try:
                 self._fold(owned)
-            except (Interrupted, EngineError) as error:
+            except (RestoreInterrupted, EngineError) as error:
                 log.info("standby_waits", reason=repr(error))
             except Exception as error:  # noqa: BLE001  # rocksdict raises bare Exception; no crawl depends on a standby
                 log.warning("standby_failed", error=str(error), then="opened again")

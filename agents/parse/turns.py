@@ -18,8 +18,8 @@ import structlog
 from confluent_kafka import KafkaException
 
 from crawlog.agents.control import BEAT_S, Obedience
-from crawlog.agents.sandbox import Trial, TrialError
-from crawlog.streams.errors import DamagedLog, EngineError
+from crawlog.agents.sandbox import Trial
+from crawlog.streams.errors import DamagedLog, EngineError, TrialError
 from crawlog.streams.parse import Message, Waiting
 from crawlog.streams.worker import LARGE_BYTES, CrawlApp
 

@@ -1,10 +1,9 @@
 """crawlog.agents.sandbox."""
 
-from .trial import TOO_COMPLEX, Outcomes, Trial, TrialError
+from .trial import TOO_COMPLEX, Outcomes, Trial
 
 __all__ = [
     "TOO_COMPLEX",
     "Outcomes",
     "Trial",
-    "TrialError",
 ]

@@ -24,7 +24,7 @@ import msgspec
 import selectolax
 
 from crawlog.streams import files
-from crawlog.streams.errors import CrawlError
+from crawlog.streams.errors import TrialError
 from crawlog.streams.html import Allowances, Limits, Outcome, is_simple, readings
 from crawlog.streams.settings import Parse
 
@@ -46,10 +46,6 @@ OUTCOMES_BYTES = 1 << 20
 PATIENCE_S = 45.0
 """How long an answer may take by the clock: far above what the limit of CPU time is on a busy machine. What is stopped
 is ended then. Less than the watchdog's patience, as every wait of a worker."""
-
-
-class TrialError(CrawlError):
-    """There is no trial to be had: no process, no memory, or it was ended from outside again and again."""
 
 
 class Ended(NamedTuple):

@@ -96,7 +96,7 @@ _links_as_written = Links(_AsWritten(CanonicalRules(drop_params=())), _places, c
 
 def _refusal(body: bytes, content_type: str, url: str) -> str:
     """Why a page is not to be parsed; empty where it may be."""
-    from crawlog.agents.sandbox import TrialError
+    from crawlog.streams.errors import TrialError
 
     try:
         return _trial().refused(body, content_type, _places.of(url).domain)

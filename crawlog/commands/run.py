@@ -663,7 +663,8 @@ class Run:
 
     def _write_file(self, finish: Finish) -> None:
         """Makes the file whole; the sink's worker must have let go of it. Rows of a job that goes no further stay."""
-        from crawlog.streams.sink import Behind, finalise
+        from crawlog.streams.errors import SinkBehind
+        from crawlog.streams.sink import finalise
 
         if self._sink is None or self.summary.reason in UNFINISHED:
             return
@@ -675,7 +676,7 @@ class Run:
             self.supervisor.stop_stage("sink")
             try:
                 self.summary.rows = finalise(self.settings.run.data, self._sink, ends, rows())
-            except Behind:
+            except SinkBehind:
                 why = "its rows do not reach the end of the log"
             except Unusable as error:
                 why = f"the sink's state is {error}"

@@ -48,9 +48,9 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
 
 
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
-    from crawlog.streams.errors import Unusable
+    from crawlog.streams.errors import NotCopied, Unusable
     from crawlog.streams.fold import rows as r
-    from crawlog.streams.state import Database, Memory, NotCopied, check, copy_database
+    from crawlog.streams.state import Database, Memory, check, copy_database
 
     state, memory = settings.run.data / "state", Memory(settings.state.memory_mb)
     for folder in sorted(path for path in state.glob("*") if path.name.isdigit()):

@@ -14,12 +14,11 @@ The worker (agents/sink) runs the fold; `crawlog run` finishes.
 
 from .base import Rows, Sink
 from .batch import Entry, entry
-from .finish import Behind, finalise, is_complete
+from .finish import finalise, is_complete
 from .registry import is_file, sink_of
 from .state import Results, empty, final_of, forget_others, state_of
 
 __all__ = [
-    "Behind",
     "Entry",
     "Results",
     "Rows",

@@ -6,16 +6,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from crawlog.streams import crash_points
-from crawlog.streams.errors import CrawlError, RetryLater
+from crawlog.streams.errors import CrawlError, SinkBehind
 from crawlog.streams.log import SinkSpec
 
 from .base import Rows, Sink
 from .registry import failed, sink_class, sink_for
 from .state import Results, final_of
-
-
-class Behind(RetryLater):
-    """The sink has more of crawl.items to read."""
 
 
 def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO) -> int:
@@ -27,8 +23,8 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO)
 
     Returns: The number of rows.
 
-    Raises: Behind: the state is behind `ends`. Unusable: it is damaged. RetryLater: a worker has it. OSError: the disk
-        is full, `out` is closed. Misconfigured: the class is not installed, or has a bug.
+    Raises: SinkBehind: the state is behind `ends`. Unusable: it is damaged. RetryLater: a worker has it. OSError: the
+        disk is full, `out` is closed. Misconfigured: the class is not installed, or has a bug.
     """
     final = final_of(spec.folder(data))
     if final is not None and is_complete(data, spec, ends) and not spec.partial(data).exists():
@@ -36,7 +32,7 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO)
     with Results(data, spec, None) as results:
         behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
         if behind:
-            raise Behind(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
+            raise SinkBehind(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
         sink = sink_for(spec)
         if spec.is_file:
             _make(results, sink, Path(spec.output))

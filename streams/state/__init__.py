@@ -1,25 +1,25 @@
 """crawlog.streams.state."""
 
 from . import verify
-from .copies import NotCopied, copy_database
+from .copies import copy_database
 from .database import Rocks, is_machines_fault, set_aside
 from .newest_copy import States
 from .partition import CACHE_COLUMN, Database, Memory, Partition, check
-from .restore import Interrupted, Restorer, restore_changes
-from .snapshots import Manifest, Snapshots, store_of
+from .restore import Restorer, restore_changes
+from .snapshots import Manifest, Snapshots
+from .stores import SnapshotStore, store_of
 from .verify import Difference, Verdict
 
 __all__ = [
     "CACHE_COLUMN",
     "Database",
     "Difference",
-    "Interrupted",
     "Manifest",
     "Memory",
-    "NotCopied",
     "Partition",
     "Restorer",
     "Rocks",
+    "SnapshotStore",
     "Snapshots",
     "States",
     "Verdict",

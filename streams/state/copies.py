@@ -16,17 +16,13 @@ import shutil
 import time
 from pathlib import Path
 
-from crawlog.streams.errors import CrawlError
+from crawlog.streams.errors import NotCopied
 
 TRIES = 50
 AGAIN_S = 0.02
 """Rest before a copy during which the manifest changed is made again; a flush or a compaction takes some 10 ms."""
 
 _LEFT_OUT = frozenset({"LOCK", "LOG", "CURRENT"})
-
-
-class NotCopied(CrawlError):
-    """A database is gone, or changes faster than it can be copied."""
 
 
 def copy_database(source: Path, target: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from rocksdict import AccessType, Options, Rdict, RdictIter, WriteBatch
 
-from crawlog.streams.errors import CrawlError, Unusable
+from crawlog.streams.errors import StateLocked, Unusable
 
 DAMAGED = "DAMAGED"
 """File in a database's folder: a block of it could not be read. It holds RocksDB's words."""
@@ -44,10 +44,6 @@ def set_aside(path: Path) -> Path:
     shutil.rmtree(aside, ignore_errors=True)
     path.rename(aside)
     return aside
-
-
-class StateLocked(CrawlError):
-    """Another process holds the database."""
 
 
 class Rocks:

@@ -25,16 +25,17 @@ from pathlib import Path
 import structlog
 
 from crawlog.streams import files
+from crawlog.streams.errors import NotCopied, RestoreInterrupted, StateLocked
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity, bounds, identity, partitions
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 
-from .copies import NotCopied, copy_database
-from .database import StateLocked, is_machines_fault
+from .copies import copy_database
+from .database import is_machines_fault
 from .partition import Database, Memory, Origin, Partition, fold_version
-from .restore import Interrupted
-from .snapshots import Snapshots, store_of
+from .snapshots import Snapshots
+from .stores import store_of
 
 log = structlog.get_logger()
 
@@ -98,7 +99,7 @@ class States:
         """The state of a partition, ready to be folded on.
 
         Raises:
-            Interrupted: `interrupt` was set while its former owner had it.
+            RestoreInterrupted: `interrupt` was set while its former owner had it.
             OSError: The disk is full.
             Misconfigured: The state cannot be used, and cannot be folded again.
         """
@@ -110,7 +111,7 @@ class States:
                 state = self._opened(path, number)
             except StateLocked:
                 if interrupt.wait(LOCK_AGAIN_S):
-                    raise Interrupted from None
+                    raise RestoreInterrupted from None
                 if time.monotonic() > until:
                     path = self._copied(path, number)
             else:

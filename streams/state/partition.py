@@ -343,7 +343,7 @@ class Partition:
             try:
                 self._origin.snapshots.fetch(one, fresh)
                 check(fresh)
-            except Exception as error:  # noqa: BLE001  # Damaged, or whatever a store raises
+            except Exception as error:  # noqa: BLE001  # DamagedSnapshot, or any error of a store
                 log.warning("snapshot_not_taken", partition=self.number, offset=one.offset, error=str(error))
                 continue
             return fresh, one.meta

@@ -14,7 +14,7 @@ import structlog
 import xxhash
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from crawlog.streams.errors import CrawlError, EngineError
+from crawlog.streams.errors import EngineError, RestoreInterrupted
 from crawlog.streams.fold import Effects
 from crawlog.streams.log import Patience, check_jump, consumer_config, edges, passes, refused
 from crawlog.streams.settings import Settings
@@ -56,10 +56,6 @@ class _AnotherLog(Exception):
     def __init__(self, partition: Partition, offset: int) -> None:
         super().__init__(f"the record at offset {offset} is not the one it folded")
         self.partition = partition
-
-
-class Interrupted(CrawlError):
-    """The restore was told to stop; what it folded so far is right as far as it goes."""
 
 
 class Restorer:
@@ -107,7 +103,7 @@ class Restorer:
 
         Raises:
             EngineError: The log cannot be read. DamagedLog: Nor will it be later.
-            Interrupted: `interrupt` was set.
+            RestoreInterrupted: `interrupt` was set.
         """
         by_number = {partition.number: partition for partition in partitions}
         folded = Counter(dict.fromkeys(by_number, 0))
@@ -200,7 +196,7 @@ class _Reading:
         patience = Patience(self._topic)
         while left:
             if interrupt.is_set():
-                raise Interrupted
+                raise RestoreInterrupted
             messages = patience.take(self._consumer, left, wait_s=POLL_S, most=BATCH_RECORDS)
             for number in {self._take(message) for message in messages if not self._is_error(message)}:
                 after(self._partitions[number])

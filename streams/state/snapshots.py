@@ -8,33 +8,26 @@ the tables that are new in the second are sent. Files are found by what is in th
 rebuild, with other bytes. A snapshot of which anything is missing or damaged is passed over, and the next one tried.
 """
 
-import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
 
 import msgspec
 import structlog
 import xxhash
 
-from crawlog.streams.errors import CrawlError, Misconfigured
+from crawlog.streams.errors import DamagedSnapshot
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity
-from crawlog.streams.printable import without_secrets
+
+from .stores import CHUNK_BYTES, SnapshotStore
 
 log = structlog.get_logger()
 
-CHUNK_BYTES = 1 << 20
 ORPHAN_S = 3600.0
 """A content that no manifest names is removed when it is older; a younger one may be of a snapshot in the making."""
-
-
-class Damaged(CrawlError):
-    """A snapshot that is not whole."""
 
 
 class File(msgspec.Struct, frozen=True):
@@ -78,151 +71,9 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="v", tag=1):
 
 
 _manifest = msgspec.json.Decoder(Manifest).decode
+
 _plain = re.compile(r"\w[\w.-]{0,200}", re.ASCII).fullmatch
 """The names of RocksDB's files, and sums: none of them leads to another folder."""
-
-
-class Store(Protocol):
-    """A place for named contents."""
-
-    def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder; none where there is no such folder."""
-
-    def read(self, name: str) -> bytes:
-        """A small file.
-
-        Raises: OSError: it is not there.
-        """
-
-    def put(self, source: Path | bytes, name: str) -> None:
-        """Store a file, to be seen whole or not at all."""
-
-    def get(self, name: str, target: Path) -> None:
-        """Copy a file to the disk.
-
-        Raises: OSError: it is not there.
-        """
-
-    def remove(self, name: str) -> None:
-        """Forget a file."""
-
-    def age_s(self, name: str) -> float:
-        """Seconds since it was stored; 0 where that is not known."""
-
-
-class Folder:
-    """A folder, on this machine or mounted."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    def names(self, folder: str) -> list[str]:
-        """Names in a folder."""
-        try:
-            return sorted(path.name for path in (self._root / folder).iterdir() if path.is_file())
-        except FileNotFoundError:
-            return []
-
-    def read(self, name: str) -> bytes:
-        """A small file."""
-        return (self._root / name).read_bytes()
-
-    def put(self, source: Path | bytes, name: str) -> None:
-        """Written beside, made durable, then renamed."""
-        target = self._root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-        try:
-            with part.open("wb") as out:
-                if isinstance(source, bytes):
-                    out.write(source)
-                else:
-                    with source.open("rb") as content:
-                        shutil.copyfileobj(content, out, CHUNK_BYTES)
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
-
-    def get(self, name: str, target: Path) -> None:
-        """Copy a file."""
-        shutil.copyfile(self._root / name, target)
-
-    def remove(self, name: str) -> None:
-        """Forget a file."""
-        (self._root / name).unlink(missing_ok=True)
-
-    def age_s(self, name: str) -> float:
-        """Since it was written."""
-        return time.time() - (self._root / name).stat().st_mtime
-
-
-class Bucket:
-    """An object store, or whatever else fsspec opens by a URL."""
-
-    def __init__(self, url: str) -> None:
-        try:
-            import fsspec
-        except ImportError:
-            raise Misconfigured(
-                f"snapshots.to = {without_secrets(url)} needs fsspec: pip install 'crawlog[snapshots]', and with it "
-                "the package of your store (s3fs, gcsfs, adlfs …). A folder needs neither."
-            ) from None
-        try:
-            self._fs: Any
-            self._fs, self._root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            told = str(error).replace(url, without_secrets(url))
-            raise Misconfigured(f"snapshots.to = {without_secrets(url)} cannot be opened by fsspec: {told}") from None
-
-    def _path(self, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{name}"
-
-    def names(self, folder: str) -> list[str]:
-        """Names in a folder; what the store lists is asked for anew."""
-        try:
-            self._fs.invalidate_cache()
-            found = self._fs.ls(self._path(folder), detail=True)
-        except FileNotFoundError:
-            return []
-        return sorted(one["name"].rpartition("/")[2] for one in found if one["type"] == "file")
-
-    def read(self, name: str) -> bytes:
-        """A small file."""
-        return bytes(self._fs.cat_file(self._path(name)))
-
-    def put(self, source: Path | bytes, name: str) -> None:
-        """An object is seen when it is whole."""
-        target = self._path(name)
-        self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
-        if isinstance(source, bytes):
-            self._fs.pipe_file(target, source)
-        else:
-            self._fs.put_file(str(source), target)
-
-    def get(self, name: str, target: Path) -> None:
-        """Copy a file."""
-        self._fs.get_file(self._path(name), str(target))
-
-    def remove(self, name: str) -> None:
-        """Forget a file."""
-        self._fs.rm_file(self._path(name))
-
-    def age_s(self, name: str) -> float:
-        """Since it was stored; 0 where the store does not say."""
-        try:
-            return max(time.time() - float(self._fs.modified(self._path(name)).timestamp()), 0.0)
-        except (NotImplementedError, AttributeError):
-            return 0.0
-
-
-def store_of(to: str) -> Store:
-    """The store that `snapshots.to` names.
-
-    Raises: Misconfigured: fsspec, or its package for this store, is not installed.
-    """
-    return Bucket(to) if "://" in to else Folder(Path(to))
 
 
 class Snapshots:
@@ -236,7 +87,7 @@ class Snapshots:
 
     def __init__(
         self,
-        store: Store,
+        store: SnapshotStore,
         log: LogIdentity,
         keep: int = 2,
         rewind_h: float = 0.0,
@@ -288,13 +139,13 @@ class Snapshots:
     def fetch(self, manifest: Manifest, target: Path) -> None:
         """Copy a snapshot to a folder that is not there yet.
 
-        Raises: Damaged: a name leads out of the folder; a file is missing, too short, or not what it was.
+        Raises: DamagedSnapshot: a name leads out of the folder; a file is missing, too short, or not what it was.
         """
         names = [file.name for file in manifest.files]
         if len({*names}) < len(names) or not all(
             _plain(word) for file in manifest.files for word in (file.name, file.sum)
         ):
-            raise Damaged(f"the manifest of offset {manifest.offset} holds a bad name")
+            raise DamagedSnapshot(f"the manifest of offset {manifest.offset} holds a bad name")
         base = self._base(manifest.meta.partition)
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         part.mkdir(parents=True)
@@ -303,11 +154,11 @@ class Snapshots:
                 path = part / file.name
                 self._store.get(f"{base}/{file.content}", path)
                 if path.stat().st_size != file.size or _sum(path) != file.sum:
-                    raise Damaged(f"{file.name} is not what it was")
+                    raise DamagedSnapshot(f"{file.name} is not what it was")
                 self._came()
             part.rename(target)
         except FileNotFoundError as error:
-            raise Damaged(f"a file is missing: {error}") from None
+            raise DamagedSnapshot(f"a file is missing: {error}") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
 

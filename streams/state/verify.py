@@ -16,17 +16,18 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
-from crawlog.streams.errors import Unusable
+from crawlog.streams.errors import NotCopied, Unusable
 from crawlog.streams.fold import DescribedRow, decoded, digest
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import LogIdentity, Topics, bounds, identity, partitions
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 
-from .copies import NotCopied, copy_database
+from .copies import copy_database
 from .partition import Database, Memory, Origin, Partition, fold_version
 from .restore import Restorer, restore_changes
-from .snapshots import Snapshots, store_of
+from .snapshots import Snapshots
+from .stores import store_of
 
 
 class Difference(NamedTuple):

@@ -15,7 +15,8 @@ from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.partition import Database, Memory
-from crawlog.streams.state.snapshots import Manifest, Snapshots, store_of
+from crawlog.streams.state.snapshots import Manifest, Snapshots
+from crawlog.streams.state.stores import store_of
 from tests.support.fetching import World, running
 
 LOG = LogIdentity("cluster", "topic")

@@ -13,7 +13,8 @@ import pytest
 
 from crawlog.agents.sandbox import trial as trials
 from crawlog.agents.sandbox.child import NICE
-from crawlog.agents.sandbox.trial import Outcomes, Trial, TrialError
+from crawlog.agents.sandbox.trial import Outcomes, Trial
+from crawlog.streams.errors import TrialError
 from crawlog.streams.html.cost import FAILURES, MANY_TAGS, Allowances, Outcome, is_simple
 from crawlog.streams.settings.sections import Parse
 from tests.support.processes import Process

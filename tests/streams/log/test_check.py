@@ -19,7 +19,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.dead import DeadLetter
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.streams.engine.engine import Engine
-from crawlog.streams.errors import EngineError, Unusable
+from crawlog.streams.errors import EngineError, SinkBehind, Unusable
 from crawlog.streams.log import groups, power_cut, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.check import Check
@@ -27,7 +27,6 @@ from crawlog.streams.log.client import consumer_config, kafka_config
 from crawlog.streams.log.damage import Cut, Known, cuts_of
 from crawlog.streams.log.ledger import Gone, Ledger
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink.finish import Behind
 from crawlog.streams.sink.registry import sink_of
 
 A, B = 1, 2
@@ -339,7 +338,7 @@ def test_a_group_that_another_command_has_moved_back_is_told_by_its_commits() ->
     assert not power_cut._was_moved(before, before)
 
 
-@pytest.mark.parametrize("error", [Unusable("damaged: Corruption"), Behind("behind")])
+@pytest.mark.parametrize("error", [Unusable("damaged: Corruption"), SinkBehind("behind")])
 def test_a_file_that_cannot_be_made_ends_the_run(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from crawlog.schemas import urls as u
-from crawlog.streams.errors import Unusable
+from crawlog.streams.errors import RestoreInterrupted, Unusable
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import newest_copy
 from crawlog.streams.state.newest_copy import States
 from crawlog.streams.state.partition import Partition
-from crawlog.streams.state.restore import Interrupted
 from crawlog.streams.url.place import Places
 
 LOG = LogIdentity("c", "t")
@@ -192,7 +191,7 @@ def test_a_rebalance_ends_the_wait_for_a_lock(workers: list[Worker], monkeypatch
     workers[0].own(10)
     interrupt = threading.Event()
     interrupt.set()
-    with pytest.raises(Interrupted):
+    with pytest.raises(RestoreInterrupted):
         workers[1].states.open(0, interrupt)
 
 

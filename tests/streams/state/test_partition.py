@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
-from crawlog.streams.errors import Misconfigured, Unusable
+from crawlog.streams.errors import Misconfigured, StateLocked, Unusable
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import database as databases_of
-from crawlog.streams.state.database import StateLocked
 from crawlog.streams.state.partition import FROM_THE_START, Database, Memory, Origin, Partition, check
 from crawlog.streams.url.place import Places
 

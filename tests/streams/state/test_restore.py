@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from crawlog.schemas import urls as u
+from crawlog.streams.errors import RestoreInterrupted
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
@@ -154,5 +155,5 @@ def test_an_interrupted_restore_says_so(restoring: Restoring) -> None:
     interrupt = threading.Event()
     interrupt.set()
     restorer = restore.Restorer(restoring.settings, restoring.topic)
-    with pytest.raises(restore.Interrupted):
+    with pytest.raises(RestoreInterrupted):
         restorer.restore([restoring.partition(0)], lambda *_: None, lambda _: None, interrupt)

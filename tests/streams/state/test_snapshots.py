@@ -8,14 +8,15 @@ import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
-from crawlog.streams.errors import Misconfigured
+from crawlog.streams.errors import DamagedSnapshot, Misconfigured
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state import snapshots
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.partition import Database, Memory, Origin, Partition, fold_version
-from crawlog.streams.state.snapshots import Damaged, Folder, Manifest, Snapshots, fitting, store_of
+from crawlog.streams.state.snapshots import Manifest, Snapshots, fitting
+from crawlog.streams.state.stores import FolderStore, store_of
 from crawlog.streams.url.place import Places
 
 LOG = LogIdentity("c", "t")
@@ -112,16 +113,16 @@ def test_only_new_tables_are_sent(owner: Owner) -> None:
 
 def test_a_snapshot_is_not_there_before_its_manifest(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent before a death is used by the next one, and shows nowhere."""
-    put, count = Folder.put, [0]
+    put, count = FolderStore.put, [0]
 
-    def dies(self: Folder, source: Path | bytes, name: str) -> None:
+    def dies(self: FolderStore, source: Path | bytes, name: str) -> None:
         count[0] += 1
         if count[0] > 2:
             raise OSError("killed")
         put(self, source, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Folder, "put", dies)
+        patched.setattr(FolderStore, "put", dies)
         with pytest.raises(OSError, match="killed"):
             owner.make(20)
     assert owner.snapshots.of(0) == []
@@ -206,7 +207,7 @@ def test_a_state_of_another_version_begins_at_a_snapshot_where_the_log_is_trimme
 def test_a_manifest_with_a_bad_name_is_damaged(owner: Owner, field: str, word: str) -> None:
     """A name is one of a file in the snapshot's own folder; nothing is read or written elsewhere."""
     bad = msgspec.structs.replace(snapshots.File("x", 1, "y"), **{field: word})
-    with pytest.raises(Damaged, match="bad name"):
+    with pytest.raises(DamagedSnapshot, match="bad name"):
         owner.snapshots.fetch(Manifest(manifest(1).meta, 0.0, (bad,)), owner.folder / "fetched")
     assert not list(owner.folder.glob("*fetched*"))
 
@@ -214,7 +215,7 @@ def test_a_manifest_with_a_bad_name_is_damaged(owner: Owner, field: str, word: s
 def test_a_manifest_that_names_a_file_twice_is_damaged(owner: Owner) -> None:
     """The second one would take the place of the first."""
     twice = Manifest(manifest(1).meta, 0.0, (snapshots.File("x", 1, "y"), snapshots.File("x", 2, "z")))
-    with pytest.raises(Damaged, match="bad name"):
+    with pytest.raises(DamagedSnapshot, match="bad name"):
         owner.snapshots.fetch(twice, owner.folder / "fetched")
 
 
@@ -313,7 +314,7 @@ def test_an_object_store_is_like_a_folder(tmp_path: Path) -> None:
     assert state.leap()
     assert state.digest() == owner.state.digest()
     gone = Manifest(manifest(1).meta, 0.0, (snapshots.File("x", 1, "y"),))
-    with pytest.raises(Damaged, match="missing"):
+    with pytest.raises(DamagedSnapshot, match="missing"):
         owner.snapshots.fetch(gone, tmp_path / "x")
     for partition in owner.open:
         partition.close()
@@ -333,7 +334,7 @@ def test_a_store_that_is_away_stops_nobody(owner: Owner, monkeypatch: pytest.Mon
         raise ConnectionError("no route to the store")
 
     owner.make(20)
-    monkeypatch.setattr(Folder, "names", fails)
+    monkeypatch.setattr(FolderStore, "names", fails)
     state = owner.lost()
     assert not state.leap()
     assert state.offset == 0

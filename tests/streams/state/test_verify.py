@@ -11,13 +11,14 @@ from confluent_kafka import Producer
 from crawlog import outcome
 from crawlog.commands.verify import verify
 from crawlog.schemas import urls as u
+from crawlog.streams.errors import NotCopied
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import decoded
 from crawlog.streams.fold.overlay import Changes, digest
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, identity, kafka_config
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.state.copies import NotCopied, copy_database
+from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.database import DAMAGED
 from crawlog.streams.state.partition import Database, Memory, Partition
 from crawlog.streams.state.verify import differences
