@@ -29,7 +29,7 @@ import uvloop
 
 from bench.results import section, table, versions
 from bench.site import WORK, free_port
-from crawlog.processes.supervisor import holder
+from crawlog.processes.hold import holder
 from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
 from crawlog.streams.engine import engine

@@ -13,13 +13,47 @@ from crawlog.streams.http import without_login
 from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:
+    from crawlog.commands.order import Order
     from crawlog.streams.log import Kind
+    from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import Loaded
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
 
 STAGES = {"fetch": "run.fetch_workers", "parse": "run.parse_workers"}
+
+
+def ordered(
+    settings: "Settings",
+    urls: Sequence[str],
+    *,
+    seeds_file: Path | None = None,
+    output: str | None = None,
+    loaded: "Loaded | None" = None,
+    job: str | None = None,
+    fresh: bool = False,
+) -> "tuple[Settings, Order]":
+    """What a run is asked for, checked; and its settings, with the logins that the URLs hold.
+
+    Raises: Misconfigured: there is nothing to crawl, or an argument cannot be what it is given as.
+    """
+    from crawlog.commands.order import Order
+
+    if not urls and not seeds_file:
+        urls = tuple(loaded.spider.start_urls) if loaded else ()
+    if job is not None:
+        job_name(job)
+    if not urls and not seeds_file and not job:
+        raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
+    checked, logins = logins_apart(checked_urls(urls))
+    if output is not None:
+        result_output(output)
+    if seeds_file:
+        existing_file(seeds_file, "--seeds")
+    path, digest = (loaded.path, loaded.digest) if loaded else ("", "")
+    order = Order(checked, seeds_file, path, job, output, fresh, digest)
+    return settings.with_logins(logins) if logins else settings, order
 
 
 def checked_urls(urls: Iterable[str]) -> list[str]:

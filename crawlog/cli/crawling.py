@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from crawlog import outcome
-from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
 from .options import settings_of, settings_options
@@ -58,34 +57,22 @@ def run(
     loaded = arguments.spider(spider) if spider else None
     flags |= arguments.worker_counts(workers) if workers else {}
     settings = settings_of(given, flags, loaded.spider.settings if loaded else None)
-    if not urls and not seeds:
-        urls = tuple(loaded.spider.start_urls) if loaded else ()
-    if job is not None:
-        arguments.job_name(job)
-    if not urls and not seeds and not job:
-        raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
-    checked, logins = arguments.logins_apart(arguments.checked_urls(urls))
-    if logins:
-        settings = settings.with_logins(logins)
-    if output is not None:
-        arguments.result_output(output)
-    if seeds:
-        arguments.existing_file(seeds, "--seeds")
-    prepare(settings.run.data)
-    from crawlog.commands.run import run as crawl
-
-    return crawl(
-        settings,
-        checked,
-        seeds_file=seeds,
-        output=output,
-        spider=loaded.path if loaded else "",
-        spider_hash=loaded.digest if loaded else "",
-        job=job,
-        fresh=fresh,
-        as_json=as_json,
-        verbose=given["verbose"],
+    settings, order = arguments.ordered(
+        settings, urls, seeds_file=seeds, output=output, loaded=loaded, job=job, fresh=fresh
     )
+    prepare(settings.run.data)
+    from crawlog.commands import run as command
+    from crawlog.progress.live import view
+
+    from . import summary_text
+
+    shown = view()
+    summary = command.run(settings, order, shown)
+    for line in summary_text.lines(summary):
+        shown.say(line)
+    if as_json:
+        answer(summary_text.as_json(summary))
+    return summary_text.exit_code(summary)
 
 
 @click.command()
@@ -130,7 +117,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
     """Say which seeds the job's record keeps from being asked, by their spelling alone."""
-    from crawlog.commands.run import refused
+    from crawlog.commands.order import refused
     from crawlog.streams.log import Topics, known_job
 
     if lines := refused(seeds, allow_private=False):

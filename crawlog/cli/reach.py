@@ -20,7 +20,7 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
     It is stopped after, unless `run` or `up` has come meanwhile and works with it.
     """
-    from crawlog.processes.supervisor import holder, same_log
+    from crawlog.processes.hold import holder, same_log
     from crawlog.streams.worker import logs
 
     logs.configure("error")  # standard output is for answers
@@ -43,7 +43,7 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
 def login_of(settings: "Settings", reached: "Settings") -> "Login | None":
     """For clients of the local engine that may outlive its broker; None for those of another cluster."""
-    from crawlog.processes.supervisor import same_log
+    from crawlog.processes.hold import same_log
     from crawlog.streams.engine import engine
 
     if same_log(settings).kafka.bootstrap:
@@ -57,7 +57,7 @@ def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator
 
     Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
     """
-    from crawlog.processes.supervisor import same_log
+    from crawlog.processes.hold import same_log
     from crawlog.streams.engine import engine
     from crawlog.streams.log import partitions
 
@@ -75,7 +75,7 @@ def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator
 
 def running_log(settings: "Settings") -> "Settings":
     """The settings with a cluster that runs; nothing is started."""
-    from crawlog.processes.supervisor import same_log
+    from crawlog.processes.hold import same_log
     from crawlog.streams.engine import engine
 
     settings = same_log(settings)

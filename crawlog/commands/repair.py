@@ -97,7 +97,7 @@ def cut(settings: "Settings") -> list[str]:
 
     Raises: Misconfigured: its files are not here, or something works on them.
     """
-    from crawlog.processes.supervisor import Hold
+    from crawlog.processes.hold import Hold
     from crawlog.streams.engine import engine
 
     if settings.kafka.bootstrap:

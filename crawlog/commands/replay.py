@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crawlog import outcome
-from crawlog.processes.supervisor import Holder, holder
+from crawlog.processes.hold import Holder, holder
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Admin, Group, Move, Target, Topics, groups, known_job, offsets

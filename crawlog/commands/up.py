@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from crawlog import outcome
-from crawlog.processes.supervisor import Holder, Stop, Supervisor, holder, names, same_log, wait_for_end
+from crawlog.processes.hold import Holder, holder, same_log, wait_for_end
+from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.picture import Picture, by_rule, needed
 from crawlog.schemas.control import Control, Finished, JobCopy
 from crawlog.schemas.urls import DEFAULT_SPEC

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawlog.processes.folder import OURS, prepare
-from crawlog.processes.supervisor import Hold, holder
+from crawlog.processes.hold import Hold, holder
 from crawlog.streams import files
 from crawlog.streams.engine import engine
 from crawlog.streams.errors import EngineError, Misconfigured

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from crawlog.agents.seed import producer as seed
 from crawlog.agents.seed.producer import MAX_NAMES, Seeded, Source, Sower, plant, scope_names, seed_file, seed_urls
 from crawlog.cli.arguments import existing_file
-from crawlog.commands.run import Order, job_name
+from crawlog.commands.order import Order, job_name
 from crawlog.schemas.control import Finished, JobCopy, Join
 from crawlog.schemas.progress import Progress
 from crawlog.schemas.urls import (

@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from crawlog import __version__, outcome
-from crawlog.cli import arguments
+from crawlog.cli import arguments, summary_text
 from crawlog.cli.main import main
-from crawlog.commands import run
+from crawlog.commands.order import Order as RunOrder
+from crawlog.commands.order import job_name, refused
 from crawlog.commands.replay import Order
+from crawlog.commands.summary import Summary
 from crawlog.processes import folder
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.http.request import basic, read_login
-from crawlog.streams.log.dead_letters import Commonest
 from crawlog.streams.log.provision import ensure
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import Process
@@ -243,8 +244,8 @@ def test_a_url_that_is_a_file_is_named_so(crawlog: Command, tmp_path: Path) -> N
 def test_seeds_may_come_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `crawlog run -` is told."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"http://a.example/\n")))
-    order = run.Order(seeds_file=arguments.existing_file(Path("-"), "--seeds"))
-    assert order.name() == run.job_name(["http://a.example/"])
+    order = RunOrder(seeds_file=arguments.existing_file(Path("-"), "--seeds"))
+    assert order.name() == job_name(["http://a.example/"])
     assert order.source is not None
     with order.source as source:
         assert [line for _, part in source.parts() for line in part] == [b"http://a.example/\n"]
@@ -372,9 +373,9 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 )
 def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bool) -> None:
     """A host that is down, robots.txt, a rule that the seed itself does not meet: it ends like any other crawl."""
-    told = run.Summary("j", "http://a.example/?a&b", "finished", counts=counts).lines()
+    told = summary_text.lines(Summary("j", "http://a.example/?a&b", "finished", counts=counts))
     assert any("`crawlog why 'http://a.example/?a&b'`" in line for line in told) == is_told
-    unnamed = run.Summary("j", "", "finished", counts=counts).lines()
+    unnamed = summary_text.lines(Summary("j", "", "finished", counts=counts))
     assert any("`crawlog why` of one of its URLs" in line for line in unnamed) == is_told
 
 
@@ -397,7 +398,7 @@ def test_a_crawl_of_nothing_says_how_to_learn_why(counts: JobCounts, is_told: bo
 )
 def test_the_exit_code_of_a_run_says_how_it_ended(code: int, reason: str, dead: int, counts: JobCounts | None) -> None:
     """6: nothing could be fetched; 7: cancelled; both say more than 4, which is for dead letters."""
-    assert run.Summary("j", reason=reason, dead=dead, counts=counts).exit_code == code
+    assert summary_text.exit_code(Summary("j", reason=reason, dead=dead, counts=counts)) == code
 
 
 @pytest.mark.parametrize(
@@ -412,47 +413,49 @@ def test_the_exit_code_of_a_run_says_how_it_ended(code: int, reason: str, dead: 
 )
 def test_every_url_is_said_to_be_answered_only_where_it_is_so(said: str, dead: int, counts: JobCounts) -> None:
     """A URL without an answer and a page that nobody could parse are named in the first line."""
-    first = run.Summary("j", reason="finished", dead=dead, counts=counts).lines()[0]
+    first = summary_text.lines(Summary("j", reason="finished", dead=dead, counts=counts))[0]
     assert first.endswith(said)
 
 
 def test_a_finished_run_claims_nothing_about_the_dead_letters_of_earlier_runs() -> None:
     """Nothing is left to fetch, but pages of an earlier run of this job may lie in crawl.dead."""
-    ended = run.Summary("j", reason="finished", is_clean=False, counts=JobCounts(folded=2, fetched=1))
-    assert ended.lines()[0] == "j finished: nothing is left to fetch"
+    ended = Summary("j", reason="finished", is_clean=False, counts=JobCounts(folded=2, fetched=1))
+    assert summary_text.lines(ended)[0] == "j finished: nothing is left to fetch"
 
 
 @pytest.mark.parametrize("reason", ["finished", "interrupted", "max_pages"])
 def test_the_summary_names_the_commonest_error_and_its_count(reason: str) -> None:
     """However the run ended, for a spider that raises does so on every page."""
-    ended = run.Summary("j", reason=reason, dead=7, commonest=Commonest("ValueError: seven", 5), counts=JobCounts())
-    assert "  7 records could not be handled, 5 of them: ValueError: seven" in ended.lines()
-    assert any("crawlog dead list" in line for line in ended.lines())
-    told = json.loads(ended.as_json())
+    ended = Summary(
+        "j", reason=reason, dead=7, commonest_error="ValueError: seven", commonest_count=5, counts=JobCounts()
+    )
+    assert "  7 records could not be handled, 5 of them: ValueError: seven" in summary_text.lines(ended)
+    assert any("crawlog dead list" in line for line in summary_text.lines(ended))
+    told = json.loads(summary_text.as_json(ended))
     assert (told["dead"], told["commonest_error"], told["commonest_count"]) == (7, "ValueError: seven", 5)
 
 
 def test_the_summary_tells_which_rules_dropped_how_many_links() -> None:
     """A crawl that ends too soon is mostly one of too small a scope."""
     counts = JobCounts(folded=2, fetched=1, dropped={"depth": 3, "scope": 1200})
-    assert "  1,203 links dropped: 1,200 by scope, 3 by depth" in run.Summary("j", counts=counts).lines()
+    assert "  1,203 links dropped: 1,200 by scope, 3 by depth" in summary_text.lines(Summary("j", counts=counts))
 
 
 @pytest.mark.parametrize("reason", ["cancelled", "stopped", "interrupted"])
 def test_rows_of_an_unfinished_run_are_said_to_lie_in_the_partial_file(reason: str) -> None:
     """Nobody takes them for the results."""
-    ended = run.Summary("j", reason=reason, output="rows.csv", partial="rows.csv.partial")
-    assert "  rows so far: rows.csv.partial" in ended.lines()
-    assert json.loads(ended.as_json())["partial"] == "rows.csv.partial"
+    ended = Summary("j", reason=reason, output="rows.csv", partial="rows.csv.partial")
+    assert "  rows so far: rows.csv.partial" in summary_text.lines(ended)
+    assert json.loads(summary_text.as_json(ended))["partial"] == "rows.csv.partial"
 
 
 def test_seeds_that_are_not_asked_are_told_with_what_would_have_them_asked() -> None:
     """By their spelling alone; what a name resolves to only the crawl learns."""
     seeds = ["http:127.1:81/x", "https://a.example/", "http://169.254.169.254/", "http://x.localhost./"]
-    closed = run.refused(seeds, allow_private=False)
+    closed = refused(seeds, allow_private=False)
     assert [line.partition(" is not asked")[0] for line in closed] == [seeds[0], seeds[2], seeds[3]]
     assert ["network.allow_private=true" in line for line in closed] == [True, False, True]
-    opened = run.refused(seeds, allow_private=True)
+    opened = refused(seeds, allow_private=True)
     assert [line.partition(" ")[0] for line in opened] == [seeds[2]]
 
 
@@ -670,9 +673,9 @@ def test_a_spiders_file_brings_seeds_and_settings(tmp_path: Path, monkeypatch: p
     """Its settings are weaker than `-s` and stronger than the environment; its seeds count when none is named."""
     ordered: list[Any] = []
 
-    def crawl(settings: Any, seeds: Any, **more: Any) -> int:
-        ordered.append((settings, list(seeds), more["spider"]))
-        return 0
+    def crawl(settings: Any, order: Any, _: Any) -> Summary:
+        ordered.append((settings, order.seeds, order.spider))
+        return Summary("j", reason="finished")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("crawlog.commands.run.run", crawl)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crawlog.commands.up import status
-from crawlog.processes.supervisor import Hold, holder
+from crawlog.processes.hold import Hold, holder
 from crawlog.schemas import progress
 from crawlog.schemas.progress import JobCounts, Progress
 from crawlog.schemas.urls import JobSpec

@@ -9,7 +9,7 @@ from typing import IO, Any
 import pytest
 
 from crawlog.commands import up
-from crawlog.processes import supervisor
+from crawlog.processes import hold, supervisor
 from crawlog.processes.workers import (
     HEALTHY_S,
     KILLED_BACKOFF_S,
@@ -342,20 +342,20 @@ def test_a_closed_terminal_ends_nothing_under_nohup() -> None:
 def test_commands_on_a_held_folder_go_to_the_log_that_it_is_worked_on_with(tmp_path: Path) -> None:
     """`up --bootstrap` and then `why` without it would start an engine of its own beside, which knows of nothing."""
     settings = load({"run.data": tmp_path})
-    held = supervisor.Hold(tmp_path, "up", "kafka:9092")
-    assert supervisor.same_log(settings).kafka.bootstrap == "kafka:9092"
-    assert supervisor.same_log(load({"run.data": tmp_path, "kafka.bootstrap": "b:1"})).kafka.bootstrap == "b:1"
+    held = hold.Hold(tmp_path, "up", "kafka:9092")
+    assert hold.same_log(settings).kafka.bootstrap == "kafka:9092"
+    assert hold.same_log(load({"run.data": tmp_path, "kafka.bootstrap": "b:1"})).kafka.bootstrap == "b:1"
     held.release()
-    assert supervisor.same_log(settings) is settings
-    local = supervisor.Hold(tmp_path, "up")
-    assert supervisor.same_log(settings) is settings
+    assert hold.same_log(settings) is settings
+    local = hold.Hold(tmp_path, "up")
+    assert hold.same_log(settings) is settings
     local.release()
 
 
 def test_status_says_that_no_worker_lives(tmp_path: Path) -> None:
     """A folder that is held looks busy otherwise."""
     found: dict[str, Any] = {"data": str(tmp_path), "bootstrap": None, "engine": None, "jobs": []}
-    none, one = (up._status_lines(found, supervisor.Holder(1, "up", pids), ()) for pids in ({}, {"fetch-0": 2}))
+    none, one = (up._status_lines(found, hold.Holder(1, "up", pids), ()) for pids in ({}, {"fetch-0": 2}))
     assert f"worker   none is alive; their logs: {tmp_path / 'logs'}" in none
     assert not any("none is alive" in line for line in one)
 

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from crawlog.cli import reach
-from crawlog.processes.supervisor import Hold
+from crawlog.processes.hold import Hold
 from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
 from crawlog.schemas import progress

@@ -9,7 +9,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
-from crawlog.commands.run import FILL_TRIES, Run, Summary
+from crawlog.cli import summary_text
+from crawlog.commands.result_file import FILL_TRIES, ResultFile
+from crawlog.commands.summary import Summary
 from crawlog.commands.verify import verify_log
 from crawlog.commands.whole import Whole
 from crawlog.progress.picture import Finish, Picture
@@ -267,8 +269,8 @@ def test_what_cannot_be_made_again_ends_a_run_with_its_own_code(log: Log) -> Non
     assert gone.startswith(f"{log.names.pages}[0] 7: gone")
     assert "`crawlog run`" in then
     summary = Summary("j", reason="finished", counts=JobCounts(fetched=7), missing=whole.missing)
-    assert summary.exit_code == outcome.DIFFERENT
-    assert f"  {gone}" in summary.lines()
+    assert summary_text.exit_code(summary) == outcome.DIFFERENT
+    assert f"  {gone}" in summary_text.lines(summary)
 
 
 @pytest.mark.broker
@@ -350,11 +352,9 @@ def test_a_file_that_cannot_be_made_ends_the_run(
         raise error
 
     monkeypatch.setattr("crawlog.streams.sink.finalise", finalise)
-    run = object.__new__(Run)
-    run.settings, run.summary = Settings(), Summary("j", reason="finished")
-    run.supervisor = run._shown = run._whole = Mock(was_damaged=False)
-    run._sink = sink_of("j", str(tmp_path / "out.jsonl"), 0, (), formulas=False)
-    monkeypatch.setattr(run, "_fill", lambda _: None)
+    sink = sink_of("j", str(tmp_path / "out.jsonl"), 0, (), formulas=False)
+    file = ResultFile(sink, Mock(settings=Settings()), Mock(), Mock())
+    monkeypatch.setattr(file, "_fill", lambda _: None)
     with pytest.raises(EngineError, match=r"out.jsonl could not be made, in 5 tries: .*\n.*look at that disk"):
-        run._write_file(Finish("j", (0,), with_sink=True, passed={"sink": (0,)}))
+        file.make(Finish("j", (0,), with_sink=True, passed={"sink": (0,)}), was_damaged=False)
     assert len(tries) == FILL_TRIES

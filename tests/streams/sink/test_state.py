@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import WriteBatch
 
-from crawlog.commands.run import Run, Summary
-from crawlog.commands.whole import Whole
+from crawlog.commands.result_file import ResultFile
+from crawlog.commands.trouble import Trouble
 from crawlog.progress.picture import Finish, Picture
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
@@ -292,6 +292,7 @@ class Supervised:
     """What a run needs of its supervisor; its sink's worker works while it is started."""
 
     def __init__(self, data: Path, sink: SinkSpec) -> None:
+        self.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": data})})
         self.picture = Picture()
         self.told: list[str] = []
         self._data = data
@@ -317,33 +318,20 @@ class Supervised:
         self.picture.take(Progress("w", "sink", 0, 0.0, offset=6100, pid=self._pid, note="filled again"))
 
 
-class Shown:
-    """A terminal."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.say = self.said.append
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
 def test_a_run_that_meets_damage_has_the_file_filled_again_and_says_so(tmp_path: Path) -> None:
     """Reports that the worker of before sent do not count."""
     sink = sink_of("j", str(tmp_path / "out.csv"))
     rows = filled(tmp_path, sink)
     damage(tmp_path, sink)
-    run, supervisor, shown = Run.__new__(Run), Supervised(tmp_path, sink), Shown()
-    run.supervisor, run._shown = supervisor, shown  # type: ignore[assignment]  # as much of them as is needed
-    run.settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
-    run.summary, run._sink, run._trouble, run._notes = Summary("j", reason="finished"), sink, "", set()
-    run._whole = Whole(supervisor, "j", shown.say)  # type: ignore[arg-type]  # so too
-    run._write_file(Finish("j", (0,), with_sink=True, passed={"sink": (6100,)}))
+    supervisor, said = Supervised(tmp_path, sink), list[str]()
+    trouble = Trouble(supervisor.picture, said.append)
+    file = ResultFile(sink, supervisor, trouble, said.append)  # type: ignore[arg-type]  # as much of one as is needed
+    made = file.make(Finish("j", (0,), with_sink=True, passed={"sink": (6100,)}), was_damaged=False)
     assert supervisor.told == ["stop sink", "go sink", "stop sink"]
-    told, note = shown.said
+    told, note = said
     assert told.startswith(f"{sink.output} is not made yet: the sink's state is damaged: Corruption")
     assert note == "filled again"
-    assert run.summary.rows == len(rows)
+    assert made == len(rows)
     assert len(Path(sink.output).read_text().splitlines()) == len(rows) + 1
 
 

@@ -1,0 +1,120 @@
+"""The end of a run: for people, as JSON, and as an exit code."""
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from crawlog import outcome
+from crawlog.progress.picture import by_rule
+from crawlog.schemas.progress import JobCounts
+
+if TYPE_CHECKING:
+    from crawlog.commands.summary import Summary
+
+
+def exit_code(summary: "Summary") -> int:
+    """The exit code of a run that ended like this."""
+    if summary.signal:
+        return 128 + summary.signal
+    if summary.reason == "cancelled":
+        return outcome.CANCELLED
+    if summary.missing:
+        return outcome.DIFFERENT
+    if summary.reason in ("finished", "already_finished") and summary.counts and not summary.counts.fetched:
+        return outcome.NOTHING_FETCHED
+    return outcome.DEAD_LETTERS if summary.dead else outcome.FINISHED
+
+
+def as_json(summary: "Summary") -> str:
+    """One object on one line."""
+    values: dict[str, Any] = {name: getattr(summary, name) for name in ("job", "reason", "epoch", "resumed")}
+    for name in JobCounts.__struct_fields__:
+        if name not in ("folded", "in_flight", "paused", "page_end", "page_back"):
+            values[name] = getattr(summary.counts or JobCounts(), name)
+    values |= {name: getattr(summary, name) for name in ("pages", "parsed", "dead", "output", "rows", "partial")}
+    values["commonest_error"], values["commonest_count"] = summary.commonest_error, summary.commonest_count
+    return json.dumps(values | {"took_s": round(summary.took_s, 3)})
+
+
+def lines(summary: "Summary") -> list[str]:
+    """The same for people."""
+    counts = summary.counts or JobCounts()
+    how = {
+        "finished": f"finished{_finish(summary, counts)}",
+        "max_pages": "ended: the number of pages asked for is reached",
+        "already_finished": "was finished already; --fresh crawls it again",
+        "interrupted": "interrupted; the same command goes on from here" + _elsewhere(summary),
+        "cancelled": "is cancelled: nothing more of it is fetched; --fresh crawls it again from its seeds",
+        "blocked": f"ended: {outcome.counted(counts.held, 'URL')} held, as commands block their hosts; "
+        f"after `crawlog control unblock --host {summary.blocked}` the same command goes on",
+        "stopped": f"was stopped; after `crawlog control resume --job {summary.job}` the same command goes on",
+    }[summary.reason]
+    gone = [f"  {line}" for line in summary.missing]
+    return [f"{summary.job} {how}", *_counted(summary, counts), *_made(summary), *_lost(summary), *gone]
+
+
+def _elsewhere(summary: "Summary") -> str:
+    """Who else works on the job, and how to hold it."""
+    if not summary.has_others:
+        return ""
+    return (
+        "; workers of other commands on this cluster go on with it, which"
+        f" `crawlog control stop --job {summary.job}` ends"
+    )
+
+
+def _finish(summary: "Summary", counts: JobCounts) -> str:
+    """What a finished job has not done, where there is something; that all is well only where it is so."""
+    if summary.missing:
+        return ", but the log is damaged, and some of it could not be made again"
+    if not counts.fetched:
+        return ", and nothing could be fetched"
+    lacks = [f"{outcome.counted(counts.failed, 'URL')} could not be fetched"] if counts.failed else []
+    lacks += [f"{outcome.counted(summary.dead, 'record')} could not be handled"] if summary.dead else []
+    if lacks:
+        return f", but {', '.join(lacks)}"
+    return (
+        ": every URL that was found and allowed has been answered" if summary.is_clean else ": nothing is left to fetch"
+    )
+
+
+def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
+    """What the job has come to, and what this run did."""
+    rate = f", {summary.pages / summary.took_s:.1f} a second" if summary.pages and summary.took_s else ""
+    told = []
+    if counts.folded or summary.pages:
+        told.append(f"  {counts.fetched} fetched, {counts.redirected} redirected, {counts.failed} failed")
+        held = f", {counts.held} held" if counts.held else ""
+        told.append(f"  {counts.refused} refused, {counts.queued} queued{held}")
+        if counts.dropped:
+            lost = outcome.counted(sum(counts.dropped.values()), "link")
+            told.append(f"  {lost} dropped: {by_rule(counts.dropped)}")
+        told.append(f"  this run: {outcome.counted(summary.pages, 'page')} in {summary.took_s:.1f} s{rate}")
+    ended = counts.failed + counts.refused + counts.redirected + sum(counts.dropped.values())
+    if ended and not counts.fetched + counts.queued + counts.held:
+        asked = f"`crawlog why {shlex.quote(summary.seed)}`" if summary.seed else "`crawlog why` of one of its URLs"
+        told.append(f"  nothing could be fetched: {asked} tells the reason")
+    if summary.parsed > summary.pages:
+        told.append(f"  parsed again, or stored before: {outcome.counted(summary.parsed - summary.pages, 'page')}")
+    return told
+
+
+def _made(summary: "Summary") -> list[str]:
+    """Where the rows are."""
+    told = []
+    if summary.output and summary.rows is not None:
+        told.append(f"  {outcome.counted(summary.rows, 'row')}" + f" in {summary.output}" * (summary.output != "-"))
+    if summary.partial:
+        told.append(f"  rows so far: {summary.partial}")
+    return told
+
+
+def _lost(summary: "Summary") -> list[str]:
+    """What could not be handled, and mostly why."""
+    if not summary.dead:
+        return []
+    mostly = f", {summary.commonest_count:,} of them: {summary.commonest_error}" if summary.commonest_count else ""
+    return [
+        f"  {outcome.counted(summary.dead, 'record')} could not be handled{mostly}",
+        f"  see `crawlog dead list --job {summary.job}`",
+    ]

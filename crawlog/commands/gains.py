@@ -1,0 +1,86 @@
+"""What one run has gained: pages of its job by the log, and dead letters in crawl.dead."""
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from crawlog.progress.picture import ended
+from crawlog.progress.watch import Losses
+from crawlog.streams.errors import EngineError
+
+if TYPE_CHECKING:
+    from crawlog.processes.supervisor import Supervisor
+    from crawlog.streams.log import Commonest
+
+    from .job_in_log import JobInLog
+
+
+class Gains:
+    """The numbers of one run; it counts from the moment that it is made.
+
+    Attributes:
+        is_clean: Whether no earlier run of the job can have left dead letters.
+    """
+
+    def __init__(self, job: "JobInLog", supervisor: "Supervisor") -> None:
+        assert supervisor.watch is not None
+        self._job = job
+        self._supervisor = supervisor
+        self._early: int | None = None
+        self._has_before = job.is_known and not job.is_anew  # a new job gains all that it has
+        end = supervisor.watch.dead_end()
+        self.is_clean = not end or not job.is_known
+        self._losses = Losses(supervisor.settings, job.name, end)
+        if self._has_before:
+            supervisor.picture.begin(job.name, supervisor.watch.ends("fetch"))
+
+    @property
+    def dead(self) -> int:
+        """Records of the job that crawl.dead has gained, as far as they were read."""
+        return self._losses.tally.count
+
+    @property
+    def commonest(self) -> "Commonest | None":
+        """The error that most of them failed with."""
+        return self._losses.tally.commonest
+
+    def look(self, *, has_read_seeds: bool) -> None:
+        """Notes what the picture, the log and crawl.dead say now.
+
+        Args:
+            has_read_seeds: Whether all folds have passed the seeds: before that the pace of the crawl says nothing.
+        """
+        picture = self._supervisor.picture
+        self._losses.poll()
+        if has_read_seeds:
+            picture.look(self._job.name, time.monotonic())
+        if picture.is_begun and self._early is None:
+            self._early = self._read_early()
+
+    def _read_early(self) -> int:
+        """Pages of this run that the first reports had counted already; 0 where the broker is away."""
+        from crawlog.streams.log import pages_done, read_partitions
+
+        with suppress(EngineError):
+            early = read_partitions(self._supervisor.settings, self._job.topics.urls, self._supervisor.picture.unread)
+            return sum(pages_done(record.value(), self._job.name) for record in early)
+        return 0
+
+    def pages(self) -> int:
+        """Pages that the job has gained in this run, by the log."""
+        picture = self._supervisor.picture
+        if not self._has_before:
+            return ended(picture.counts(self._job.name))
+        return (picture.gained or 0) + (self._early or 0)
+
+    def count_losses(self, within_s: float) -> None:
+        """Reads what crawl.dead has gained up to its end now.
+
+        Raises: EngineError: not all of it could be read in time.
+        """
+        assert self._supervisor.watch is not None
+        self._losses.catch_up(self._supervisor.watch.dead_end(), within_s)
+
+    def close(self) -> None:
+        """Lets go of the consumer."""
+        self._losses.close()

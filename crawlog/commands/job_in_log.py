@@ -1,0 +1,194 @@
+"""What the log says of a run's job, and what the run writes about it there: its limit, its end, its new spider."""
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crawlog.schemas.control import Finished, JobCopy
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crawlog.agents.seed import Source
+    from crawlog.processes.supervisor import Supervisor
+    from crawlog.progress.picture import Finish
+    from crawlog.schemas.urls import JobSpec, RequestRules
+    from crawlog.streams.log import Producer, Void
+
+    from .order import Order
+
+REPARSE = (
+    "the spider has changed since its pages were parsed:"
+    " `crawlog replay --group parse --job {} --to-earliest --execute`, then this command again"
+)
+
+
+class JobInLog:
+    """A job as the log has it, and as this run wants it.
+
+    Attributes:
+        copy: The job's record as this run wants it; None where the log has none.
+        end: How the job ended; None while it goes on, or where this run begins it again.
+        since, voids: Which item records are rows of the job.
+        was_back: Its `JobCounts.page_back` when it ended.
+        is_known: Whether the log had the job before this run.
+        is_changed: Whether `copy` is not what the log has.
+        is_anew: Whether this run begins a new epoch of it.
+        is_cancelled: Whether it was cancelled, and this run does not begin it again.
+    """
+
+    def __init__(
+        self, order: "Order", name: str, supervisor: "Supervisor", producer: "Producer", say: "Callable[[str], None]"
+    ) -> None:
+        self.order = order
+        self.name = name
+        self.topics = Topics(supervisor.settings.kafka.prefix)
+        self.copy: JobCopy | None = None
+        self.end: Finished | None = None
+        self.since = 0
+        self.voids: tuple[Void, ...] = ()
+        self.was_back = 0
+        self.is_known = self.is_changed = self.is_anew = self.is_cancelled = False
+        self._supervisor = supervisor
+        self._settings = supervisor.settings
+        self._producer = producer
+        self._say = say
+
+    def allow_spider(self) -> None:
+        """Lets workers of this data folder run the file that this command names, from now on."""
+        from crawlog.streams.spiders import allow, file_of
+
+        if self.order.spider:
+            allow(self._settings.run.data, file_of(self.order.spider))
+
+    def check_spider(self) -> None:
+        """Refuses a job whose spider the workers would not run: each of its pages would become a dead letter.
+
+        Raises: Misconfigured: the job's record names a file that no command named here.
+        """
+        from crawlog.streams.spiders import file_of, trust_of
+
+        named = self.copy.spec.spider if self.copy else self.order.spider
+        if named and (refusal := trust_of(self._settings).refusal(file_of(named))):
+            raise Misconfigured(f"the spider of job {self.name} is {named}, and {refusal}")
+
+    def recall(self) -> None:
+        """Reads what the log says of the job, and decides what this run makes of it.
+
+        Raises: Misconfigured: the log has no such job, and no seeds were given.
+        """
+        from crawlog.streams.log import counting, ended, settled
+
+        said = settled(self._settings, self._producer, self.topics)
+        known = said.get(f"job/{self.name}".encode())
+        known = known if isinstance(known, JobCopy) else None
+        if known is None and self.order.source is None:
+            raise Misconfigured(f"there is no job {self.name} in the log; give the URLs that it starts with.")
+        if (before := ended(said, self.name)) is not None and before.counts is not None:
+            self.was_back = before.counts.page_back
+        self.since, self.voids = counting(said, self.name)
+        if known is not None:
+            self._go_on(known, None if self._supervisor.has_lost_founds else before)
+
+    def _go_on(self, known: JobCopy, end: Finished | None) -> None:
+        """Decides whether the job goes on as it is, goes on changed, or begins again."""
+        self.is_known = True
+        self.is_cancelled = known.spec.state == "cancelled" and not self.order.fresh
+        self.end = end
+        self.copy = known if self.is_cancelled else self._changed(known, self.order.source)
+        self.is_changed = self.copy != known
+        self.is_anew = self.copy.epoch > known.epoch
+        if self.is_anew or (self.is_changed and not _is_finished(end)):
+            self.end = None
+        if self.is_anew:
+            self.since, self.voids = self.copy.epoch, ()
+
+    @property
+    def requests(self) -> "RequestRules | None":
+        """What the job's record says of requests: what was given, where others' workers fetch; else all settings."""
+        from crawlog.streams.log import said_rules
+
+        return None if self._settings.run.fetch_workers else said_rules(self._settings)
+
+    def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
+        """The job's record as this command wants it; the same when nothing is different."""
+        spec = self._wanted(copy, source)
+        is_other = msgspec.structs.replace(spec, requests=copy.spec.requests) != copy.spec
+        is_done = _is_finished(self.end)
+        if not is_other and not self.order.fresh and (spec == copy.spec or (is_done and not self.order.job)):
+            return copy  # how its URLs would be asked for makes no page of a finished job another one
+        # a stopped job still has its queue
+        spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running")
+        is_anew = self.order.fresh or (is_done and is_other)
+        if is_anew and not self.order.fresh:
+            self._say("the job was finished under other settings: it is crawled again")
+        return JobCopy(copy.job, spec, copy.epoch + is_anew)
+
+    def _wanted(self, copy: JobCopy, source: "Source | None") -> "JobSpec":
+        """What the settings of this command make of the job; without seeds it goes on as it was given."""
+        from crawlog.agents.seed import MAX_NAMES, scope_names
+        from crawlog.streams.log import kept, resolve_spec
+
+        spec = copy.spec
+        if source is None:
+            if line := kept(copy.job, spec, self._settings, self.requests):
+                self._say(line)
+            return spec
+        kind = self._settings.scope.kind
+        listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))[:MAX_NAMES]
+        wanted = resolve_spec(self._settings, self.order.spider, listed, self.requests)
+        return msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
+
+    def within_limit(self, copy: JobCopy) -> JobCopy:
+        """The job's record; the job is stopped once it has as many pages as asked for."""
+        from crawlog.streams.log import known_job, write_job
+
+        limit, fetched = copy.spec.max_pages, self._supervisor.picture.counts(copy.job).fetched
+        if limit is None or copy.spec.state != "running" or fetched < limit:
+            return copy
+        copy = known_job(self._settings, self.topics, copy.job) or copy  # another command may have cancelled the job
+        if copy.spec.state != "running":
+            return copy
+        spec = msgspec.structs.replace(copy.spec, rev=copy.spec.rev + 1, state="stopped")
+        return write_job(self._settings, self._producer, self.topics, copy.job, spec, copy.epoch)
+
+    def write_end(self, copy: JobCopy, finish: "Finish", reason: str, dead: int) -> None:
+        """Puts the end of the job on record."""
+        from crawlog.streams.log import write_finished
+
+        record = Finished(
+            job=copy.job,
+            at=time.time(),
+            epoch=copy.epoch,
+            reason=reason,
+            urls=finish.passed["fetch"],
+            pages=finish.passed["parse"],
+            items=finish.passed["sink"],
+            dead=dead,
+            counts=self._supervisor.picture.counts(copy.job),
+            spider=self.order.spider_hash,
+        )
+        write_finished(self._producer, self.topics, record)
+
+    def note_new_spider(self) -> None:
+        """Where the spider's file has changed since the run that wrote the end, says how to parse the pages again.
+
+        After a replay it puts the new one on record. Where one of the two files is unknown, nothing is said.
+        """
+        from crawlog.streams.log import write_finished
+
+        end, own = self.end, self.order.spider_hash
+        if end is None or not end.spider or not own or end.spider == own:
+            return
+        if self._supervisor.picture.parsed(self.name):
+            write_finished(self._producer, self.topics, msgspec.structs.replace(end, spider=own))
+        else:
+            self._say(REPARSE.format(self.name))
+
+
+def _is_finished(end: Finished | None) -> bool:
+    """Whether a job has ended by itself, with nothing left to fetch."""
+    return end is not None and end.reason == "finished"

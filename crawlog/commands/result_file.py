@@ -1,0 +1,106 @@
+"""The file of `-o`: made by the sink's state once the job is finished, filled again where that state is damaged."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from crawlog.streams.errors import EngineError, SinkBehind, Unusable
+from crawlog.terminal import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from crawlog.processes.supervisor import Supervisor
+    from crawlog.progress.picture import Finish
+    from crawlog.streams.log import SinkSpec
+
+    from .trouble import Trouble
+
+FILL_TRIES = 5
+"""How often FILE is made: each try begins from the log where the state was damaged."""
+
+LOOK_S = 0.1
+"""Between two looks at the sink's worker, seconds."""
+
+
+class ResultFile:
+    """One FILE and the sink that fills it."""
+
+    def __init__(
+        self, sink: "SinkSpec", supervisor: "Supervisor", trouble: "Trouble", say: "Callable[[str], None]"
+    ) -> None:
+        self.sink = sink
+        self._supervisor = supervisor
+        self._data = supervisor.settings.run.data
+        self._say = say
+        self._trouble = trouble
+
+    def is_complete(self, ends: tuple[int, ...]) -> bool:
+        """Whether the file is there as it was made, with all rows up to these ends of crawl.items."""
+        from crawlog.streams.sink import is_complete
+
+        return is_complete(self._data, self.sink, dict(enumerate(ends)))
+
+    def rows(self) -> int | None:
+        """How many rows the file has that was made before; None where there is none."""
+        from crawlog.streams.sink import final_of
+
+        final = final_of(self.sink.folder(self._data))
+        return final.rows if final else None
+
+    def partial(self) -> "Path | None":
+        """The file with the rows so far, if there is one."""
+        partial = self.sink.partial(self._data)
+        return partial if partial.exists() else None
+
+    def go(self) -> None:
+        """Lets the sink's worker begin."""
+        self._supervisor.go(("sink",), self.sink.environ())
+
+    def make(self, finish: "Finish", *, was_damaged: bool) -> int:
+        """Makes the file whole, once the sink's worker has let go of its state; returns how many rows it has.
+
+        Args:
+            was_damaged: Whether the log was damaged: crawl.items is read again from its start before.
+
+        Raises: EngineError: the state cannot be read, or is behind, in every try.
+        """
+        from crawlog.streams.sink import finalise
+
+        ends = dict(enumerate(finish.passed["sink"]))
+        if was_damaged:
+            self._refill(finish)
+        for _ in range(FILL_TRIES):
+            self._supervisor.stop_stage("sink")
+            try:
+                return finalise(self._data, self.sink, ends, rows())
+            except SinkBehind:
+                why = "its rows do not reach the end of the log"
+            except Unusable as error:
+                why = f"the sink's state is {error}"
+                self._say(f"{self.sink.output} is not made yet: {why}")
+            self._fill(finish)
+        raise EngineError(
+            f"{self.sink.output} could not be made, in {FILL_TRIES} tries: {why}.\n"
+            f"What is written to {self.sink.folder(self._data)} is not what is read there later: look at"
+            " that disk (`dmesg`, `smartctl`), or move the data folder to another one.\n"
+            "All rows are in the log: the same command makes the file from it."
+        )
+
+    def _refill(self, finish: "Finish") -> None:
+        """Has the sink read crawl.items from its start once more; it keeps the rows that it has."""
+        from crawlog.streams.sink import Results
+
+        self._supervisor.stop_stage("sink")
+        with suppress(Unusable), Results(self._data, self.sink, None) as results:  # else it is made anew
+            results.move(dict.fromkeys(results.meta.offsets, 0))
+        self._fill(finish)
+
+    def _fill(self, finish: "Finish") -> None:
+        """Lets the sink's worker go on until it has read the log again."""
+        picture = self._supervisor.picture
+        picture.forget("sink")
+        self.go()
+        while not picture.has_passed("sink", finish.passed["sink"]):
+            self._supervisor.look(LOOK_S)
+            self._trouble.tell()

@@ -1,0 +1,46 @@
+"""How a run ended, as a value: the command line prints it, `crawlog.crawl` returns it."""
+
+import msgspec
+
+from crawlog.schemas.progress import JobCounts
+
+
+class Summary(msgspec.Struct):
+    """How a run ended.
+
+    Attributes:
+        reason: finished, already_finished, max_pages, interrupted, cancelled, blocked or stopped.
+        seed: One of the URLs that the run was given, for an example; empty where it was given none.
+        blocked: The host that a command blocks; HOST where there are several.
+        signal: The signal that ended the run; 0 where none did.
+        resumed: Whether the log knew the job before.
+        counts: Of the job since it began, over all commands that worked on it.
+        pages, parsed, dead: Of this run: pages fetched, pages parsed, records that could not be handled.
+        commonest_error, commonest_count: The error that most of these records failed with, and how many.
+        is_clean: Whether no earlier run of the job can have left dead letters.
+        rows: How many rows `output` has; None where it was not made.
+        partial: The file with the rows so far, where `output` is not made of them.
+        has_others: Whether other commands on the cluster have fetch workers too; known of an interrupted run.
+        missing: What the log has lost and cannot be made again, and what to do about it, line by line.
+    """
+
+    job: str
+    seed: str = ""
+    blocked: str = "HOST"
+    reason: str = "interrupted"
+    signal: int = 0
+    epoch: int = 0
+    resumed: bool = False
+    counts: JobCounts | None = None
+    pages: int = 0
+    parsed: int = 0
+    dead: int = 0
+    commonest_error: str | None = None
+    commonest_count: int = 0
+    is_clean: bool = True
+    took_s: float = 0.0
+    output: str | None = None
+    rows: int | None = None
+    partial: str | None = None
+    has_others: bool = False
+    missing: tuple[str, ...] = ()

@@ -1,0 +1,117 @@
+"""The data folder, held by one command at a time.
+
+<data>/run/lock         held by the one supervisor of the folder
+<data>/run/holder.json  its pid, what it is, its workers' pids
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from crawlog.streams import files
+from crawlog.streams.engine import engine
+from crawlog.streams.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+LOOKS_S = 1.0
+"""How long the lock of a folder may be taken before it counts as held: a look at its holder takes some 20 µs."""
+
+LOOK_AGAIN_S = 0.005
+"""Between two tries to take it."""
+
+
+class Holder(NamedTuple):
+    """Who holds a data folder; the address is that of a cluster of the user's, empty for the folder's own engine."""
+
+    pid: int
+    what: str
+    workers: dict[str, int]
+    bootstrap: str = ""
+
+
+class Hold:
+    """The data folder, held until this process ends."""
+
+    def __init__(self, data: Path, what: str, bootstrap: str = "") -> None:
+        self._folder = data.absolute() / "run"
+        files.own(self._folder)
+        self._file = files.append(self._folder / "lock")
+        self._what = what
+        self._bootstrap = bootstrap
+        if not _locked(self._file):
+            self._file.close()
+            raise Misconfigured(_in_use(data, holder(data)))
+        self.note({})
+
+    def note(self, workers: dict[str, int]) -> None:
+        """Puts on record who holds the folder."""
+        held = Holder(os.getpid(), self._what, workers, self._bootstrap)
+        files.write(self._folder / "holder.json", json.dumps(held._asdict()))
+
+    def release(self) -> None:
+        """Lets go."""
+        (self._folder / "holder.json").unlink(missing_ok=True)
+        self._file.close()
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Takes the lock of a folder; whether nobody else holds it. `holder` shares it for an instant: that passes."""
+    deadline = time.monotonic() + LOOKS_S
+    while True:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_AGAIN_S)
+
+
+def holder(data: Path) -> Holder | None:
+    """Who holds the folder, or None. A shared lock answers, so that two looks at a time do not see each other."""
+    try:
+        with os.fdopen(files.opened(data / "run" / "lock", os.O_RDONLY)) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Holder(**json.loads(files.read(data / "run" / "holder.json")))
+        return Holder(0, "another crawlog", {})
+    return None
+
+
+def same_log(settings: "Settings") -> "Settings":
+    """The settings, with the cluster that the folder is worked on with where they name none: no other log beside it."""
+    held = None if settings.kafka.bootstrap else holder(settings.run.data)
+    if held is None:
+        return settings
+    if not held.bootstrap:
+        engine.check_private(settings.run.data)  # to start it again would end the work of the older crawlog
+        return settings
+    kafka = settings.kafka.model_copy(update={"bootstrap": held.bootstrap})
+    return settings.model_copy(update={"kafka": kafka})
+
+
+def _in_use(data: Path, by: Holder | None) -> str:
+    who = f"`crawlog {by.what}` (pid {by.pid})" if by and by.pid else "another crawlog"
+    is_up = by is not None and by.what == "up"
+    then = "`crawlog seed` gives it more URLs, `crawlog down` stops it" if is_up else "Wait until it ends"
+    return f"the data folder {data} is in use by {who}.\n{then}, or use another folder with --data DIR."
+
+
+def wait_for_end(pid: int, timeout_s: float) -> bool:
+    """Whether a process that is not our child has ended in time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
