@@ -4,6 +4,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from crawlog.progress.pace import Pace
 from crawlog.progress.picture import ended
 from crawlog.progress.watch import Losses
 from crawlog.streams.errors import EngineError
@@ -19,6 +20,7 @@ class Gains:
     """The numbers of one run; it counts from the moment that it is made.
 
     Attributes:
+        pace: How fast the job goes.
         is_clean: Whether no earlier run of the job can have left dead letters.
     """
 
@@ -26,6 +28,7 @@ class Gains:
         assert supervisor.watch is not None
         self._job = job
         self._supervisor = supervisor
+        self.pace = Pace()
         self._early: int | None = None
         self._has_before = job.is_known and not job.is_anew  # a new job gains all that it has
         end = supervisor.watch.dead_end()
@@ -53,7 +56,7 @@ class Gains:
         picture = self._supervisor.picture
         self._losses.poll()
         if has_read_seeds:
-            picture.look(self._job.name, time.monotonic())
+            self.pace.look(ended(picture.counts(self._job.name)), time.monotonic())
         if picture.is_begun and self._early is None:
             self._early = self._read_early()
 

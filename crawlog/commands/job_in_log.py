@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from crawlog.agents.seed import Source
     from crawlog.processes.supervisor import Supervisor
-    from crawlog.progress.picture import Finish
+    from crawlog.progress.finish import Finish
     from crawlog.schemas.urls import JobSpec, RequestRules
     from crawlog.streams.log import Producer, Void
 

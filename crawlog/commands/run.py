@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from crawlog.agents.browser import find_browser, wants_browser
 from crawlog.processes.supervisor import Stop, Supervisor, names
+from crawlog.progress.finish import Finish
 from crawlog.progress.live import Frame, View
-from crawlog.progress.picture import Finish
 from crawlog.streams.errors import AccessDenied, EngineError
 
 from .gains import Gains
@@ -110,7 +110,7 @@ class Run:
         self._shown = shown
         self._started = started
         self._seeded: tuple[int, ...] = ()
-        self._pace_s = 0.0
+        self._rest_s = 0.0
         self._denied_at: float | None = None
         self._said = ""
 
@@ -187,7 +187,7 @@ class Run:
         copy = self.planting.plant()
         settings = self.supervisor.settings
         rules = manner_of(copy.spec, own_manner(settings), limits_of(settings)).rules
-        self._pace_s = rules.delay_s / rules.per_host
+        self._rest_s = rules.delay_s / rules.per_host
         return copy
 
     def _follow(self, copy: "JobCopy", gains: Gains, seeded: tuple[int, ...]) -> Finish:
@@ -232,18 +232,20 @@ class Run:
         stages = ("fetch", "parse", "sink") if self.file else ("fetch", "parse")
         naming, unanswered = picture.strangers()
         count, passed = len(self._seeded), picture.passed("fetch", self._seeded)
+        counts, hosts = picture.counts(self.summary.job), picture.hosts()
+        longest = max((queued for _, queued, _ in hosts), default=0)
         self._shown.show(
             Frame(
                 job=self.summary.job,
                 took_s=now - self._started,
-                counts=picture.counts(self.summary.job),
-                rate=picture.rate(),
+                counts=counts,
+                rate=gains.pace.rate(),
                 lag={stage: picture.lag(stage, ends[stage]) for stage in stages},
-                hosts=picture.hosts(),
+                hosts=hosts,
                 paused=picture.paused(self.summary.job),
                 dead=gains.dead,
                 reading=f"{passed} of {count} partitions so far" if passed < count else "",
-                left_s=picture.left_s(self.summary.job, now, self._pace_s),
+                left_s=gains.pace.left_s(counts, longest, now, self._rest_s),
                 commonest=gains.commonest,
                 naming=naming,
                 unanswered=unanswered,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crawlog.streams.engine.engine import Engine
+    from crawlog.streams.engine import engine as local
     from crawlog.streams.log import Check, Cut
     from crawlog.streams.settings import Settings
 
@@ -58,7 +58,7 @@ class LogCare:
 
         return [one for one in cuts if one.topic == Topics(self._settings.kafka.prefix).urls]
 
-    def make_again(self, engine: "Engine | None", found: "Sequence[Cut]" = ()) -> None:
+    def make_again(self, engine: "local.Engine | None", found: "Sequence[Cut]" = ()) -> None:
         """Makes again what the log has lost. No worker may write meanwhile.
 
         Args:

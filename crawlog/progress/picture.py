@@ -1,30 +1,12 @@
-"""What the reports of all workers say together, and when a job is finished: pure, time is `now`.
+"""What the reports of all workers say together.
 
 A partition has one owner, so the last report per (stage, partition) holds, whoever wrote it: on a cluster other
 commands have workers too. But each sink reads all partitions, so a picture takes the reports of one sink alone.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
 
 from crawlog.schemas.progress import JobCounts, Progress
-
-RATE_WINDOW_S = 5.0
-"""Pages per second are a mean over this long."""
-
-PACE_WINDOW_S = 60.0
-"""The end is estimated by a mean over this long: what is shown should not jump."""
-
-LOOK_S = 0.5
-"""Least rest between two looks at how many pages there are."""
-
-PACE_LEAST_S = 10.0
-"""Before that a crawl's pace says nothing of its end."""
-
-Ends = Callable[[str], tuple[int, ...]]
-"""Reads the next offset of each partition of the topic that a stage consumes: its name is the stage's."""
 
 
 def by_rule(dropped: Mapping[str, int]) -> str:
@@ -66,7 +48,6 @@ class Picture:
         self._parsed_before: dict[tuple[str, int], dict[str, int]] = {}
         self._pids: set[int] = set()
         self._stopped: set[tuple[str, int]] = set()
-        self._rate: deque[tuple[float, int]] = deque()
 
     def take(self, report: Progress) -> None:
         """Adds a report, in the order of the topic.
@@ -172,42 +153,6 @@ class Picture:
         """Whether a worker process has ever told anything: it has worked."""
         return pid in self._pids
 
-    def look(self, job: str, now: float) -> None:
-        """Note how many pages a job has; often, from the moment that all partitions have reported."""
-        if self._rate and now - self._rate[-1][0] < LOOK_S:
-            return
-        pages = ended(self.counts(job))
-        if self._rate and pages < self._rate[-1][1]:  # the job has begun again
-            self._rate.clear()
-        self._rate.append((now, pages))
-        while len(self._rate) > 2 and self._rate[1][0] < now - PACE_WINDOW_S:
-            self._rate.popleft()
-
-    def rate(self) -> float:
-        """Pages of the job per second, over the last looks."""
-        return self._mean(self._rate[-1][0], RATE_WINDOW_S) if self._rate else 0.0
-
-    def left_s(self, job: str, now: float, delay_s: float) -> float | None:
-        """Seconds until what is queued now will be fetched; None where that cannot be told.
-
-        At the pace of the last minute, but no sooner than the longest queue of a host takes with its rests.
-
-        Args:
-            delay_s: Least rest between two requests to one host, over those at a time.
-        """
-        counts, pace = self.counts(job), self._mean(now, PACE_WINDOW_S)
-        if not counts.queued or counts.paused or not pace or now - self._rate[0][0] < PACE_LEAST_S:
-            return None
-        longest = max((queued for _, queued, _ in self.hosts()), default=0)
-        return max(counts.queued / pace, longest * delay_s)
-
-    def _mean(self, now: float, over_s: float) -> float:
-        """Pages per second over this long, or as long as there are looks."""
-        if not self._rate:
-            return 0.0
-        since, before = next((look for look in reversed(self._rate) if look[0] < now - over_s), self._rate[0])
-        return (self._rate[-1][1] - before) / (now - since) if now > since else 0.0
-
     def lag(self, stage: str, ends: tuple[int, ...]) -> int:
         """Records of a stage's input that it has not passed."""
         passed = {report.partition: report.offset for report in self.of(stage)}
@@ -241,77 +186,3 @@ def _add(total: JobCounts, one: JobCounts) -> None:
     for sums, counts in ((total.dropped, one.dropped), (total.needs, one.needs)):
         for key, count in counts.items():
             sums[key] = sums.get(key, 0) + count
-
-
-class Snapshot(NamedTuple):
-    """What a job looked like, partition by partition: its folded records, and whether nothing is to do.
-
-    A job's record goes to every partition: one that does not know the job has lost it, and is not idle.
-    """
-
-    folded: tuple[int, ...]
-    is_idle: bool
-
-
-@dataclass
-class Finish:
-    """Whether a job is finished, in five steps; each needs what was written after the one before.
-
-        1. every partition has folded the seeds and reports nothing queued or in flight; their counts are noted
-        2. parse has passed the end of crawl.pages as read after that
-        3. all folds have passed the end of crawl.urls as read after that
-        4. they show the same counts, and still nothing queued or in flight; otherwise from 1 again
-        5. the sinks have passed the end of crawl.items as read after that
-
-    Why twice: partition A reports nothing to do, then B's last page links to A. B's page was acknowledged before B was
-    idle (1), so parse's founds lie before the end of crawl.urls read in 3, and A's count in 4 is another one.
-
-    Attributes:
-        seeded: The ends of crawl.urls when the last seed was acknowledged.
-        with_sink: Whether there is a sink to wait for.
-    """
-
-    job: str
-    seeded: tuple[int, ...]
-    with_sink: bool
-    passed: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _folded: tuple[int, ...] = ()
-    _step: int = 1
-
-    def step(self, picture: Picture, ends: Ends) -> bool:
-        """Goes as many steps as it can; True when the job is finished."""
-        while self._step <= 5:
-            before = self._step
-            self._go(picture, ends)
-            if self._step <= before:
-                return False
-        return True
-
-    def _go(self, picture: Picture, ends: Ends) -> None:
-        if self._step == 1:
-            now = self._look(picture)
-            if picture.has_passed("fetch", self.seeded) and now.is_idle:
-                self._folded = now.folded
-                self._wait_for("parse", ends, 2)
-        elif self._step == 2 and picture.has_passed("parse", self.passed["parse"]):
-            self._wait_for("fetch", ends, 3)
-        elif self._step == 3 and picture.has_passed("fetch", self.passed["fetch"]):
-            self._step = 4
-        elif self._step == 4:
-            now = self._look(picture)
-            if now.is_idle and now.folded == self._folded:
-                self._wait_for("sink", ends, 5)
-            else:
-                self._step = 1
-        elif self._step == 5 and (not self.with_sink or picture.has_passed("sink", self.passed["sink"])):
-            self._step = 6
-
-    def _wait_for(self, stage: str, ends: Ends, step: int) -> None:
-        self.passed[stage] = ends(stage)
-        self._step = step
-
-    def _look(self, picture: Picture) -> Snapshot:
-        reports = [picture.newest.get(("fetch", partition)) for partition in range(len(self.seeded))]
-        counts = [report.jobs[self.job] for report in reports if report is not None and self.job in report.jobs]
-        is_idle = len(counts) == len(reports) and not any(one.queued or one.in_flight for one in counts)
-        return Snapshot(tuple(one.folded for one in counts), is_idle)

@@ -13,8 +13,9 @@ from confluent_kafka import Message
 from crawlog.agents import control as tail
 from crawlog.agents.control import Obedience
 from crawlog.commands import control as cli
+from crawlog.progress.finish import Finish
 from crawlog.progress.live import Frame, line
-from crawlog.progress.picture import Finish, Picture
+from crawlog.progress.picture import Picture
 from crawlog.schemas import control
 from crawlog.schemas.control import Command
 from crawlog.schemas.progress import JobCounts, Progress

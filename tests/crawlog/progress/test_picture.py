@@ -2,7 +2,8 @@
 
 import pytest
 
-from crawlog.progress.picture import Finish, Picture
+from crawlog.progress.finish import Finish
+from crawlog.progress.picture import Picture
 from crawlog.schemas.progress import JobCounts, Progress
 
 
@@ -224,71 +225,3 @@ def test_a_job_that_begins_again_has_gained_all_that_it_has() -> None:
 def test_lag_is_what_was_not_passed() -> None:
     """A partition without a report has everything before it."""
     assert picture(passed("parse", 0, 4)).lag("parse", (6, 3)) == 5
-
-
-def test_the_rate_is_a_mean_over_the_last_seconds_of_this_job() -> None:
-    """100 pages in the first second, none after; other jobs have a rate of their own."""
-    seen = picture(crawling(0, 1))
-    rates = [seen.rate()]
-    for now, pages in ((0.0, 0), (1.0, 100), (11.0, 100), (17.0, 100)):
-        other = JobCounts(fetched=int(now) * 1000)
-        seen.take(Progress("w", "fetch", 0, 1.0, jobs={"j": JobCounts(fetched=pages), "k": other}))
-        seen.look("j", now)
-        rates.append(round(seen.rate(), 1))
-    assert rates == [0.0, 0.0, 100.0, 0.0, 0.0]
-
-
-def test_a_job_that_begins_again_has_no_negative_rate() -> None:
-    """Its counts are 0 again."""
-    seen = picture(crawling(100, 1))
-    seen.look("j", 0.0)
-    seen.take(crawling(0, 1))
-    seen.look("j", 1.0)
-    seen.take(crawling(4, 1))
-    seen.look("j", 3.0)
-    assert seen.rate() == 2.0
-
-
-def crawling(pages: int, queued: int, hosts: list[tuple[str, int, float]] | None = None, **counts: int) -> Progress:
-    """A report of a fetch worker with so many pages behind it and so many URLs before it."""
-    job = JobCounts(fetched=pages, queued=queued, **counts)  # type: ignore[arg-type]  # one field is no number
-    return Progress("w", "fetch", 0, 1.0, pid=1, jobs={"j": job}, hosts=hosts or [])
-
-
-def test_the_end_is_estimated_from_the_pace_of_the_last_minute() -> None:
-    """100 pages in 50 s, and 300 queued; the estimate does not jump with each quiet second."""
-    seen = picture(crawling(0, 300))
-    seen.look("j", 0.0)
-    seen.take(crawling(100, 300))
-    seen.look("j", 50.0)
-    assert seen.left_s("j", 50.0, delay_s=0.0) == 150.0
-    seen.look("j", 58.0)
-    assert seen.left_s("j", 58.0, delay_s=0.0) == 174.0
-
-
-def test_the_longest_queue_of_a_host_takes_its_rests() -> None:
-    """Fifty hosts are quick together, but one of them has 200 URLs and rests 2 s after each."""
-    seen = picture(crawling(0, 300))
-    seen.look("j", 0.0)
-    seen.take(crawling(1000, 300, [("http://a.test:80", 200, 1.0), ("http://b.test:80", 3, 0.0)]))
-    seen.look("j", 20.0)
-    assert seen.left_s("j", 20.0, delay_s=2.0) == 400.0
-
-
-@pytest.mark.parametrize(
-    ("at", "report"),
-    [
-        (5.0, crawling(100, 300)),
-        (50.0, crawling(0, 300)),
-        (50.0, crawling(100, 0)),
-        (50.0, crawling(100, 300, paused=1)),
-    ],
-    ids=["too early", "no page", "nothing queued", "paused"],
-)
-def test_an_end_that_nobody_can_know_is_not_estimated(at: float, report: Progress) -> None:
-    """No number is better than a wrong one."""
-    seen = picture(crawling(0, 300))
-    seen.look("j", 0.0)
-    seen.take(report)
-    seen.look("j", at)
-    assert seen.left_s("j", at, delay_s=1.0) is None

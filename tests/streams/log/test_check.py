@@ -14,7 +14,8 @@ from crawlog.commands.result_file import FILL_TRIES, ResultFile
 from crawlog.commands.summary import Summary
 from crawlog.commands.verify import verify_log
 from crawlog.commands.whole import Whole
-from crawlog.progress.picture import Finish, Picture
+from crawlog.progress.finish import Finish
+from crawlog.progress.picture import Picture
 from crawlog.schemas import items as i
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u

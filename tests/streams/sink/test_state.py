@@ -18,7 +18,8 @@ from rocksdict import WriteBatch
 
 from crawlog.commands.result_file import ResultFile
 from crawlog.commands.trouble import Trouble
-from crawlog.progress.picture import Finish, Picture
+from crawlog.progress.finish import Finish
+from crawlog.progress.picture import Picture
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress

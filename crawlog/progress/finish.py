@@ -1,0 +1,84 @@
+"""When a job is finished: pure, by the reports of all workers and the ends of the log."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .picture import Picture
+
+Ends = Callable[[str], tuple[int, ...]]
+"""Reads the next offset of each partition of the topic that a stage consumes: its name is the stage's."""
+
+
+class Snapshot(NamedTuple):
+    """What a job looked like, partition by partition: its folded records, and whether nothing is to do.
+
+    A job's record goes to every partition: one that does not know the job has lost it, and is not idle.
+    """
+
+    folded: tuple[int, ...]
+    is_idle: bool
+
+
+@dataclass
+class Finish:
+    """Whether a job is finished, in five steps; each needs what was written after the one before.
+
+        1. every partition has folded the seeds and reports nothing queued or in flight; their counts are noted
+        2. parse has passed the end of crawl.pages as read after that
+        3. all folds have passed the end of crawl.urls as read after that
+        4. they show the same counts, and still nothing queued or in flight; otherwise from 1 again
+        5. the sinks have passed the end of crawl.items as read after that
+
+    Why twice: partition A reports nothing to do, then B's last page links to A. B's page was acknowledged before B was
+    idle (1), so parse's founds lie before the end of crawl.urls read in 3, and A's count in 4 is another one.
+
+    Attributes:
+        seeded: The ends of crawl.urls when the last seed was acknowledged.
+        with_sink: Whether there is a sink to wait for.
+    """
+
+    job: str
+    seeded: tuple[int, ...]
+    with_sink: bool
+    passed: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _folded: tuple[int, ...] = ()
+    _step: int = 1
+
+    def step(self, picture: Picture, ends: Ends) -> bool:
+        """Goes as many steps as it can; True when the job is finished."""
+        while self._step <= 5:
+            before = self._step
+            self._go(picture, ends)
+            if self._step <= before:
+                return False
+        return True
+
+    def _go(self, picture: Picture, ends: Ends) -> None:
+        if self._step == 1:
+            now = self._look(picture)
+            if picture.has_passed("fetch", self.seeded) and now.is_idle:
+                self._folded = now.folded
+                self._wait_for("parse", ends, 2)
+        elif self._step == 2 and picture.has_passed("parse", self.passed["parse"]):
+            self._wait_for("fetch", ends, 3)
+        elif self._step == 3 and picture.has_passed("fetch", self.passed["fetch"]):
+            self._step = 4
+        elif self._step == 4:
+            now = self._look(picture)
+            if now.is_idle and now.folded == self._folded:
+                self._wait_for("sink", ends, 5)
+            else:
+                self._step = 1
+        elif self._step == 5 and (not self.with_sink or picture.has_passed("sink", self.passed["sink"])):
+            self._step = 6
+
+    def _wait_for(self, stage: str, ends: Ends, step: int) -> None:
+        self.passed[stage] = ends(stage)
+        self._step = step
+
+    def _look(self, picture: Picture) -> Snapshot:
+        reports = [picture.newest.get(("fetch", partition)) for partition in range(len(self.seeded))]
+        counts = [report.jobs[self.job] for report in reports if report is not None and self.job in report.jobs]
+        is_idle = len(counts) == len(reports) and not any(one.queued or one.in_flight for one in counts)
+        return Snapshot(tuple(one.folded for one in counts), is_idle)
