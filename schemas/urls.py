@@ -6,6 +6,7 @@ that kcat reads the crawl.
 Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
 """
 
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -359,6 +360,10 @@ DEFAULT_JOB = "default"
 
 DEFAULT_SPEC = JobSpec(rev=0, scope=ScopeSpec(kind="host"))
 
+_KINDS = ("urls", "results", "spec", "joins", "rewind", "url")
+"""Fields that say of which kind a record is: each record has one of them."""
+
+_parts = attrgetter(*_KINDS)
 _decoder = msgspec.json.Decoder(UrlsRecord)
 _encoder = msgspec.json.Encoder()
 
@@ -378,9 +383,8 @@ def decode(value: bytes | None) -> UrlsRecord:
     if value[:1] != b"{":
         return UrlsRecord(urls=[FoundUrl(_plain_line(value))])
     record = decoded(_decoder, value)
-    parts = (record.urls, record.results, record.spec, record.joins, record.rewind, record.url)
-    if sum(part is not None for part in parts) != 1:
-        raise ValueError("a record has exactly one of urls, results, spec, joins, rewind, url")
+    if _parts(record).count(None) != len(_KINDS) - 1:
+        raise ValueError(f"a record has exactly one of {', '.join(_KINDS)}")
     if record.job is None and not (record.results is None and record.spec is None and record.joins is None):
         raise ValueError("a done or job record, or one of scope names, names its job")
     if record.url is not None:

@@ -74,17 +74,25 @@ class Fold:
             record = u.decode(value)
         except ValueError as error:
             return Effects(dead=[f"does not decode: {error}"])
+        if record.urls is not None:
+            return self.offers.take(self._jobs.of(record), record, offset)
+        if record.results is not None:
+            return self._take_results(record, record.results, timestamp_s)
+        return self._take_rare(record, offset)
+
+    def _take_rare(self, record: u.UrlsRecord, offset: int) -> Effects:
+        """Fold a record of a kind without URLs: a new kind gets its line here."""
         if record.spec is not None:
             return self._take_job(record, record.spec)
         if record.rewind is not None:
             return self._take_rewind(record, record.rewind, offset)
+        return self._take_joins(record, record.joins or ())
+
+    def _take_results(self, record: u.UrlsRecord, results: list[u.Result], timestamp_s: float) -> Effects:
         job = self._jobs.of(record)
-        if record.urls is not None:
-            return self.offers.take(job, record, offset)
         if job is not None:
             job.count_record()
-            self._jobs.join(job, record.joins or ())
-            for result in record.results or ():
+            for result in results:
                 self.dones.take(job, result, record.epoch, timestamp_s)
         return NO_EFFECTS
 
@@ -156,6 +164,13 @@ class Fold:
         self._jobs.put(job)
         if self.listener is not None:
             self.listener.forgotten(job.number)
+
+    def _take_joins(self, record: u.UrlsRecord, names: tuple[str, ...]) -> Effects:
+        job = self._jobs.of(record)
+        if job is not None:
+            job.count_record()
+            self._jobs.join(job, names)
+        return NO_EFFECTS
 
     def _tell_changed(self, job: JobState) -> None:
         if self.listener is not None:

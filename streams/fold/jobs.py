@@ -193,7 +193,7 @@ class JobStates:
 
     def join(self, job: JobState, names: tuple[str, ...]) -> None:
         """Let names join the scope of a job."""
-        if not names or job.spec.scope.kind == "any":
+        if job.spec.scope.kind == "any":
             return
         fit = [name for name in names if name.isascii() and 0 < len(name) <= u.MAX_NAME_CHARS]
         job.counts.bad += len(names) - len(fit)

@@ -28,9 +28,8 @@ class SeenTable:
         self.rows = rows
         self.cached = cached
         self._domains: dict[tuple[int, int, int], Exact | Filter] = {}
-        self._held: deque[FingerprintPage | Domain[Any]] = (
-            deque()
-        )  # of the domains those that had no page when they were read
+        # Domains only while they have no page: with pages, the pages are held.
+        self._held: deque[FingerprintPage | Domain[Any]] = deque()
         self._most = 2 * cached
         self._changed: list[FingerprintPage] = []
         self._grown: list[Domain[Any]] = []
