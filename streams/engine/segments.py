@@ -2,7 +2,8 @@
 
 A file of records is batch after batch: `first offset: 8 bytes, length of the rest: 4, leader epoch: 4, version: 1, CRC:
 4, …`. A broker that checks a file ends it before the first batch that is damaged. What is behind is lost to readers of
-the log, whole batches too. So it is written down first, one JSON object a line:
+the log, whole batches too. So it is written down first, one JSON object a line. No CRC covers a batch's first offset,
+and a broker does not start with one that its file cannot hold: such a file is ended here.
 
     {"cut": "crawl.urls", "partition": 3, "offset": 17, "end": 24, "bytes": 2048, "readable": 5}
     {"topic": "crawl.urls", "partition": 3, "offset": 18, "key": "example.com", "job": "j", "urls": [...], "value": …}
@@ -10,6 +11,7 @@ the log, whole batches too. So it is written down first, one JSON object a line:
 `value` is there for records of crawl.urls alone, which can be given to the log again: they hold founds.
 """
 
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from mmap import ACCESS_READ, mmap
@@ -32,6 +34,9 @@ PREFIX_BYTES = 12
 
 VERSION = 2
 """Of batches; Kafka 4 writes no other."""
+
+OFFSETS = 1 << 31
+"""In one file, at most: its index has four bytes for each."""
 
 LEAST_BYTES = 49
 """Of a batch's length: its head without a record."""
@@ -93,19 +98,44 @@ class Lost(msgspec.Struct, omit_defaults=True):
     value: str = ""
 
 
-def damaged(folder: Path) -> tuple[Cut, list[Lost]] | None:
+class Damage(NamedTuple):
+    """The first damage of a partition.
+
+    Attributes:
+        file, at: The batch's place.
+        stops_brokers: Whether no broker starts with it.
+    """
+
+    cut: Cut
+    lost: list[Lost]
+    file: Path
+    at: int
+    stops_brokers: bool
+
+    def end(self) -> None:
+        """End the partition before it. Raises: OSError: the files cannot be written."""
+        os.truncate(self.file, self.at)
+        for later in self.file.parent.glob("*.log"):
+            if later.stem > self.file.stem:
+                later.unlink()
+
+
+def damaged(folder: Path) -> Damage | None:
     """What a partition's folder loses when a broker checks it; None where its files are whole."""
     topic, _, number = folder.name.rpartition("-")
     found: Cut | None = None
+    place = (folder, 0, False)
     lost: list[Lost] = []
     for path in sorted(folder.glob("*.log")):
-        content, at, last = _content(path), 0, int(path.stem)
+        start = last = int(path.stem)
+        content, at = _content(path), 0
         if found is not None:
             found.bytes += len(content)
         while 0 <= at < len(content) and any(content[at : at + _HEAD.size]):  # else it is longer than what was written
-            batch = _batch(content, at, last)
+            batch = _batch(content, at, last, start + OFFSETS)
             if batch.records is None and found is None:
                 found = Cut(topic, int(number), last, last, len(content) - at, 0)
+                place = (path, at, not 0 <= _first(content, at, start) - start < OFFSETS)
             if found is not None and batch.records is not None:
                 lost += [_lost(topic, int(number), record) for record in batch.records]
                 found.end = max(found.end, batch.end)
@@ -113,7 +143,7 @@ def damaged(folder: Path) -> tuple[Cut, list[Lost]] | None:
     if found is None:
         return None
     found.readable = len(lost)
-    return found, lost
+    return Damage(found, lost, *place)
 
 
 def _content(path: Path) -> bytes | mmap:
@@ -121,8 +151,13 @@ def _content(path: Path) -> bytes | mmap:
         return mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
 
 
-def _batch(content: bytes | mmap, at: int, offset: int) -> Batch:
-    """The batch that begins at a place of a file, where this offset is expected."""
+def _first(content: bytes | mmap, at: int, otherwise: int) -> int:
+    """The first offset that a head tells, if there is one."""
+    return int(_HEAD.unpack_from(content, at)[0]) if at + _HEAD.size <= len(content) else otherwise
+
+
+def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> Batch:
+    """The batch that begins at a place of a file, where this offset is expected, and one below `most` is possible."""
     bad = Batch(offset, offset, 0, None)
     if at + _HEAD.size > len(content):
         return bad
@@ -131,7 +166,7 @@ def _batch(content: bytes | mmap, at: int, offset: int) -> Batch:
     if length < LEAST_BYTES or behind > len(content):
         return bad
     skipped = Batch(offset, offset, behind if _is_head(content, behind, offset) else 0, None)
-    if version != VERSION or first < offset:
+    if version != VERSION or not offset <= first < most:
         return skipped
     try:
         batch = MemoryRecords(content[at:behind]).next_batch()
@@ -173,14 +208,19 @@ def _lost(topic: str, partition: int, record: DefaultRecord) -> Lost:
 def write_down(folders: Iterable[Path], file: Path) -> list[Cut]:
     """Writes down what these partitions lose when a broker checks them; no file where that is nothing.
 
+    A partition that would stop the broker is ended here, as the broker ends the others.
+
     Raises: OSError: it cannot be written.
     """
     found = [one for folder in sorted(folders) if (one := damaged(folder)) is not None]
     if found:
-        lines = (line for cut, lost in found for line in ({"cut": cut.topic, **_plain(cut)}, *map(_plain, lost)))
+        lines = (line for one in found for line in ({"cut": one.cut.topic, **_plain(one.cut)}, *map(_plain, one.lost)))
         file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
         file.chmod(0o600)
-    return [cut for cut, _ in found]
+    for one in found:
+        if one.stops_brokers:
+            one.end()
+    return [one.cut for one in found]
 
 
 def _plain(one: Cut | Lost) -> dict[str, object]:

@@ -62,6 +62,17 @@ def misplace(batch: Batch) -> None:
     write(batch, 0, struct.pack(">q", 1 << 40))
 
 
+def cut_in_half(batch: Batch) -> None:
+    """End the file in the middle of a batch."""
+    with batch.file.open("r+b") as file:
+        file.truncate(batch.start + batch.size // 2)
+
+
+def overflow(batch: Batch) -> None:
+    """Change the batch's first offset to one too large for the file's index: no broker starts with it."""
+    write(batch, 4, b"\xff")
+
+
 def shift(batch: Batch) -> None:
     """Change the batch's first offset to one that the log has, further on."""
     write(batch, 0, struct.pack(">q", batch.offset + 2))
@@ -73,4 +84,5 @@ WAYS: dict[str, Callable[[Batch], None]] = {
     "length": shorten,
     "offset-past-the-end": misplace,
     "offset": shift,
+    "offset-too-large": overflow,
 }

@@ -21,7 +21,7 @@ from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.sections import Kafka
 from crawlog.streams.settings.settings import Settings
 from tests.e2e.test_lost_records import Lossy, log, lossy, put, until_led
-from tests.support.damaging import WAYS, batches
+from tests.support.damaging import WAYS, batches, cut_in_half
 
 __all__ = ["log", "lossy"]  # fixtures
 
@@ -116,7 +116,8 @@ def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engi
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["cut in half", "offset-too-large"])
+def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path, way: str) -> None:
     """A broker trusts what it left. A command that only looks has nothing cut; what works on the log does."""
     engine = local.start(Settings(), tmp_path, lambda _: None)
     settings = engine.point(Settings())
@@ -128,8 +129,7 @@ def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path)
         assert producer.flush(30) == 0
     hurt = batches(engine, items, 0)[HURT]
     engine.stop()
-    with hurt.file.open("r+b") as file:
-        file.truncate(hurt.start + hurt.size // 2)
+    WAYS.get(way, cut_in_half)(hurt)
     said: list[str] = []
     engine = local.start(Settings(), tmp_path, said.append)
     is_unchecked = engine.is_unchecked
