@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 
 from crawlog.streams.engine import broker
-from crawlog.streams.engine.engine import fetch_jars
+from crawlog.streams.engine.jars import fetch_jars
 from crawlog.streams.engine.java import FLAGS, class_path, environ, find_java
 from crawlog.streams.settings.settings import Settings
 

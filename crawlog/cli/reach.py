@@ -30,7 +30,7 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
             yield settings
             return
         from crawlog.processes.folder import prepare
-        from crawlog.streams.engine import engine
+        from crawlog.streams import engine
 
         prepare(settings.run.data)
         local = engine.start(settings, settings.run.data, tell)
@@ -44,7 +44,7 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
 def login_of(settings: "Settings", reached: "Settings") -> "Login | None":
     """For clients of the local engine that may outlive its broker; None for those of another cluster."""
     from crawlog.processes.hold import same_log
-    from crawlog.streams.engine import engine
+    from crawlog.streams import engine
 
     if same_log(settings).kafka.bootstrap:
         return None
@@ -58,7 +58,7 @@ def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator
     Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
     """
     from crawlog.processes.hold import same_log
-    from crawlog.streams.engine import engine
+    from crawlog.streams import engine
     from crawlog.streams.log import partitions
 
     settings = same_log(settings)
@@ -76,7 +76,7 @@ def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator
 def running_log(settings: "Settings") -> "Settings":
     """The settings with a cluster that runs; nothing is started."""
     from crawlog.processes.hold import same_log
-    from crawlog.streams.engine import engine
+    from crawlog.streams import engine
 
     settings = same_log(settings)
     if settings.kafka.bootstrap:

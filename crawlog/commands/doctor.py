@@ -147,9 +147,9 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
 
     java = find_java(settings)
     yield Finding("java", "ok", f"{java.version} at {java.path}")
-    from crawlog.streams.engine import cache_folder, kafka_version, locked
+    from crawlog.streams.engine import cache_folder, kafka_version, locked_jars
 
-    folder, jars = cache_folder(settings), locked()
+    folder, jars = cache_folder(settings), locked_jars()
     there = sum((folder / jar.name).is_file() for jar in jars)
     found = f"Apache Kafka {kafka_version()}: {there} of {len(jars)} in {folder}"
     yield Finding("jars", *(("ok", found) if there == len(jars) else ("warn", found, "`crawlog engine fetch`")))

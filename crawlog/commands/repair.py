@@ -98,7 +98,7 @@ def cut(settings: "Settings") -> list[str]:
     Raises: Misconfigured: its files are not here, or something works on them.
     """
     from crawlog.processes.hold import Hold
-    from crawlog.streams.engine import engine
+    from crawlog.streams import engine
 
     if settings.kafka.bootstrap:
         raise Misconfigured(

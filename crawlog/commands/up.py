@@ -22,8 +22,7 @@ from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.picture import Picture, by_rule, needed
 from crawlog.schemas.control import Control, Finished, JobCopy
 from crawlog.schemas.urls import DEFAULT_SPEC
-from crawlog.streams import files
-from crawlog.streams.engine import engine
+from crawlog.streams import engine, files
 from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
 from crawlog.terminal import answer, tell
 

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from crawlog.streams import files
-from crawlog.streams.engine import engine
+from crawlog.streams import engine, files
 from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:

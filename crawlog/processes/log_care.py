@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crawlog.streams.engine import engine as local
+    from crawlog.streams import engine as local
     from crawlog.streams.log import Check, Cut
     from crawlog.streams.settings import Settings
 

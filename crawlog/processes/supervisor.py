@@ -19,7 +19,7 @@ import xxhash
 
 from crawlog import outcome
 from crawlog.progress.picture import Picture
-from crawlog.streams.engine import engine
+from crawlog.streams import engine
 from crawlog.streams.errors import EngineError
 
 from .disk import FULL_AGAIN_S, Disk

@@ -1,16 +1,35 @@
-"""crawlog.streams.engine."""
+"""The local engine: Apache Kafka as a child process, for users who have no cluster.
 
-from . import engine
-from .engine import running
-from .jars import cache_folder, fetch_jars, kafka_version, locked
+    start ─► lock.held ─► a broker runs here? ─► yes: adopt it
+      │                                      └► no: jars (fetched once, by kafka.lock) + java ─► broker.launch
+      │                                             changed_files: may Kafka trust its files?    broker.Readiness.wait
+      └► Engine: address and password for the settings; `stop` ends the broker and notes its files
+
+    engine.py         start, stop, adopt; what the folder's files mean     changed_files.py  noted, compared, rechecked
+    broker.py         one process: configuration, launch, readiness, end   segments.py       founds of a damaged segment
+    jars.py, java.py  where Kafka and a JRE come from                      lock.py           one command at a time
+
+Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`. It imports settings and no other room.
+"""
+
+from .changed_files import recheck
+from .engine import Engine, check_private, exists, login, reserve, running, start, stop
+from .jars import cache_folder, fetch_jars, kafka_version, locked_jars
 from .java import find_java
 
 __all__ = [
+    "Engine",
     "cache_folder",
-    "engine",
+    "check_private",
+    "exists",
     "fetch_jars",
     "find_java",
     "kafka_version",
-    "locked",
+    "locked_jars",
+    "login",
+    "recheck",
+    "reserve",
     "running",
+    "start",
+    "stop",
 ]

@@ -24,14 +24,11 @@ its clients are still there.
 """
 
 import contextlib
-import fcntl
 import json
-import os
 import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -40,34 +37,19 @@ from crawlog.streams.errors import EngineError
 
 from . import broker
 from .broker import Identity
+from .changed_files import OFFER, UNCHECKED, before_start, note_files
 from .jars import Report, cache_folder, fetch_jars, kafka_version
 from .java import FLAGS, Archive, archive, class_path, find_java
+from .lock import folder_of, held, unwritable
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import UrlsRecord
     from crawlog.streams.settings import Settings
 
-__all__ = ["Engine", "check_private", "exists", "fetch_jars", "login", "reserve", "running", "start", "stop"]
-
 STOP_TIMEOUT_S = 10.0
 """A clean stop takes 0.3 s; a broker that takes this long is killed, which Kafka recovers from."""
 
-LOCK_TIMEOUT_S = 180.0
-"""How long another command may start or stop the broker; a first start fetches 44 MB and then has 60 s."""
-
-LOCK_AGAIN_S = 0.02
-
 POWER_CUT = "power-cut"
-UNCHECKED = "unchecked"
-FILES = "files.json"
-CHANGED = "changed"
-OFFER = "offer"
-
-SHOWN = 3
-"""Files that are named, of those that were changed."""
-
-CLEAN_MARKS = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint")
-"""Kafka's files that say which segments of the log need no check."""
 
 ADOPT_TIMEOUT_S = 10.0
 """How long a broker that runs may take to answer a command that only looks for it."""
@@ -123,7 +105,7 @@ class Engine:
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops the broker: SIGTERM, and SIGKILL when it has not ended in time."""
-        with _locked(self.data) as folder:
+        with held(self.data) as folder:
             clean = _end(self._process, folder, timeout_s)
         if clean and self._archive:
             self._archive.make()
@@ -131,21 +113,21 @@ class Engine:
     @property
     def lost_power(self) -> bool:
         """Whether the machine went down while the broker ran, and nobody has mended what that broke."""
-        return (_folder(self.data) / POWER_CUT).exists()
+        return (folder_of(self.data) / POWER_CUT).exists()
 
     @property
     def is_unchecked(self) -> bool:
         """Whether a broker of this folder did not end by itself, and nobody has checked the log since."""
-        return (_folder(self.data) / UNCHECKED).exists()
+        return (folder_of(self.data) / UNCHECKED).exists()
 
     def checked(self) -> None:
         """The log has been checked in full, and is whole."""
-        (_folder(self.data) / UNCHECKED).unlink(missing_ok=True)
+        (folder_of(self.data) / UNCHECKED).unlink(missing_ok=True)
 
     @property
     def cut_off(self) -> Path | None:
         """What was written down before the log was cut, until `offered`."""
-        note = _folder(self.data) / OFFER
+        note = folder_of(self.data) / OFFER
         return note.with_name(files.read(note)) if note.exists() else None
 
     def founds_cut_off(self) -> "Iterable[tuple[str, int, UrlsRecord]]":
@@ -157,11 +139,11 @@ class Engine:
 
     def offered(self) -> None:
         """What was cut off and could be read is in the log again."""
-        (_folder(self.data) / OFFER).unlink(missing_ok=True)
+        (folder_of(self.data) / OFFER).unlink(missing_ok=True)
 
     def mended(self) -> None:
         """What a power cut broke has been mended."""
-        (_folder(self.data) / POWER_CUT).unlink(missing_ok=True)
+        (folder_of(self.data) / POWER_CUT).unlink(missing_ok=True)
 
     def point(self, settings: "Settings") -> "Settings":
         """The settings with this broker as their cluster."""
@@ -191,7 +173,7 @@ def start(
         checks: Have Kafka check its files, and cut off what is damaged, where they were changed while it did not run.
     Raises: EngineError: what, where, the likely cause and the next command.
     """
-    with _locked(data) as folder:
+    with held(data) as folder:
         if left := _without_password(folder):
             report("an Apache Kafka of an older crawlog, without a password, still runs: it is started again with one")
             _end(left, folder, STOP_TIMEOUT_S)
@@ -202,7 +184,7 @@ def start(
 
 def exists(data: Path) -> bool:
     """Whether the folder has a log: a broker was started on it once."""
-    return (_folder(data) / "engine.json").exists()
+    return (folder_of(data) / "engine.json").exists()
 
 
 def running(data: Path) -> Engine | None:
@@ -211,7 +193,7 @@ def running(data: Path) -> Engine | None:
     Raises: EngineError: it does not answer, or wants no password.
     """
     check_private(data)
-    folder = _folder(data)
+    folder = folder_of(data)
     return _adopt(data, folder, ADOPT_TIMEOUT_S) if (folder / "broker.json").exists() else None
 
 
@@ -220,7 +202,7 @@ def check_private(data: Path) -> None:
 
     Raises: EngineError: it was started by an older crawlog, without a password.
     """
-    if _without_password(_folder(data)):
+    if _without_password(folder_of(data)):
         raise EngineError(
             f"The Apache Kafka of {data} was started by an older crawlog, without a password: any user of this machine "
             "may change its topics.\nStop it with `crawlog down`; the next command starts it with a password."
@@ -234,7 +216,7 @@ def login(data: Path, bootstrap: str) -> tuple[str, str]:
         bootstrap: Where the clients look for it.
     Raises: EngineError: it has another address.
     """
-    folder = _folder(data)
+    folder = folder_of(data)
     now = _noted_identity(folder).bootstrap
     if now != bootstrap:
         raise EngineError(
@@ -246,9 +228,9 @@ def login(data: Path, bootstrap: str) -> tuple[str, str]:
 
 def stop(data: Path) -> int | None:
     """Stops the folder's broker, of whichever crawlog; its process id, None if none runs."""
-    if broker.noted(_folder(data)) is None:
+    if broker.noted(folder_of(data)) is None:
         return None
-    with _locked(data) as folder:
+    with held(data) as folder:
         process = broker.noted(folder)
         if process is None:
             return None
@@ -258,7 +240,7 @@ def stop(data: Path) -> int | None:
 
 def reserve(data: Path) -> str:
     """The address that the folder's broker has or will have, so that its clients can be started before it."""
-    with _locked(data) as folder:
+    with held(data) as folder:
         return _identity(data, folder).bootstrap
 
 
@@ -286,28 +268,9 @@ def _end(process: psutil.Process, folder: Path, timeout_s: float) -> bool:
     clean = broker.end(process, timeout_s)
     if clean:
         with contextlib.suppress(OSError):  # a full disk: what is changed until the next start is not noticed
-            files.write(folder / FILES, json.dumps(_found(folder)))
+            note_files(folder)
         (folder / "broker.json").unlink(missing_ok=True)
     return clean
-
-
-def _found(folder: Path) -> dict[str, list[int]]:
-    """Size and time of change, in nanoseconds, of each file of records."""
-    paths = sorted((folder / "log").glob("*/*.log"))
-    return {str(path.relative_to(folder / "log")): [(at := path.stat()).st_size, at.st_mtime_ns] for path in paths}
-
-
-def _changed(folder: Path) -> list[str]:
-    """The files of records that are not as the last broker left them; none where it did not end by itself.
-
-    A broker trusts its files then. A disk that changes bytes in silence changes no time: readers see that by the CRC.
-    """
-    try:
-        left = json.loads(files.read(folder / FILES))
-    except (FileNotFoundError, ValueError):
-        return []
-    found = _found(folder)
-    return sorted(name for name in left.keys() | found.keys() if left.get(name) != found.get(name))
 
 
 def _start(  # what `start` was given, and what it found
@@ -332,16 +295,7 @@ def _start(  # what `start` was given, and what it found
         (folder / "tmp").mkdir(mode=0o700)
         files.check_inside(folder)
         identity = _identity(data, folder)
-        if (folder / "broker.json").exists():
-            files.write(folder / UNCHECKED, "")
-        elif changed := _changed(folder):
-            files.write(folder / CHANGED, "\n".join(changed))
-            report(_are_changed(changed, checks=checks))
-        if checks and (folder / CHANGED).exists():
-            names = {name.partition("/")[0] for name in files.read(folder / CHANGED).splitlines()}
-            for line in _distrust(data, folder, names):
-                report(line)
-        (folder / FILES).unlink(missing_ok=True)
+        before_start(data, folder, report, checks=checks)
         if broker.lost_power(folder):
             files.write(folder / POWER_CUT, "")
         password = died.password if died and died.identity == identity else broker.new_password()
@@ -353,7 +307,7 @@ def _start(  # what `start` was given, and what it found
         command = [str(java.path), *FLAGS, *archived.use_or_note(), *options]
         process = broker.launch(command, folder, properties, password)
     except OSError as error:
-        raise EngineError(_unwritable(data, error)) from None
+        raise EngineError(unwritable(data, error)) from None
     try:
         meanwhile()
         broker.Readiness(folder, identity, process, settings.engine.start_timeout_s, password).wait()
@@ -361,91 +315,6 @@ def _start(  # what `start` was given, and what it found
         broker.end(process, STOP_TIMEOUT_S)
         raise
     return Engine(data, identity, process, password, archived)
-
-
-def _folder(data: Path) -> Path:
-    return data.absolute() / "kafka"
-
-
-def recheck(data: Path) -> list[str]:
-    """Has the next broker check each batch of its files, and cut a file before the first one that is damaged.
-
-    Returns: What will be cut, a line each, and where it is written down.
-
-    Raises: EngineError: a broker runs.
-    """
-    with _locked(data) as folder:
-        if broker.noted(folder) is not None:
-            raise EngineError(f"Apache Kafka runs on {folder}; `crawlog down` stops it")
-        return _distrust(data, folder, {path.name for path in (folder / "log").iterdir()})
-
-
-def _distrust(data: Path, folder: Path, names: set[str]) -> list[str]:
-    """Lets the broker that starts next check its files, and the run that it works for the whole log.
-
-    Args:
-        names: Folders of partitions: what these lose is written down.
-    """
-    from .segments import write_down  # with aiokafka, which a command that only starts a broker does without
-
-    file = folder / f"cut-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
-    ours = (path for name in names if not name.startswith("__") and (path := folder / "log" / name).is_dir())
-    cuts = write_down((path for path in ours if "-" in path.name), file)
-    if cuts:
-        files.write(folder / OFFER, file.name)
-    files.write(folder / UNCHECKED, "")
-    for name in CLEAN_MARKS:
-        (folder / "log" / name).unlink(missing_ok=True)
-    (folder / CHANGED).unlink(missing_ok=True)
-    where = f"what could be read of it stands in {data / folder.name / file.name}"
-    return [*map(str, cuts), where] if cuts else []
-
-
-def _are_changed(names: list[str], *, checks: bool) -> str:
-    told = ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
-    then = (
-        "it checks all of them, and ends each before what is damaged" if checks else "the next `run` has it check them"
-    )
-    return f"files of Apache Kafka were changed while it did not run: {told}; {then}"
-
-
-@contextlib.contextmanager
-def _locked(data: Path) -> Iterator[Path]:
-    """The broker's folder, held against another command that starts or stops it."""
-    folder = _folder(data)
-    try:
-        files.own(folder)
-        file = os.fdopen(files.opened(folder / "lock", os.O_RDWR | os.O_CREAT), "r+")
-    except OSError as error:
-        raise EngineError(_unwritable(data, error)) from None
-    with file:  # the broker does not inherit it: Python's files close on exec
-        _wait_for(file, folder / "lock")
-        yield folder
-
-
-def _wait_for(file: TextIO, path: Path) -> None:
-    """Takes the lock, and notes in it who has it."""
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise EngineError(_is_held(path, file.read(20).strip())) from None
-            time.sleep(LOCK_AGAIN_S)
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-
-
-def _is_held(path: Path, pid: str) -> str:
-    is_known = pid.isdigit()
-    who, end = (f"pid {pid}", f", or end it with `kill {pid}`") if is_known else ("another crawlog", "")
-    return (
-        f"Apache Kafka has been started or stopped by {who} for {LOCK_TIMEOUT_S:g} s, which holds {path}.\n"
-        f"Wait until that is done{end}; then run the command again."
-    )
 
 
 def _identity(data: Path, folder: Path) -> Identity:
@@ -460,7 +329,7 @@ def _identity(data: Path, folder: Path) -> Identity:
         try:
             files.write(path, json.dumps(kept._asdict()))
         except OSError as error:
-            raise EngineError(_unwritable(data, error)) from None
+            raise EngineError(unwritable(data, error)) from None
     return kept
 
 
@@ -473,10 +342,3 @@ def _noted_identity(folder: Path) -> Identity:
             f"{path} is damaged, so the cluster of this folder is unknown.\n"
             "Take the file from a backup, or use another folder with `--data DIR`."
         ) from None
-
-
-def _unwritable(data: Path, error: OSError) -> str:
-    return (
-        f"Cannot write to the data folder {data}: {error.strerror or error}.\n"
-        "Free some space, or use another folder with `--data DIR`."
-    )

@@ -57,7 +57,7 @@ class Jar(NamedTuple):
 
 
 @cache
-def locked() -> tuple[Jar, ...]:
+def locked_jars() -> tuple[Jar, ...]:
     """The jars of kafka.lock."""
     lines = files(__package__).joinpath("kafka.lock").read_text().splitlines()
     return tuple(_jar(*line.split()) for line in lines)
@@ -70,7 +70,7 @@ def _jar(coordinates: str, sha256: str) -> Jar:
 
 def kafka_version() -> str:
     """The version of Kafka that kafka.lock pins."""
-    return next(jar.version for jar in locked() if jar.artifact.startswith("kafka_"))
+    return next(jar.version for jar in locked_jars() if jar.artifact.startswith("kafka_"))
 
 
 def cache_folder(settings: "Settings") -> Path:
@@ -97,7 +97,7 @@ def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Pa
         raise EngineError(_unwritable(folder, error)) from None
     if to is None:  # the JVM reads the jars after we have looked at them
         _check(folder)
-    jars = locked()
+    jars = locked_jars()
     with ThreadPoolExecutor(PARALLEL) as pool:
         whole = list(pool.map(lambda jar: _is_whole(folder / jar.name, jar), jars))
         missing = [jar for jar, is_whole in zip(jars, whole, strict=True) if not is_whole]

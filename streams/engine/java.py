@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 
-from .jars import locked
+from .jars import locked_jars
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -165,7 +165,7 @@ class Archive(NamedTuple):
 
 def archive(java: Java, jars: Sequence[Path], folder: Path) -> Archive:
     """The archive in a cache folder; its name is what it was made from."""
-    made_from = [START, str(java.path.resolve()), java.version, class_path(jars), *map(str, locked())]
+    made_from = [START, str(java.path.resolve()), java.version, class_path(jars), *map(str, locked_jars())]
     name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:12]
     return Archive(folder / f"classes-{name}.jsa", java, jars)
 

@@ -11,7 +11,7 @@ import pytest
 from crawlog.processes.folder import OURS, prepare
 from crawlog.processes.hold import Hold, holder
 from crawlog.streams import files
-from crawlog.streams.engine import engine
+from crawlog.streams.engine import engine, lock
 from crawlog.streams.errors import EngineError, Misconfigured
 
 NOBODY = 65534
@@ -119,8 +119,8 @@ def test_one_of_our_folders_may_be_a_link_that_we_made(tmp_path: Path) -> None:
 def test_the_engines_lock_is_waited_for_so_long_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the message names who has it, the file, and what to do."""
     engine.reserve(tmp_path)
-    monkeypatch.setattr(engine, "LOCK_TIMEOUT_S", 0.1)
-    with engine._locked(tmp_path):
+    monkeypatch.setattr(lock, "LOCK_TIMEOUT_S", 0.1)
+    with lock.held(tmp_path):
         text = rf"(?s)pid {os.getpid()}.*{tmp_path / 'kafka' / 'lock'}.*kill {os.getpid()}"
         with pytest.raises(EngineError, match=text):
             engine.reserve(tmp_path)

@@ -45,7 +45,7 @@ def tiny(artifact: str) -> jars.Jar:
 def lock(monkeypatch: pytest.MonkeyPatch) -> tuple[jars.Jar, ...]:
     """A lock of three tiny jars."""
     lines = tuple(tiny(name) for name in ("kafka_2.13", "one", "two"))
-    monkeypatch.setattr(jars, "locked", lambda: lines)
+    monkeypatch.setattr(jars, "locked_jars", lambda: lines)
     return lines
 
 
@@ -100,7 +100,7 @@ def test_a_broker_is_known_again_whatever_the_clock_did(tmp_path: Path, monkeypa
 def test_the_lock_names_every_jar_with_its_hash() -> None:
     """Kafka itself is among them, and each has a SHA-256."""
     assert jars.kafka_version() == "4.3.1"
-    assert all(len(jar.sha256) == 64 for jar in jars.locked())
+    assert all(len(jar.sha256) == 64 for jar in jars.locked_jars())
 
 
 def test_a_broken_jar_is_fetched_again(

@@ -1,0 +1,69 @@
+"""The broker's folder, held by one command at a time: two that started a broker at once would both take its files."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from crawlog.streams import files
+from crawlog.streams.errors import EngineError
+
+LOCK_TIMEOUT_S = 180.0
+"""How long another command may start or stop the broker; a first start fetches 44 MB and then has 60 s."""
+
+LOCK_AGAIN_S = 0.02
+
+
+def folder_of(data: Path) -> Path:
+    """Everything of the broker, in the data folder."""
+    return data.absolute() / "kafka"
+
+
+@contextlib.contextmanager
+def held(data: Path) -> Iterator[Path]:
+    """The broker's folder, held against another command that starts or stops it."""
+    folder = folder_of(data)
+    try:
+        files.own(folder)
+        file = os.fdopen(files.opened(folder / "lock", os.O_RDWR | os.O_CREAT), "r+")
+    except OSError as error:
+        raise EngineError(unwritable(data, error)) from None
+    with file:  # the broker does not inherit it: Python's files close on exec
+        _wait_for(file, folder / "lock")
+        yield folder
+
+
+def _wait_for(file: TextIO, path: Path) -> None:
+    """Takes the lock, and notes in it who has it."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise EngineError(_is_held(path, file.read(20).strip())) from None
+            time.sleep(LOCK_AGAIN_S)
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+
+
+def _is_held(path: Path, pid: str) -> str:
+    is_known = pid.isdigit()
+    who, end = (f"pid {pid}", f", or end it with `kill {pid}`") if is_known else ("another crawlog", "")
+    return (
+        f"Apache Kafka has been started or stopped by {who} for {LOCK_TIMEOUT_S:g} s, which holds {path}.\n"
+        f"Wait until that is done{end}; then run the command again."
+    )
+
+
+def unwritable(data: Path, error: OSError) -> str:
+    """The message for a disk that takes no more, or a folder of another user."""
+    return (
+        f"Cannot write to the data folder {data}: {error.strerror or error}.\n"
+        "Free some space, or use another folder with `--data DIR`."
+    )
