@@ -20,7 +20,7 @@ from bench.results import section, table, versions
 from bench.site import WORK
 from crawlog.streams.crash_points import POINTS, VARIABLE
 from crawlog.streams.engine import engine
-from crawlog.streams.settings.settings import load
+from crawlog.streams.settings.sources import load
 from crawlog.streams.state.verify import verify
 from tests.support.cluster import Cluster  # the crawl as processes, which the tests kill too
 

@@ -30,8 +30,8 @@ from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import RobotsTask, Task
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.job_records import own_manner
-from crawlog.streams.settings.sections import State
-from crawlog.streams.settings.settings import NO_FILE, load
+from crawlog.streams.settings.machine import State
+from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector

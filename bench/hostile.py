@@ -37,7 +37,8 @@ from bench.meter import Measured, measure
 from bench.site import REPO, WORK, Site
 from crawlog.agents.client.client import Client
 from crawlog.streams.engine import engine
-from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
 
 FOLDER = WORK / "hostile"
 SETTINGS: dict[str, object] = {

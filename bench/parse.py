@@ -26,7 +26,8 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
 from crawlog.streams.log.topics import Topics
-from crawlog.streams.settings.settings import Run, Settings
+from crawlog.streams.settings.machine import Run
+from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 
 AT_ONCE = 64

@@ -43,7 +43,8 @@ from crawlog.streams.log.client import consumer_config
 from crawlog.streams.log.groups import Group
 from crawlog.streams.log.offsets import Target, plan
 from crawlog.streams.log.read import take
-from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
 from crawlog.streams.spiders.spider import parse_page
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places

@@ -30,7 +30,8 @@ from bench.log import login, start
 from bench.results import section, table, versions
 from bench.site import WORK, free_port
 from crawlog.streams.engine import engine
-from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
 
 COUNTS = (1, 2, 4, 8)
 MOST = 1.5

@@ -23,7 +23,7 @@ from bench.results import section, table, versions
 from bench.site import WORK
 from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
-from crawlog.streams.settings.sections import State
+from crawlog.streams.settings.machine import State
 from crawlog.streams.state.partition import Database, Memory
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places

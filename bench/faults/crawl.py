@@ -28,7 +28,8 @@ from bench.faults.judge import Evidence, Poison, State
 from bench.faults.site import REPO, Site
 from bench.log import login, start
 from crawlog.streams.engine import engine
-from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
 from crawlog.streams.state.verify import verify
 
 JOB = "judged"

@@ -34,7 +34,7 @@ from bench.faults.schedule import Outcome
 from bench.site import WORK, free_port
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.settings.settings import load
+from crawlog.streams.settings.sources import load
 
 NAME = "lost-records"
 TOPICS = ("urls", "pages", "items")

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench.faults.judge import Ownership
 from crawlog.streams.log.client import kafka_config
-from crawlog.streams.settings.settings import load
+from crawlog.streams.settings.sources import load
 
 GROUP, TOPIC = "crawlog-fetch", "crawl.urls"
 EVERY_S = 0.2

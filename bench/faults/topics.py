@@ -10,7 +10,8 @@ from bench.faults.crawl import Crawl
 from bench.faults.schedule import Fault
 from crawlog.streams.engine import engine
 from crawlog.streams.log.client import kafka_config
-from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
 
 ANSWER_S = 30.0
 GROUPS = ("crawlog-fetch", "crawlog-parse", "crawlog-sink")

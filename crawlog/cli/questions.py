@@ -64,17 +64,17 @@ def doctor(as_json: bool, **given: Any) -> int:
 @settings_options
 def settings(with_origins: bool, as_json: bool, markdown: bool, **given: Any) -> int:
     """Show every setting as it is in force."""
-    from crawlog.streams.settings import settings as known
+    from crawlog.streams.settings import as_markdown, origins, shown
 
     if markdown:
-        answer(*known.reference().splitlines())
+        answer(*as_markdown().splitlines())
         return outcome.FINISHED
-    found = known.origins(sources_of(given))
+    found = origins(sources_of(given))
     if as_json:
         for one in found:
             answer(json.dumps(one._asdict(), default=str))
         return outcome.FINISHED
-    lines = [(one.key, known.shown(one.value), one.origin if with_origins else "") for one in found]
+    lines = [(one.key, shown(one.value), one.origin if with_origins else "") for one in found]
     answer(*table(lines))
     return outcome.FINISHED
 

@@ -1,8 +1,22 @@
-"""crawlog.streams.settings."""
+"""Settings: one frozen value, made once and passed in.
 
-from . import settings
-from .sections import PREFIX, Fetch, Parse, Politeness, Robots
-from .settings import NO_FILE, RECORD_HEADROOM, Kafka, Settings, Sources, for_stage, load, resolve, to_environ
+    flag > -s > spider > environment > crawlog.toml > default
+      │ sources     `resolve`: takes from each source in turn, checks and converts; all problems at once
+      ▼
+    Settings        settings: every section, `known_keys`, secrets, the environment of a child process
+      │ sections    the crawl: politeness, fetch, scope, links …   machine: kafka, state, run …
+      ▼             field_types: what sections and fields are made of
+    reference       docs/settings.md, `crawlog settings`, the words for a type, the key that was meant
+
+A new setting is a field of a section with a docstring below it: the command line, the environment, the file, the checks
+and the reference read it from there. docs/extending.md shows one.
+"""
+
+from .machine import PREFIX, Kafka, Parse
+from .reference import as_markdown, shown
+from .sections import Fetch, Politeness, Robots
+from .settings import RECORD_HEADROOM, Settings, for_stage, to_environ
+from .sources import NO_FILE, Sources, load, origins, resolve
 
 __all__ = [
     "NO_FILE",
@@ -15,9 +29,11 @@ __all__ = [
     "Robots",
     "Settings",
     "Sources",
+    "as_markdown",
     "for_stage",
     "load",
+    "origins",
     "resolve",
-    "settings",
+    "shown",
     "to_environ",
 ]

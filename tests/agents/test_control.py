@@ -23,7 +23,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier.commands import FREE, Commands, Orders, host_of
 from crawlog.streams.log.topics import Topics
-from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 from tests.support.fetching import Web, World, running
 

@@ -18,7 +18,8 @@ import yaml
 from crawlog.cli.main import cli
 from crawlog.streams.engine.jars import kafka_version
 from crawlog.streams.log.sink_groups import sink_from
-from crawlog.streams.settings.settings import Settings, load, to_environ
+from crawlog.streams.settings.settings import Settings, to_environ
+from crawlog.streams.settings.sources import load
 from tests.support.processes import Process, crawlog, ended
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from crawlog.streams.crash_points import POINTS, VARIABLE
-from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
 from crawlog.streams.state.restore import RESTORE_CHANGES
 from crawlog.streams.state.verify import verify
 from tests.support.cluster import ROOT, Cluster, log_of, needs_site

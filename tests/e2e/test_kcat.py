@@ -17,7 +17,8 @@ from crawlog.schemas import dead
 from crawlog.streams.engine import engine
 from crawlog.streams.log.client import bounds
 from crawlog.streams.log.read import read_records
-from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
 from tests.support.cluster import bench, needs_site
 
 pytestmark = [

@@ -27,7 +27,8 @@ from crawlog.streams.log.damage import Cut
 from crawlog.streams.log.marks import Mark, Marks, is_suspect
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics
-from crawlog.streams.settings.settings import Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import load
 from tests.e2e.test_run import workers
 from tests.support.processes import Process, crawlog, ended, until
 from tests.support.sites import Answer, Threaded

@@ -13,7 +13,7 @@ from bench.site import free_port
 from crawlog.streams.engine import broker
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.settings.settings import load
+from crawlog.streams.settings.sources import load
 from tests.support.cluster import Cluster, needs_site
 
 pytestmark = [

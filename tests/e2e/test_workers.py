@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.streams.settings.settings import Settings, load, to_environ
+from crawlog.streams.settings.settings import Settings, to_environ
+from crawlog.streams.settings.sources import load
 from crawlog.streams.state.verify import Verdict, verify
 from tests.support.cluster import Cluster, log_of, needs_site
 from tests.support.processes import Process, crawlog

@@ -29,7 +29,8 @@ from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sections import Politeness
-from crawlog.streams.settings.settings import NO_FILE, Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.url.place import Place, Places
 from tests.support.sites import Site, sites
 

@@ -12,7 +12,7 @@ from crawlog.agents.client.client import Client
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.log.job_records import own_manner
-from crawlog.streams.settings.settings import NO_FILE, load
+from crawlog.streams.settings.sources import NO_FILE, load
 from tests.agents.client.test_unasked import Pages, _server_tls, chunked, client_by, served, sized
 
 

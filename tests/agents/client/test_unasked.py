@@ -14,7 +14,8 @@ import uvloop
 from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
 from crawlog.agents.frontier.host_turns import Hosts
-from crawlog.streams.settings.settings import NO_FILE, Settings, load
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.url.place import Places
 from tests.agents.browser.test_resources import Owner, _no_rules, budget, script
 from tests.agents.client.test_protocol import connected

@@ -21,7 +21,7 @@ from crawlog.agents.sandbox.trial import Trial
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.parse.waiting import WAITING_BYTES
-from crawlog.streams.settings.sections import Parse
+from crawlog.streams.settings.machine import Parse
 from tests.support.parsing import HTML, LARGE, NAMES, PAGE, Message, Stage, buried, links, spider_job, told
 
 

@@ -16,7 +16,7 @@ from crawlog.agents.sandbox.child import NICE
 from crawlog.agents.sandbox.trial import Outcomes, Trial
 from crawlog.streams.errors import TrialError
 from crawlog.streams.html.cost import FAILURES, MANY_TAGS, Allowances, Outcome, is_simple
-from crawlog.streams.settings.sections import Parse
+from crawlog.streams.settings.machine import Parse
 from tests.support.processes import Process
 
 HTML = "text/html"

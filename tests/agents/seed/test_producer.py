@@ -38,8 +38,10 @@ from crawlog.streams.log.provision import ensure, partitions
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.seed_batches import FRAME_BYTES, SeedBatch, SeedBatches
 from crawlog.streams.log.topics import Topics
-from crawlog.streams.settings.sections import Run, Scope
-from crawlog.streams.settings.settings import Settings, Sources, known_keys, resolve
+from crawlog.streams.settings.machine import Run
+from crawlog.streams.settings.sections import Scope
+from crawlog.streams.settings.settings import Settings, known_keys
+from crawlog.streams.settings.sources import Sources, resolve
 from crawlog.streams.url.place import Places
 
 PARTITIONS = 4

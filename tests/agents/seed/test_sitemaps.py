@@ -17,7 +17,8 @@ from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html.links import Links
 from crawlog.streams.http.request import basic
-from crawlog.streams.settings.settings import Settings, Sources, resolve
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import Sources, resolve
 from crawlog.streams.spiders.spider import parse_listing
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places

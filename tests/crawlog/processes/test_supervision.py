@@ -25,7 +25,7 @@ from crawlog.processes.workers import (
 )
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError, Misconfigured
 from crawlog.streams.exit_codes import EX_DATAERR, EX_NOPERM, EX_SOFTWARE, LAST_WORDS
-from crawlog.streams.settings.settings import load
+from crawlog.streams.settings.sources import load
 
 KILLED = -9
 CRASHED = -11

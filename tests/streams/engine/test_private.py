@@ -31,7 +31,8 @@ from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure
-from crawlog.streams.settings.settings import Settings, Sources, origins
+from crawlog.streams.settings.settings import Settings
+from crawlog.streams.settings.sources import Sources, origins
 from tests.support.cluster import Cluster, needs_site
 
 pytestmark = pytest.mark.broker

@@ -11,7 +11,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch.rendering import Cors, Reach, Rendering, Wish, emptiness, forwarded, is_shown, refusal
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.log.job_records import resolve_spec
-from crawlog.streams.settings.settings import load
+from crawlog.streams.settings.sources import load
 from crawlog.streams.url.place import Places
 
 SCRIPT = "<script src=/app.js></script>"

@@ -27,7 +27,7 @@ from crawlog.streams.frontier.unmet_hosts import (
     standing_of,
 )
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.settings.settings import load
+from crawlog.streams.settings.sources import load
 from tests.support.dispatching import World as Dispatching
 from tests.support.fetching import Web, running
 

@@ -25,7 +25,7 @@ from crawlog.streams.http.login import (
     read_form,
 )
 from crawlog.streams.settings.sections import Fetch
-from crawlog.streams.settings.settings import Sources, origins
+from crawlog.streams.settings.sources import Sources, origins
 from tests.support.fetching import Web, World, running
 from tests.support.sites import Site, sites
 

@@ -37,7 +37,7 @@ from crawlog.streams.http.request import (
     read_login,
 )
 from crawlog.streams.settings.sections import Fetch
-from crawlog.streams.settings.settings import Sources, origins, resolve
+from crawlog.streams.settings.sources import Sources, origins, resolve
 from tests.support.sites import Site, sites
 
 

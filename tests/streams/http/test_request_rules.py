@@ -9,7 +9,8 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.urls import JobSpec, UrlsRecord
 from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits, Manner, manner_of
 from crawlog.streams.log.job_records import limits_of, own_manner, request_rules, resolve_spec
-from crawlog.streams.settings.settings import NO_FILE, RECORD_HEADROOM, Settings, load
+from crawlog.streams.settings.settings import RECORD_HEADROOM, Settings
+from crawlog.streams.settings.sources import NO_FILE, load
 from tests.support.dispatching import World
 
 GIVEN = {

@@ -27,7 +27,7 @@ from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import identity, kafka_config
 from crawlog.streams.log.damage import cuts
 from crawlog.streams.log.read import read_partitions, read_records
-from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Memory, Partition
 from crawlog.streams.state.restore import Restorer

@@ -11,7 +11,7 @@ from crawlog.streams.errors import AccessDenied, GiveUp, Misconfigured
 from crawlog.streams.log import producer as producing
 from crawlog.streams.log.client import aiokafka_credentials, consumer_config, kafka_config
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 
 MOCK: dict[str, object] = {"test.mock.num.brokers": 1}

@@ -12,7 +12,7 @@ from crawlog.agents.parse.stored_bodies import Bodies
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import DamagedLog, EngineError
 from crawlog.streams.log import read as reading
-from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.restore import Restorer
 

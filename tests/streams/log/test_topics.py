@@ -16,7 +16,7 @@ from crawlog.streams.log.client import identity, kafka_config
 from crawlog.streams.log.groups import sinks_of
 from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics, group
-from crawlog.streams.settings.sections import Kafka
+from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.state import Results
 

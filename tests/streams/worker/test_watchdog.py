@@ -27,7 +27,7 @@ from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.provision import ensure
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.parse import waiting
-from crawlog.streams.settings.sections import Kafka, Parse
+from crawlog.streams.settings.machine import Kafka, Parse
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.worker import crawl_app
 from crawlog.streams.worker import watchdog as module

@@ -1,0 +1,264 @@
+"""Where the value of a setting comes from, and what is said about a wrong one.
+
+Precedence: flag > `-s` > spider > environment > `crawlog.toml` > default. A problem in any source stops the start, even
+where another source overrides the value, and all problems are told at once.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.printable import HIDDEN
+
+from .reference import json_schema, suggestion, wanted
+from .settings import ENVIRON_PREFIX, NAMED_ONLY, SHORT, Settings, environ_name, is_secret, known_keys, masked, values
+
+CONFIG = Path("crawlog.toml")
+"""Read from the working folder when no other file is named."""
+
+NO_FILE = Path(os.devnull)
+"""A configuration that sets nothing, for a process that is told all of its settings."""
+
+ONE_PATTERN = frozenset({"scope.include", "scope.exclude", "render.include", "render.exclude"})
+"""Lists whose text is one element: a comma belongs to the expression."""
+
+
+class Sources(NamedTuple):
+    """All that can set a value, the strongest first.
+
+    Attributes:
+        flags: By dotted key, from the command line's own options.
+        pairs: `KEY=VALUE`, from `-s`.
+        spider: By dotted key.
+        config: The file named by `--config`; None for `crawlog.toml` in the working folder, if there is one.
+        environ: None for the process's.
+    """
+
+    flags: Mapping[str, object] = {}
+    pairs: Sequence[str] = ()
+    spider: Mapping[str, object] = {}
+    config: Path | None = None
+    environ: Mapping[str, str] | None = None
+
+
+class Origin(NamedTuple):
+    """One setting as it is in force: its value as shown (secrets hidden) and who set it."""
+
+    key: str
+    value: object
+    origin: str
+
+
+class Resolved(NamedTuple):
+    """The settings in force and, by key, who set each one that is not a default."""
+
+    settings: Settings
+    set_by: dict[str, str]
+
+
+class _Given(NamedTuple):
+    """A value as somebody gave it."""
+
+    key: str
+    value: object
+    origin: str
+
+
+def load(
+    overrides: Mapping[str, object] | None = None,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings in force.
+
+    Args:
+        overrides: By dotted key; they win over everything else.
+        config: A file that must exist; None for `crawlog.toml` in the working folder, if there is one.
+        environ: None for the process's environment.
+    Raises: Misconfigured: with all problems.
+    """
+    return resolve(Sources(flags=overrides or {}, config=config, environ=environ)).settings
+
+
+def origins(sources: Sources) -> list[Origin]:
+    """Every setting, its value and who set it.
+
+    Raises: Misconfigured: with all problems.
+    """
+    settings, set_by = resolve(sources)
+    return [Origin(key, masked(key, value), set_by.get(key, "default")) for key, value in values(settings).items()]
+
+
+def parse_pairs(pairs: Iterable[str]) -> dict[str, object]:
+    """The values in `KEY=VALUE` texts, by dotted key; a list given several times collects.
+
+    Raises: Misconfigured: with all unknown keys and wrong values.
+    """
+    problems: list[str] = []
+    parsed = dict(_checked(_from_pairs(pairs, problems), problems))
+    _complain(problems)
+    return {key: given.value for key, given in parsed.items()}
+
+
+def resolve(sources: Sources) -> Resolved:
+    """The settings that the sources give together.
+
+    Raises: Misconfigured: with all problems.
+    """
+    problems: list[str] = []
+    environ = os.environ if sources.environ is None else sources.environ
+    weakest_first = [
+        *_from_file(sources.config, problems),
+        *_from_environ(environ, problems),
+        *_from_mapping(sources.spider, "spider"),
+        *_from_pairs(sources.pairs, problems),
+        *_from_mapping(sources.flags, "flag"),
+    ]
+    in_force = dict(_checked(weakest_first, problems))
+    if sources.config is None:
+        problems += _found_only(in_force)
+    _complain(problems)
+    nested: dict[str, dict[str, object]] = {}
+    for key, given in in_force.items():
+        section, _, name = key.partition(".")
+        nested.setdefault(section, {})[name] = given.value
+    try:
+        settings = Settings(**nested)  # type: ignore[arg-type]  # each section is validated from its mapping
+    except ValidationError as error:
+        raise Misconfigured("\n".join(_reason(one) for one in error.errors())) from None
+    return Resolved(settings, {key: given.origin for key, given in in_force.items()})
+
+
+# The sources, each one as given values in its own order; a later value replaces an earlier one.
+
+
+def _from_mapping(mapping: Mapping[str, object], origin: str) -> Iterator[_Given]:
+    for key, value in mapping.items():
+        yield _Given(_full(key), value, origin)
+
+
+def _from_pairs(pairs: Iterable[str], problems: list[str]) -> Iterator[_Given]:
+    lists: dict[str, tuple[object, ...]] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        key = _full(name.strip())
+        if not equals:
+            problems.append(f"-s {pair}: a setting is KEY=VALUE, such as -s politeness.delay_s=2")
+            continue
+        value = _from_text(key, text) if key in known_keys() else text
+        if isinstance(value, tuple):
+            value = lists[key] = lists.get(key, ()) + value
+        yield _Given(key, value, "-s")
+
+
+def _from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[_Given]:
+    flat = {key.replace(".", "_"): key for key in known_keys()}
+    for name in sorted(name for name in environ if name.startswith(ENVIRON_PREFIX)):
+        rest = name.removeprefix(ENVIRON_PREFIX).lower()
+        if "__" in rest or rest in SHORT:
+            yield _Given(_full(rest.replace("__", ".")), environ[name], f"environment {name}")
+        elif rest in flat:
+            problems.append(f"environment {name}: unknown; did you mean {environ_name(flat[rest])}?")
+
+
+def _from_file(path: Path | None, problems: list[str]) -> Iterator[_Given]:
+    if path is None and not CONFIG.exists():
+        return
+    path = path or CONFIG
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror}")
+        return
+    except ValueError as error:
+        problems.append(f"{path}: not TOML: {error}")
+        return
+    for name, table in tables.items():
+        if isinstance(table, dict):
+            yield from (_Given(_full(f"{name}.{field}"), value, str(path)) for field, value in table.items())
+        else:
+            yield _Given(_full(name), table, str(path))
+
+
+def _found_only(in_force: Mapping[str, _Given]) -> list[str]:
+    """What is wrong with a file that nobody named, as far as no stronger source replaced its values."""
+    return [
+        f"{CONFIG}: {key} decides what is run, and this file was found in the working folder, not named."
+        f" If it is yours, give --config {CONFIG}; or set it with -s or as {environ_name(key)}"
+        for key in NAMED_ONLY
+        if key in in_force and in_force[key].origin == str(CONFIG)
+    ]
+
+
+def _full(key: str) -> str:
+    return SHORT.get(key, key)
+
+
+# From what was given to what is in force.
+
+
+def _checked(given: Iterable[_Given], problems: list[str]) -> Iterator[tuple[str, _Given]]:
+    """The valid ones, by key and with their value converted; the others end in `problems`."""
+    for one in given:
+        if one.key not in known_keys():
+            problems.append(f"{one.origin}: unknown setting {one.key!r}; {suggestion(one.key)}")
+            continue
+        try:
+            yield one.key, one._replace(value=_converted(one.key, one.value))
+        except ValidationError as error:
+            got = HIDDEN if is_secret(one.key) else repr(one.value)
+            why = "".join(f" ({_reason(e)})" for e in error.errors() if e["type"] == "value_error")
+            problems.append(f"{one.origin}: {one.key} = {got} is wrong{why}; it must be {wanted(one.key)}")
+
+
+def _converted(key: str, value: object) -> object:
+    """The value that a setting takes.
+
+    Raises: ValidationError: it takes no such value.
+    """
+    name = key.partition(".")[2]
+    if isinstance(value, str):
+        value = _from_text(key, value)
+    if isinstance(value, bool) and json_schema(key).get("type") != "boolean":
+        value = str(value)  # pydantic takes true for 1
+    return getattr(known_keys()[key].model_validate({name: value}), name)
+
+
+def _from_text(key: str, text: str) -> object:
+    """Text as the value it stands for, where pydantic would not know: none and lists."""
+    known = json_schema(key)
+    if {"type": "null"} in known.get("anyOf", ()):
+        nothing = ("", "none", "null") if "path" not in str(known) else ("",)
+        return None if text in nothing else text
+    if known.get("type") != "array":
+        return text
+    if (listed := _json_list(text)) is not None:
+        return listed
+    parts = [text] if key in ONE_PATTERN else text.split(",")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _json_list(text: str) -> tuple[str, ...] | None:
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        return None
+    return tuple(listed) if isinstance(listed, list) and all(isinstance(one, str) for one in listed) else None
+
+
+def _complain(problems: list[str]) -> None:
+    if len(problems) == 1:
+        raise Misconfigured(problems[0])
+    if problems:
+        raise Misconfigured(f"{len(problems)} problems with the settings:\n  " + "\n  ".join(problems))
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    """The words of our own validators, without pydantic's frame."""
+    return str(error["msg"]).removeprefix("Value error, ")
