@@ -43,7 +43,7 @@ class Standby:
         """Until the worker ends."""
         if not self._settings.state.standby:
             return
-        self._stage.on_opening.append(self.release)
+        self._stage.restoring.on_opening.append(self.release)
         while True:
             await asyncio.sleep(EVERY_S)
             if self._stage.dispatching:  # not amid a rebalance: what is away now may be back in a moment

@@ -4,6 +4,7 @@ from .commands import FREE, Commands, Orders, host_of
 from .dispatcher import Frontier
 from .host import Host, HostQueue, NameTask, RobotsTask, Task
 from .kept_rests import Tenure
+from .partition import OwnedPartition
 from .politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
 from .unmet_hosts import MET, Patience, Shares, by_partition
 
@@ -18,6 +19,7 @@ __all__ = [
     "HostQueue",
     "NameTask",
     "Orders",
+    "OwnedPartition",
     "Patience",
     "RobotsTask",
     "Shares",

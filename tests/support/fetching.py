@@ -19,7 +19,7 @@ from crawlog.agents.fetch import fetch_agent
 from crawlog.agents.fetch.fetch_agent import Fetcher
 from crawlog.agents.fetch.robots import Robots
 from crawlog.agents.fetch.task import Tasks
-from crawlog.agents.frontier import frontier_agent
+from crawlog.agents.frontier import frontier_agent, restoring
 from crawlog.agents.frontier.frontier_agent import Stage
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
@@ -272,7 +272,8 @@ async def running(
         positions=SimpleNamespace(done=lambda *_: None),
         consumer_generation_id=1,
     )
-    monkeypatch.setattr(frontier_agent, "Producer", Log)
+    for module in (frontier_agent, restoring):
+        monkeypatch.setattr(module, "Producer", Log)
     web.addresses = Addresses(app.crawl.politeness, web.addresses_of)
     monkeypatch.setattr(fetch_agent, "Client", lambda *_: web)
     stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
@@ -280,7 +281,7 @@ async def running(
     fetcher = Fetcher(stage)
     world = World(stage, fetcher, log, web)
     memory, identity = partition.Memory(8), LogIdentity("cluster", "topic")
-    stage._opened[0] = partition.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
+    stage.restoring.opened[0] = partition.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
     stage._go_live()
     stage.orders.caught_up()
     stage.states.places = Places(1)

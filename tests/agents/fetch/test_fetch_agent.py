@@ -458,7 +458,7 @@ async def test_a_revocation_that_runs_out_of_time_leaves_nothing_open(
         await world.until(lambda: len(world.web.under_way) == 4)
         assert not await within(0.05, world.stage.revoking({0}), "on_revoking")
         await world.until(lambda: not world.web.under_way)
-        assert (world.stage.live, world.stage._opened, world.stage.frontier.owned) == ({}, {}, {})
+        assert (world.stage.live, world.stage.restoring.opened, world.stage.frontier.owned) == ({}, {}, {})
         assert not world.stage.dispatching
 
 
@@ -470,7 +470,9 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
     async with running(tmp_path, monkeypatch, politeness__delay_s=60.0) as world:
         stage = world.stage
         stage._follows = True
-        monkeypatch.setattr(stage, "_restore_until_live", lambda _: asyncio.sleep(0))  # there is no broker to read from
+        monkeypatch.setattr(
+            stage.restoring, "_until_live", lambda _: asyncio.sleep(0)
+        )  # there is no broker to read from
         stage._tenure.assigned(1, {0})
         world.find("http://a.com/", "http://b.com/")
         await world.until(lambda: not world.fetcher.places and len(world.log.dones) == 2 and world.is_folded)
@@ -482,7 +484,7 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
         await stage.revoking({0})
         stage.app.consumer_generation_id = generation
         await stage.owned({0})
-        stage._opened[0] = partition
+        stage.restoring.opened[0] = partition
         stage._go_live()
         if rested:
             await asyncio.sleep(0.05)
@@ -501,8 +503,8 @@ async def test_a_restore_that_breaks_at_its_end_ends_the_worker(
         stage = world.stage
         stage._follows = True
         monkeypatch.setattr("os._exit", exits.append)
-        monkeypatch.setattr(stage, "_restore", lambda *_: None)
-        monkeypatch.setattr(stage, "_go_live", lambda: 1 // 0)
+        monkeypatch.setattr(stage.restoring, "_restore", lambda *_: None)
+        monkeypatch.setattr(stage.restoring, "_go_live", lambda: 1 // 0)
         await stage.owned({0})
         await world.until(lambda: exits)
     assert exits == [75]
@@ -519,7 +521,7 @@ async def test_two_restores_never_run_beside_each_other(tmp_path: Path, monkeypa
     async with running(tmp_path, monkeypatch) as world:
         stage = world.stage
         stage._follows = True
-        monkeypatch.setattr(stage, "_restore_until_live", restore)
+        monkeypatch.setattr(stage.restoring, "_until_live", restore)
         await stage.owned({1})
         await world.until(lambda: began)
         assert not await within(0.02, stage.revoking({1}), "on_revoking")

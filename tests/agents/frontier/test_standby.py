@@ -150,9 +150,9 @@ def test_workers_keep_different_partitions() -> None:
 
 async def test_without_the_setting_nothing_is_kept(tmp_path: Path) -> None:
     """The service ends where it begins."""
-    stage: Any = SimpleNamespace(settings=Settings(), on_opening=[])
+    stage: Any = SimpleNamespace(settings=Settings(), restoring=SimpleNamespace(on_opening=[]))
     await asyncio.wait_for(Standby(stage).run(), 30)
-    assert stage.on_opening == []
+    assert stage.restoring.on_opening == []
 
 
 def test_a_damaged_standby_is_closed_and_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

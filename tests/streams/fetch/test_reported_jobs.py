@@ -88,7 +88,7 @@ async def test_a_worker_leaves_old_finished_jobs_out_until_something_of_them_is_
         names = [f"job{number}" for number in range(MOST_FINISHED + 10)]
         for name in names:
             world.job(name)
-            world.stage._reported_jobs.heard(Finished(name, at=1.0))
+            world.stage.reported_jobs.heard(Finished(name, at=1.0))
         await world.until(lambda: world.is_folded and "job0" in world.stage.live[0].fold.jobs)
 
         def named() -> set[str]:

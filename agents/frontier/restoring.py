@@ -1,0 +1,181 @@
+"""Partitions before they are live: opened, and folded to the log's end, in a thread beside Faust.
+
+begin → thread: ask for the log's ends → open → restore ──────────→ read to the end? → go live
+↑                                 │ Kafka is away, or the disk full        │ a record came meanwhile
+└──────── wait 1 s ←──────────────┴──────────────── again ←────────────────┘
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from crawlog.streams import crash_points, exit_codes
+from crawlog.streams.errors import DamagedLog, EngineError, RestoreInterrupted
+from crawlog.streams.log import Producer, Topics
+from crawlog.streams.state import Partition, Restorer, States, is_machines_fault, restore_changes
+from crawlog.streams.worker import CrawlApp
+
+from .outgoing import Forwarding, Outbox
+
+log = structlog.get_logger()
+
+RESTORE_AGAIN_S = 1.0
+
+
+class Restoring:
+    """Opens and restores partitions until they can go live; two threads never fold one state.
+
+    Args:
+        live: The partitions that are live, by number.
+        go_live: Called when all that is opened is restored.
+
+    Attributes:
+        opened: Every open partition of this worker, by number, the live ones too.
+        on_opening: Called in the thread with the partitions that are about to be opened.
+    """
+
+    def __init__(
+        self,
+        app: CrawlApp,
+        states: States,
+        forwarding: Forwarding,
+        live: dict[int, Partition],
+        go_live: Callable[[], None],
+    ) -> None:
+        self._app = app
+        self._settings = app.crawl
+        self._names = Topics(app.crawl.kafka.prefix)
+        self._states = states
+        self._forwarding = forwarding
+        self._live = live
+        self._go_live = go_live
+        self.opened: dict[int, Partition] = {}
+        self.on_opening: list[Callable[[set[int]], None]] = []
+        self._seen_end: dict[int, int] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._interrupt = threading.Event()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread has partitions in hand."""
+        return self._task is not None and not self._task.done()
+
+    def begin(self, partitions: set[int], *, anew: bool = False) -> None:
+        """Restore partitions; returns at once.
+
+        Args:
+            anew: They were assigned just now: nothing is known of their ends.
+        """
+        if anew:
+            self._interrupt = threading.Event()
+            self._seen_end.clear()
+        self._task = asyncio.create_task(self._until_live(partitions))
+        self._task.add_done_callback(_ended)
+
+    def seen(self, number: int, offset: int) -> None:
+        """A record of a partition that is not live has come: it is restored to behind it at least."""
+        self._seen_end[number] = max(self._seen_end.get(number, 0), offset + 1)
+
+    def again(self, number: int, end: int) -> None:
+        """Restore a partition that was live to `end` at least."""
+        self._seen_end[number] = end
+        if not self.is_running:
+            self.begin({number, *self.opened})
+
+    def interrupt(self) -> None:
+        """Have the thread end soon."""
+        self._interrupt.set()
+
+    async def end(self) -> None:
+        """Wait for the thread; it stays known until it has ended, for two must never fold one state."""
+        self._interrupt.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def close(self) -> None:
+        """Close all partitions but those that the thread still has in hand."""
+        is_running = self.is_running
+        for number in list(self.opened):
+            if number in self._live or not is_running:
+                self.opened.pop(number).close()
+
+    async def _until_live(self, partitions: set[int]) -> None:
+        interrupt = self._interrupt
+        # One for all tries: what a try has folded, the next one does not meet again.
+        outbox = Outbox(Producer(self._settings, f"{self._app.worker_name}-restore"), self._names)
+        while not interrupt.is_set():
+            try:
+                await asyncio.to_thread(self._restore, partitions - self._live.keys(), interrupt, outbox)
+            except RestoreInterrupted:
+                return
+            except EngineError as error:
+                await self._wait_for_the_log(error)
+                continue
+            except Exception as error:
+                if not is_machines_fault(error):
+                    raise
+                await self._wait_for_the_machine(error)
+                continue
+            if not any(self._seen_end.get(n, 0) > p.offset for n, p in self.opened.items() if n not in self._live):
+                break
+        if not interrupt.is_set():
+            self._go_live()
+
+    @staticmethod
+    async def _wait_for_the_log(error: EngineError) -> None:
+        """Pause while Kafka is away; a damaged log stays damaged, so that ends the worker."""
+        if isinstance(error, DamagedLog):
+            raise error
+        log.warning("restore_failed", error=str(error), again_in_s=RESTORE_AGAIN_S)
+        await asyncio.sleep(RESTORE_AGAIN_S)
+
+    async def _wait_for_the_machine(self, error: Exception) -> None:
+        """Pause while the disk is full. An opened database may hold the error, so all of them are opened again."""
+        log.error("state_not_writable", error=str(error), then="nothing is lost; it goes on when there is space")
+        self._app.watchdog.beat()
+        for number in self.opened.keys() - self._live.keys():
+            self.opened.pop(number).close()
+        await asyncio.sleep(RESTORE_AGAIN_S)
+
+    def _restore(self, partitions: set[int], interrupt: threading.Event, outbox: Outbox) -> None:
+        """In the thread: open and fold to the log's end. Nobody else touches these partitions meanwhile."""
+        started = time.monotonic()
+        self._states.ask()
+        for hook in self.on_opening:
+            hook(partitions)
+        for number in sorted(partitions):
+            if number not in self.opened:
+                self.opened[number] = self._states.open(number, interrupt)
+        crash_points.point("restore.opened")
+        todo = [self.opened[number] for number in sorted(partitions)]
+        restorer = Restorer(self._settings, self._names.urls)
+        folded = restorer.restore(todo, outbox.send, self._checkpoint(outbox, len(todo)), interrupt)
+        outbox.delivered()
+        if total := sum(folded.values()):
+            log.info("restored", records=total, partitions=len(todo), took_s=round(time.monotonic() - started, 2))
+
+    def _checkpoint(self, outbox: Outbox, together: int) -> Callable[[Partition], None]:
+        limit = restore_changes(self._settings.state.checkpoint_changes, together)
+
+        def checkpoint(partition: Partition) -> None:
+            self._app.watchdog.beat()
+            crash_points.point("restore.batch")
+            if partition.changes >= limit and not self._forwarding.undelivered[partition.number]:
+                outbox.delivered()
+                partition.checkpoint()
+                crash_points.point("restore.checkpointed")
+
+        return checkpoint
+
+
+def _ended(restoring: "asyncio.Task[None]") -> None:
+    """End the worker if a restore broke: it has partitions that it would never dispatch for."""
+    error = None if restoring.cancelled() else restoring.exception()
+    if error is not None and not exit_codes.is_for_good(error):
+        log.error("restore_broken", exc_info=error, then="exit for a restart")
+    if error is not None:
+        exit_codes.end(error, stage="fetch")
