@@ -102,7 +102,7 @@ class Browsing:
             raise
         if answer.body is not sent:
             answer.held.give()
-            answer.held = self._client.room.count(len(answer.body) if len(answer.body) > FREE_BYTES else 0)
+            answer.held = self._client.bodies.count(len(answer.body) if len(answer.body) > FREE_BYTES else 0)
 
     def _browser(self) -> Renderer:
         if self._renderer is None:

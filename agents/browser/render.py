@@ -23,7 +23,7 @@ from crawlog.streams.log import own_manner
 from .chromium import START_S, Chromium
 from .installed import find_browser
 from .resources import Budget, Resources
-from .visit import Failed, Gone, Visit
+from .visit import BrowserDied, Failed, Visit
 
 if TYPE_CHECKING:
     from crawlog.streams.fetch import Reach
@@ -100,7 +100,7 @@ class Renderer:
                         )
                         await self._rendered(url, answer, budget, why)
                         break
-                    except Gone:
+                    except BrowserDied:
                         answer.render_error = "render_crashed"
                         log.warning("browser_died", url=url, tries=tries)
                     except Failed as error:

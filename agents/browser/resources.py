@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
-from crawlog.agents.client import Asker, Client, Room
+from crawlog.agents.client import Asker, BodyBudget, Client
 from crawlog.agents.frontier import Hosts
 from crawlog.streams.fetch import CACHED, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier import Host
@@ -128,7 +128,7 @@ class Resources:
         self._ask_rules = ask_rules
         self._hosts = hosts
         self._scripts = _Scripts(settings.render.cache_bytes)
-        self._room = Room(settings.render.max_bytes)
+        self._bodies = BodyBudget(settings.render.max_bytes)
         self._gates: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.visiting = hosts.visiting
 
@@ -214,7 +214,7 @@ class Resources:
             job=asked.job,
             headers=sent,
             manner=manner,
-            asker=Asker(asked.anonymous, is_public=not asked.is_inside, room=self._room),
+            asker=Asker(asked.anonymous, is_public=not asked.is_inside, bodies=self._bodies),
         )
         answer.held.give()  # a page's budget bounds what its browser is given
         return answer

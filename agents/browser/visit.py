@@ -53,7 +53,7 @@ _DOM = """(most => {
 templates that declare them."""
 
 
-class Gone(Exception):
+class BrowserDied(Exception):
     """The browser died, or was ended; who was not at fault may try again."""
 
 
@@ -101,7 +101,7 @@ class Visit:
 
         Raises:
             LeaseLost: The worker may not ask.
-            Gone: The browser died.
+            BrowserDied: The browser died.
             Failed: It takes no such page.
         """
         from playwright.async_api import Error  # an extra
@@ -133,7 +133,7 @@ class Visit:
         if self._browser.cut_at > self._started:
             return Failed("render_memory")
         if isinstance(error, TimeoutError) or self._is_crashed or not self._browser.is_alive or "closed" in str(error):
-            return Gone()
+            return BrowserDied()
         log.debug("render_failed", url=self._url, error=str(error)[:300])
         return Failed("render_failed")
 

@@ -1,7 +1,7 @@
 """crawlog.agents.client."""
 
 from .body import FREE_BYTES
-from .budget import Room
+from .budget import BodyBudget
 from .client import THE_CRAWL, Asker, Client
 from .per_address import BUSY_S, Busy
 from .protocol import LeaseLost
@@ -11,8 +11,8 @@ __all__ = [
     "FREE_BYTES",
     "THE_CRAWL",
     "Asker",
+    "BodyBudget",
     "Busy",
     "Client",
     "LeaseLost",
-    "Room",
 ]

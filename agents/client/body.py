@@ -15,8 +15,8 @@ import aiohttp
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.http import SNIFFED_BYTES, UNKNOWN, Answer, BadCoding, TooLarge, computed, decoder, essence
 
-from .budget import Room
-from .request import Worn
+from .budget import BodyBudget
+from .request import OutgoingRequest
 
 DRAINED_BYTES = 64 * 1024
 """A body that nobody wants is read up to here to keep its connection, and cut off beyond."""
@@ -35,20 +35,20 @@ class Reading(NamedTuple):
         any_type: Keep the body whatever its type.
         limit: Bytes of a body.
         cuts: Whether a larger body is cut there; else none of it is kept.
-        outfit: What the request went out with.
+        outgoing: What the request went out with.
         headers: So too.
         deadline: Of the whole request.
-        room: What a large body waits for.
+        bodies: What a large body waits for.
         rules: Of the job that the request is for.
     """
 
     any_type: bool
     limit: int
     cuts: bool
-    outfit: Worn
+    outgoing: OutgoingRequest
     headers: Mapping[str, str]
     deadline: asyncio.Timeout
-    room: Room
+    bodies: BodyBudget
     rules: RequestRules
 
 
@@ -133,7 +133,7 @@ async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: 
     left_s = (deadline.when() or 0.0) - loop.time()
     deadline.reschedule(None)
     try:
-        answer.held = await reading.room.take(min(length or reading.limit, reading.limit))
+        answer.held = await reading.bodies.take(min(length or reading.limit, reading.limit))
     finally:
         deadline.reschedule(loop.time() + left_s)
         if protocol is not None:
@@ -147,7 +147,7 @@ def _is_small(response: aiohttp.ClientResponse, reading: Reading) -> bool:
         length is not None
         and length <= min(reading.limit, FREE_BYTES)
         and "Content-Encoding" not in response.headers
-        and not reading.outfit.paced
+        and not reading.outgoing.paced
     )
 
 
@@ -160,7 +160,7 @@ class _Pieces:
 
     def __init__(self, response: aiohttp.ClientResponse, reading: Reading) -> None:
         self.response = response
-        self._outfit = reading.outfit
+        self._outgoing = reading.outgoing
         self._limit = reading.limit
         self._decoder = decoder(", ".join(response.headers.getall("Content-Encoding", ())), reading.limit)
         self._decoded: Iterator[bytes] = iter(())
@@ -192,6 +192,6 @@ class _Pieces:
 
     async def _chunk(self) -> bytes:
         chunk = await self.response.content.readany()
-        if self._outfit.paced and chunk:
-            await self._outfit.pace(len(chunk))
+        if self._outgoing.paced and chunk:
+            await self._outgoing.pace(len(chunk))
         return chunk

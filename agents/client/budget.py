@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 from collections import deque
 
-from crawlog.streams.http import Held
+from crawlog.streams.http import HeldBytes
 
 
-class Room:
+class BodyBudget:
     """So many bytes, handed out whole: nobody who holds some ever waits for more, so somebody always goes on.
 
     Args:
@@ -24,12 +24,12 @@ class Room:
         """How many wait."""
         return len(self._waiting)
 
-    async def take(self, size_bytes: int) -> Held:
+    async def take(self, size_bytes: int) -> HeldBytes:
         """Wait for so much; who comes later waits behind, however little it wants."""
         wanted = min(size_bytes, self._size_bytes)
         if not self._waiting and wanted <= self.free_bytes:
             self.free_bytes -= wanted
-            return Held(self.give, wanted)
+            return HeldBytes(self.give, wanted)
         turn = asyncio.get_running_loop().create_future()
         entry = turn, wanted
         self._waiting.append(entry)
@@ -43,12 +43,12 @@ class Room:
                     self._waiting.remove(entry)
                 self.give(0)  # those behind may want less
             raise
-        return Held(self.give, wanted)
+        return HeldBytes(self.give, wanted)
 
-    def count(self, size_bytes: int) -> Held:
+    def count(self, size_bytes: int) -> HeldBytes:
         """Count what is here already, beyond what there is if need be: others wait the longer, but nobody here does."""
         self.free_bytes -= size_bytes
-        return Held(self.give, size_bytes)
+        return HeldBytes(self.give, size_bytes)
 
     def give(self, size_bytes: int) -> None:
         """Take so much back, and let in whom it suffices for."""

@@ -21,15 +21,15 @@ from crawlog.streams.log import own_manner
 from crawlog.streams.settings import Fetch, Settings
 
 from .body import DRAINED_BYTES, Reading, read
-from .budget import Room
+from .budget import BodyBudget
 from .connections import (
     ROUTE,
     Connector,
     GuardedResolver,
-    Names,
     Refused,
     Route,
     SocksConnector,
+    UnresolvedNames,
     peer_refusal,
     tls_kind,
     tls_of,
@@ -37,7 +37,7 @@ from .connections import (
 from .failures import failure, private, refused
 from .per_address import Addresses
 from .protocol import LeaseLost
-from .request import BARE, Outfit
+from .request import BARE, RequestBuilder
 
 KEEPALIVE_S = 30.0
 
@@ -52,13 +52,13 @@ class Asker(NamedTuple):
         is_anonymous: Neither login nor cookies are sent, and none are kept.
         is_public: It is a page from a public address: private ones are closed to it wherever they are allowed.
         wants_place: Whether the answer is from a private address must be known.
-        room: For its body, where somebody who holds some of `fetch.bodies_mb` waits for it.
+        bodies: For its body, where somebody who holds some of `fetch.bodies_mb` waits for it.
     """
 
     is_anonymous: bool = False
     is_public: bool = False
     wants_place: bool = False
-    room: Room | None = None
+    bodies: BodyBudget | None = None
 
 
 THE_CRAWL = Asker()
@@ -72,7 +72,7 @@ class Client:
         may_ask: Asked last, with each write to a server: whether the request may be sent; and whether a failure counts.
 
     Attributes:
-        room: For bodies.
+        bodies: For bodies.
         addresses: Every request takes its turn there.
     """
 
@@ -83,13 +83,13 @@ class Client:
         self._own = own_manner(settings)
         self._allow_private = settings.network.allow_private
         self._timeout_s = fetch.timeout_s
-        self.room = Room(fetch.bodies_mb << 20)
+        self.bodies = BodyBudget(fetch.bodies_mb << 20)
         self.addresses = Addresses(settings.politeness, self.addresses_of)
-        self._outfit = Outfit(fetch)
+        self._builder = RequestBuilder(fetch)
         self._user_agent = user_agent
         asks, servers = (fetch.dns_cache_hosts, fetch.dns_ttl_s), settings.network.dns_servers
         resolver = partial(GuardedResolver, self._allow_private, *asks, servers)
-        self._resolver = resolver(self._outfit.proxy_names)
+        self._resolver = resolver(self._builder.proxy_names)
         self._tls = {tls_kind(self._own.rules): tls_of(settings, *tls_kind(self._own.rules))}
         shared = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S}  # resolvers cache
         connector = Connector(may_ask, self._allow_private, resolver=self._resolver, **shared)
@@ -97,9 +97,9 @@ class Client:
         self._by_socks = {
             proxy: self._opened(
                 fetch,
-                SocksConnector(proxy, may_ask, resolver=Names() if proxy.resolves else resolver(), **shared),
+                SocksConnector(proxy, may_ask, resolver=UnresolvedNames() if proxy.resolves else resolver(), **shared),
             )
-            for proxy in self._outfit.socks
+            for proxy in self._builder.socks
         }
 
     def _opened(self, fetch: Fetch, connector: Connector) -> aiohttp.ClientSession:
@@ -138,7 +138,7 @@ class Client:
     def known(self, origin: str) -> tuple[str, ...]:
         """Those of an origin, as far as they are known: none where its name is to be resolved first."""
         name = _host_name(origin)
-        if self._outfit.tells_names or ":" in name or name.replace(".", "").isdigit():
+        if self._builder.tells_names or ":" in name or name.replace(".", "").isdigit():
             return (name,)
         return self._resolver.known(name)
 
@@ -170,16 +170,16 @@ class Client:
         """
         started = time.monotonic()
         rules = (manner or self._own).rules
-        outfit = BARE
-        if self._outfit.is_any or rules.cookies:
-            outfit = self._outfit.of(url, job, anonymous=asker.is_anonymous, cookies=rules.cookies)
+        outgoing = BARE
+        if self._builder.is_any or rules.cookies:
+            outgoing = self._builder.of(url, job, anonymous=asker.is_anonymous, cookies=rules.cookies)
         sent = self._sent(rules)
-        if headers or outfit.headers:
-            sent = {**(headers or {}), **sent, **outfit.headers}
+        if headers or outgoing.headers:
+            sent = {**(headers or {}), **sent, **outgoing.headers}
         limit = rules.max_body_bytes if max_bytes is None else max_bytes
         deadline = asyncio.timeout(rules.timeout_s if within_s is None else min(within_s, rules.timeout_s))
-        room = asker.room or self.room
-        reading = Reading(any_type, limit, max_bytes is not None, outfit, sent, deadline, room, rules)
+        bodies = asker.bodies or self.bodies
+        reading = Reading(any_type, limit, max_bytes is not None, outgoing, sent, deadline, bodies, rules)
         is_public = asker.is_public or not rules.allow_private
         is_routed = self._allow_private and (is_public or asker.wants_place)
         answer = await (self._routed(url, reading, is_public) if is_routed else self._get(url, reading))
@@ -222,13 +222,13 @@ class Client:
     async def log_in(self, form: Form, job: str, manner: Manner | None = None) -> Answer:
         """Post a form; the cookies that come are the job's. Raises: LeaseLost: as `get`."""
         rules = (manner or self._own).rules
-        outfit = self._outfit.of(form.url, job, cookies=rules.cookies)
-        outfit.post(form.body)
+        outgoing = self._builder.of(form.url, job, cookies=rules.cookies)
+        outgoing.post(form.body)
         own = str(URL(form.url, encoded=True).origin())
-        outfit.send({"Origin": own, "Referer": f"{own}/"})  # Django and others take no token without one of them
-        sent = {**self._sent(rules), **outfit.headers}
+        outgoing.send({"Origin": own, "Referer": f"{own}/"})  # Django and others take no token without one of them
+        sent = {**self._sent(rules), **outgoing.headers}
         deadline = asyncio.timeout(rules.timeout_s)
-        reading = Reading(True, DRAINED_BYTES, True, outfit, sent, deadline, self.room, rules)
+        reading = Reading(True, DRAINED_BYTES, True, outgoing, sent, deadline, self.bodies, rules)
         is_closed = self._allow_private and not rules.allow_private
         return await (self._routed(form.url, reading, True) if is_closed else self._get(form.url, reading))
 
@@ -257,28 +257,28 @@ class Client:
                 if isinstance(error.__cause__, LeaseLost) or not self.may_ask():
                     answer.held.give()
                     raise LeaseLost from error
-                blame = reading.outfit.blame(error)
-                if blame in ("proxy", "unknown") and reading.outfit.goes_again():
+                blame = reading.outgoing.blame(error)
+                if blame in ("proxy", "unknown") and reading.outgoing.goes_again():
                     reading = reading._replace(deadline=asyncio.timeout(reading.rules.timeout_s))
                     continue
-                return failure(error, answer, reading.outfit, blame)
+                return failure(error, answer, reading.outgoing, blame)
             finally:
                 answer.held.cut(len(answer.body))
             return answer
 
     async def _ask(self, url: str, answer: Answer, reading: Reading) -> None:
-        outfit, rules = reading.outfit, reading.rules
-        session = self._by_socks.get(outfit.proxy, self._session) if outfit.proxy is not None else self._session
+        outgoing, rules = reading.outgoing, reading.rules
+        session = self._by_socks.get(outgoing.proxy, self._session) if outgoing.proxy is not None else self._session
         async with session.request(
-            outfit.method,
+            outgoing.method,
             sent_as(url),
             headers=reading.headers,
             allow_redirects=False,
             timeout=_timeout(rules.connect_timeout_s, rules.first_byte_timeout_s),
             ssl=self._context(rules),
-            **outfit.options,
+            **outgoing.options,
         ) as response:
-            outfit.answered(response)
+            outgoing.answered(response)
             if response.status < LEAST_STATUS:
                 raise ValueError("the status line has no status code")
             answer.http = response.status
@@ -286,9 +286,9 @@ class Client:
             note(answer, headers)
             if "@" in answer.location:
                 answer.location = answer.target(url) or answer.location  # a login in it is for no record
-            if outfit.keeps_cookies and (target := answer.target(url)):
-                answer.is_cookie_check = outfit.has_new_cookies and target == url
-                answer.leads_back = outfit.leads_back(target)
+            if outgoing.keeps_cookies and (target := answer.target(url)):
+                answer.is_cookie_check = outgoing.has_new_cookies and target == url
+                answer.leads_back = outgoing.leads_back(target)
             if response.connection is not None and response.connection.protocol is not None:
                 response.connection.protocol.read_timeout = rules.chunk_timeout_s
             await read(response, answer, reading)

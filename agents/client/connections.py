@@ -233,7 +233,7 @@ class Connector(aiohttp.TCPConnector):
         return connection
 
 
-class Names(AbstractResolver):
+class UnresolvedNames(AbstractResolver):
     """Leaves names to the proxy."""
 
     async def resolve(

@@ -8,7 +8,7 @@ from python_socks import ProxyTimeoutError
 from crawlog.streams.http import Answer
 
 from .connections import Refused
-from .request import Blame, ProxyFailed, Worn
+from .request import Blame, OutgoingRequest, ProxyFailed
 
 _HEADER_FAULTS = (("Got more than", "header_too_large"), ("Too many headers", "too_many_headers"))
 """What aiohttp's parser says when a limit is reached, and our word for it."""
@@ -42,7 +42,7 @@ def reason_of(error: BaseException) -> str:
     return next((word for kind, word in _REASONS if isinstance(error, kind)), type(error).__name__)
 
 
-def failure(error: Exception, answer: Answer, outfit: Worn, blame: Blame) -> Answer:
+def failure(error: Exception, answer: Answer, outgoing: OutgoingRequest, blame: Blame) -> Answer:
     """What is left of an answer whose request ended so.
 
     Args:
@@ -53,7 +53,7 @@ def failure(error: Exception, answer: Answer, outfit: Worn, blame: Blame) -> Ans
         return private(str(refusal), refusal.is_closed)
     if blame in ("proxy", "broken_off"):
         answer = Answer(None, str(error) if isinstance(error, ProxyFailed) else "proxy")
-        answer.by_proxy, answer.again_s = True, outfit.again_s
+        answer.by_proxy, answer.again_s = True, outgoing.again_s
         return answer
     answer.error = reason_of(error)
     if isinstance(error, aiohttp.SocketTimeoutError):

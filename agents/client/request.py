@@ -18,8 +18,8 @@ from crawlog.streams.http import (
     TUNNELLED_NOT,
     Bandwidth,
     Bandwidths,
-    Detours,
-    Jar,
+    CookieJar,
+    CookieWalls,
     Proxies,
     Proxy,
     origin_of,
@@ -45,7 +45,7 @@ class ProxyFailed(Exception):
     """The answer came from the proxy, which did not serve."""
 
 
-class Worn:
+class OutgoingRequest:
     """What one request goes out with.
 
     Attributes:
@@ -67,8 +67,8 @@ class Worn:
         self._proxies: Proxies | None = None
         self._failed: set[Proxy] = set()
         self._job = ""
-        self._jar: Jar | None = None
-        self._detours: Detours | None = None
+        self._jar: CookieJar | None = None
+        self._walls: CookieWalls | None = None
         self._cookies = ""
         self.has_new_cookies = False
 
@@ -82,9 +82,9 @@ class Worn:
         self.options["data"] = form.encode()
         self.send({"Content-Type": "application/x-www-form-urlencoded"})
 
-    def take_jar(self, job: str, jar: Jar, detours: Detours) -> None:
+    def take_jar(self, job: str, jar: CookieJar, walls: CookieWalls) -> None:
         """Send a job's cookies, keep those that come, and remember where redirects lead."""
-        self._job, self._jar, self._detours = job, jar, detours
+        self._job, self._jar, self._walls = job, jar, walls
         self._cookies = jar.header(self._url, time.time())
         if self._cookies:
             self.send({"Cookie": self._cookies})
@@ -118,8 +118,8 @@ class Worn:
             now = time.time()
             self._jar.keep(self._url, response.headers.getall("Set-Cookie"), now)
             self.has_new_cookies = self._jar.header(self._url, now) != self._cookies
-        if self._detours is not None and response.status not in REDIRECTS:
-            self._detours.forget(self._job, self._url)
+        if self._walls is not None and response.status not in REDIRECTS:
+            self._walls.forget(self._job, self._url)
 
     @property
     def keeps_cookies(self) -> bool:
@@ -128,11 +128,11 @@ class Worn:
 
     def leads_back(self, target: str) -> bool:
         """Take note of a redirect: whether its target led here, and would now be sent cookies which it was not."""
-        if self._jar is None or self._detours is None or target == self._url:
+        if self._jar is None or self._walls is None or target == self._url:
             return False
         jar, now = self._jar, time.time()
-        leads_back = self._detours.leads_back(self._job, self._url, target, lambda url: jar.header(url, now))
-        self._detours.note(self._job, self._url, target, self._cookies)
+        leads_back = self._walls.leads_back(self._job, self._url, target, lambda url: jar.header(url, now))
+        self._walls.note(self._job, self._url, target, self._cookies)
         return leads_back
 
     def blame(self, error: BaseException) -> "Blame":
@@ -186,11 +186,11 @@ def _address(proxy: Proxy) -> URL:
     return address.with_user(proxy.user).with_password(proxy.password) if proxy.user else address
 
 
-BARE = Worn()
+BARE = OutgoingRequest()
 """Nothing of its own."""
 
 
-class Outfit:
+class RequestBuilder:
     """What the requests of one worker go out with.
 
     Attributes:
@@ -208,14 +208,14 @@ class Outfit:
         self.socks = tuple(dict.fromkeys(proxy for proxy in pool if proxy.is_socks))
         self.tells_names = any(proxy.resolves for proxy in pool)
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
-        self._jars: OrderedDict[tuple[str, str], Jar] = OrderedDict()
-        self._detours = Detours()
+        self._jars: OrderedDict[tuple[str, str], CookieJar] = OrderedDict()
+        self._walls = CookieWalls()
         self._all = Bandwidth(settings.max_bytes_per_s) if settings.max_bytes_per_s else None
         self._each = Bandwidths(settings.max_host_bytes_per_s) if settings.max_host_bytes_per_s else None
         is_paced = settings.max_bytes_per_s or settings.max_host_bytes_per_s
         self.is_any = bool(self._logins or self._keeps or pool or is_paced)
 
-    def of(self, url: str, job: str, *, anonymous: bool = False, cookies: bool = False) -> Worn:
+    def of(self, url: str, job: str, *, anonymous: bool = False, cookies: bool = False) -> OutgoingRequest:
         """What a request for a URL goes out with; an anonymous one with neither login nor cookies.
 
         Args:
@@ -225,21 +225,21 @@ class Outfit:
         paced = [self._all] if self._all is not None else []
         if self._each is not None:
             paced.append(self._each.of(origin))
-        worn = Worn(url, tuple(paced))
+        outgoing = OutgoingRequest(url, tuple(paced))
         if anonymous:
             job = ""
         elif origin in self._logins:
-            worn.send({"Authorization": self._logins[origin]})
+            outgoing.send({"Authorization": self._logins[origin]})
         if job and (cookies or origin in self._keeps):
-            worn.take_jar(job, self._jar(job, registrable_domain(urlsplit(url).hostname or "")), self._detours)
+            outgoing.take_jar(job, self._jar(job, registrable_domain(urlsplit(url).hostname or "")), self._walls)
         if self._proxies:
-            worn.go_through(self._proxies)
-        return worn
+            outgoing.go_through(self._proxies)
+        return outgoing
 
-    def _jar(self, job: str, domain: str) -> Jar:
+    def _jar(self, job: str, domain: str) -> CookieJar:
         jar = self._jars.get((job, domain))
         if jar is None:
-            jar = self._jars[job, domain] = Jar()
+            jar = self._jars[job, domain] = CookieJar()
             if len(self._jars) > MOST_JARS:
                 self._jars.popitem(last=False)
         else:

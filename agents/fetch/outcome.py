@@ -16,7 +16,7 @@ from crawlog.schemas import pages as pg
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.fetch import outcome
-from crawlog.streams.http import Answer, Held, validators
+from crawlog.streams.http import Answer, HeldBytes, validators
 
 from .dones import Dones
 
@@ -32,7 +32,7 @@ class _Sent(NamedTuple):
 
     task: "Task"
     result: "Result"
-    held: Held
+    held: HeldBytes
     known: "Validators | None" = None
 
 

@@ -11,11 +11,11 @@ from functools import partial
 
 import structlog
 
-from crawlog.agents.client import BUSY_S, Asker, Busy, Client, Room
+from crawlog.agents.client import BUSY_S, Asker, BodyBudget, Busy, Client
 from crawlog.agents.frontier import Hosts, Stage
 from crawlog.streams.fetch import CRASH_LOOP, UNREACHABLE_TTL_S, Access, Counts, Later, opens, robots_answer
 from crawlog.streams.frontier import Host, Patience
-from crawlog.streams.http import MAX_BYTES, Answer, Manner, RobotsRules, Shared
+from crawlog.streams.http import MAX_BYTES, Answer, Manner, RobotsRules, SharedRules
 
 from .suspects import Caution
 
@@ -56,8 +56,8 @@ class Robots:
         self._caution = caution
         self._patience = patience
         self._access = Access(settings.robots)
-        self._room = Room(RULES_BYTES)
-        self.rules = Shared()
+        self._bodies = BodyBudget(RULES_BYTES)
+        self.rules = SharedRules()
 
     async def give(self, host: Host, manner: Manner, *, in_turn: bool = False) -> None:
         """Give a host its rules; the request counts among its own in flight, and that ends here.
@@ -139,7 +139,7 @@ class Robots:
         return answer
 
     async def _get(self, manner: Manner, url: str, within_s: float | None = None) -> Answer:
-        asker = Asker(room=self._room)
+        asker = Asker(bodies=self._bodies)
         answer = await self._client.get(
             url, any_type=True, max_bytes=MAX_BYTES, manner=manner, asker=asker, within_s=within_s
         )

@@ -19,7 +19,7 @@ from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy
 from crawlog.streams import crash_points
 from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, needs, unasked
 from crawlog.streams.frontier import Task
-from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held, Visited, validators
+from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, Answer, HeldBytes, Visited, validators
 
 if TYPE_CHECKING:
     from crawlog.agents.browser import Browsing
@@ -59,14 +59,14 @@ class _End(NamedTuple):
     Attributes:
         is_sent: Whether its host was asked, or is to rest as if it had been.
         rest_s: How long the host then rests, beside its delay; or waits for its address, where it was not asked.
-        held: Room of an answer; it goes back unless `write` passes it on.
+        held: BodyBudget of an answer; it goes back unless `write` passes it on.
         write: Puts what became of the task on its way to the log; None where the task is given back.
         needs: The setting that this worker lacks for all that the task's job has on its host: it stays queued.
     """
 
     is_sent: bool = True
     rest_s: float = 0.0
-    held: Held = Held()
+    held: HeldBytes = HeldBytes()
     write: Callable[[], None] | None = None
     needs: str = ""
 
@@ -164,7 +164,7 @@ class Tasks:
         self._frontier.back(task)
         self._release(task)
 
-    def _is_written(self, task: Task, write: Callable[[], None], held: Held) -> bool:
+    def _is_written(self, task: Task, write: Callable[[], None], held: HeldBytes) -> bool:
         """Whether its page or its done is on its way to the log; as a failure where nothing else can be written."""
         try:
             write()
@@ -179,7 +179,7 @@ class Tasks:
             return False
         return True
 
-    def _broken(self, task: Task, held: Held, error: Exception) -> Callable[[], None]:
+    def _broken(self, task: Task, held: HeldBytes, error: Exception) -> Callable[[], None]:
         """What writes that an answer, which nobody needs any more, could not be told of."""
         log.error("answer_broken", url=task.row.url, exc_info=error)
         held.give()

@@ -19,7 +19,7 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 import structlog
 
-from crawlog.agents.sandbox import Outcomes, Trial
+from crawlog.agents.sandbox import Trial, TrialHistory
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.spiders import Bounds, Parse, Trust, load_spider, trust_of
@@ -192,7 +192,7 @@ def guard_of(settings: Settings, worker: str) -> Guard:
     notes.catch(signal.SIGVTALRM)
     clock.start()
     bounds = Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM)
-    trial = Trial(settings.parse, Outcomes(settings.run.data / "trials" / f"{worker}.jsonl"))
+    trial = Trial(settings.parse, TrialHistory(settings.run.data / "trials" / f"{worker}.jsonl"))
     return Guard(bounds, clock, notes, trial, make_room, trust_of(settings))
 
 

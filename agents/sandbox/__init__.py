@@ -1,9 +1,9 @@
 """crawlog.agents.sandbox."""
 
-from .trial import TOO_COMPLEX, Outcomes, Trial
+from .trial import TOO_COMPLEX, Trial, TrialHistory
 
 __all__ = [
     "TOO_COMPLEX",
-    "Outcomes",
     "Trial",
+    "TrialHistory",
 ]

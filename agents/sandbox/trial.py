@@ -25,7 +25,7 @@ import selectolax
 
 from crawlog.streams import files
 from crawlog.streams.errors import TrialError
-from crawlog.streams.html import Allowances, Limits, Outcome, is_simple, readings
+from crawlog.streams.html import Allowances, TrialLimits, TrialOutcome, is_simple, readings
 from crawlog.streams.settings import Parse
 
 from . import child
@@ -62,7 +62,7 @@ class Ended(NamedTuple):
     cpu_s: float
 
 
-class Outcomes:
+class TrialHistory:
     """What trials took, in a file, so that a worker that is killed again and again grants no allowance anew.
 
     One process at a time has a path. No fsync: the file need only outlive the process. One that cannot be had or
@@ -73,16 +73,16 @@ class Outcomes:
         self._path = path
         self._file = -1
 
-    def read(self) -> Iterator[Outcome]:
+    def read(self) -> Iterator[TrialOutcome]:
         """Those of lives that were ended."""
         lines = []
         with contextlib.suppress(OSError):
             lines = self._path.read_bytes().splitlines()
         for line in lines:
             with contextlib.suppress(msgspec.MsgspecError):
-                yield msgspec.json.decode(line, type=Outcome)
+                yield msgspec.json.decode(line, type=TrialOutcome)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: TrialOutcome) -> None:
         """One more."""
         with contextlib.suppress(OSError):
             if self._file < 0:
@@ -108,7 +108,7 @@ class Trial:
         outcomes: Where what trials take outlives the worker; None: nowhere.
     """
 
-    def __init__(self, settings: Parse, outcomes: Outcomes | None = None) -> None:
+    def __init__(self, settings: Parse, outcomes: TrialHistory | None = None) -> None:
         self._allowances = Allowances(settings.timeout_s, settings.max_memory_mb)
         self._outcomes = outcomes
         for outcome in outcomes.read() if outcomes else ():
@@ -166,7 +166,7 @@ class Trial:
                 return f"{TOO_COMPLEX}: its HTML ends the parser by signal {ended.signal}"
         return f"{TOO_COMPLEX}: what parsed its HTML was killed {TRIES} times"  # for want of memory, as a rule
 
-    def _ended(self, html: bytes, limits: Limits, *, is_last: bool) -> Ended | None:
+    def _ended(self, html: bytes, limits: TrialLimits, *, is_last: bool) -> Ended | None:
         """How the child fared; None where there was none, and another may be. Raises: TrialError: it was the last."""
         try:
             return self._asked(html, limits)
@@ -176,7 +176,7 @@ class Trial:
                 raise TrialError(f"no trial of a page: {type(error).__name__}: {error}") from error
             return None
 
-    def _asked(self, html: bytes, limits: Limits) -> Ended:
+    def _asked(self, html: bytes, limits: TrialLimits) -> Ended:
         """What the child answers. Raises: OSError: it cannot be started, is gone, or does not answer."""
         if self._is_closed:
             raise ConnectionAbortedError("the worker stops")

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from crawlog.streams.fold import Fold
-from crawlog.streams.http import UNLIMITED, Limits, Manner
+from crawlog.streams.http import UNLIMITED, Manner, WorkerLimits
 
 from .commands import Commands, Orders
 from .host import IDLE, LATER, Cache, Host, HostQueue, NameTask, RobotsTask, Task
@@ -39,7 +39,9 @@ class Frontier:
         is_named: Whether the addresses of a host, given by its key, are known; if not, its name is resolved first.
     """
 
-    def __init__(self, usual: Manner, now: Clock, wall: Clock, *, only: str = "", limits: Limits = UNLIMITED) -> None:
+    def __init__(
+        self, usual: Manner, now: Clock, wall: Clock, *, only: str = "", limits: WorkerLimits = UNLIMITED
+    ) -> None:
         self.usual = usual
         self.owned: dict[int, OwnedPartition] = {}
         self.schedule = Schedule(usual, now, wall, only, limits)

@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from crawlog.streams.fold import JobState
-from crawlog.streams.http import Limits, Manner
+from crawlog.streams.http import Manner, WorkerLimits
 
 from .commands import Commands
 from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue
@@ -69,7 +69,7 @@ class Schedule:
         holding: The commands that keep hosts waiting.
     """
 
-    def __init__(self, usual: Manner, now: Clock, wall: Clock, only: str, limits: Limits) -> None:
+    def __init__(self, usual: Manner, now: Clock, wall: Clock, only: str, limits: WorkerLimits) -> None:
         self.usual = usual
         self.limits = limits
         self.now = now

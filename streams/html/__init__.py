@@ -1,7 +1,7 @@
 """crawlog.streams.html."""
 
 from . import charset, queries, sitemap
-from .cost import Allowances, Limits, Outcome, is_costly, is_simple
+from .cost import Allowances, TrialLimits, TrialOutcome, is_costly, is_simple
 from .directives import NOTHING_SAID, directives_of, header_links, refresh_target
 from .extract import base_of, extracted
 from .links import Links, Outlink
@@ -14,10 +14,10 @@ __all__ = [
     "NOTHING_SAID",
     "PAGE_BYTES",
     "Allowances",
-    "Limits",
     "Links",
-    "Outcome",
     "Outlink",
+    "TrialLimits",
+    "TrialOutcome",
     "base_of",
     "charset",
     "directives_of",

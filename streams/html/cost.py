@@ -89,7 +89,7 @@ def is_costly(html: bytes, used_s: float) -> bool:
     return used_s > COSTLY_TIMES * BASE_S and used_s > COSTLY_TIMES * fair_s(html)
 
 
-class Limits(NamedTuple):
+class TrialLimits(NamedTuple):
     """What a trial may take.
 
     Attributes:
@@ -101,7 +101,7 @@ class Limits(NamedTuple):
     memory_bytes: int
 
 
-class Outcome(NamedTuple):
+class TrialOutcome(NamedTuple):
     """What became of a trial.
 
     Attributes:
@@ -140,19 +140,19 @@ class Allowances:
         self._wasted_s = 0.0
         self._domains: OrderedDict[str, _Domain] = OrderedDict()
 
-    def limits(self, domain: str, html: bytes) -> Limits:
+    def limits(self, domain: str, html: bytes) -> TrialLimits:
         """Of the next trial of a page of a registrable domain."""
         allowance_s = ODD_SHARE * self._timeout_s / (1 + self._wasted_s / self._timeout_s)
         cpu_s = max(self._fair_s(domain, html), allowance_s - self._of(domain).spent_s)
-        return Limits(min(SHARE * self._timeout_s, cpu_s), self._memory_bytes)
+        return TrialLimits(min(SHARE * self._timeout_s, cpu_s), self._memory_bytes)
 
-    def spent(self, domain: str, html: bytes, used_s: float, *, passed: bool) -> Outcome:
+    def spent(self, domain: str, html: bytes, used_s: float, *, passed: bool) -> TrialOutcome:
         """A trial took so long; what was fair costs its domain nothing."""
-        outcome = Outcome(domain, used_s, max(used_s - self._fair_s(domain, html), 0.0), passed)
+        outcome = TrialOutcome(domain, used_s, max(used_s - self._fair_s(domain, html), 0.0), passed)
         self.count(outcome)
         return outcome
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, outcome: TrialOutcome) -> None:
         """What a trial took, perhaps in an earlier life of this worker."""
         self._wasted_s += 0.0 if outcome.passed else outcome.used_s
         known = self._of(outcome.domain)

@@ -17,9 +17,9 @@ import msgspec
 from crawlog.schemas.codec import decoded
 from crawlog.schemas.urls import MAX_URL_BYTES
 
-from .sitemap_entries import Entry, Found, permalink
+from .sitemap_entries import Entries, SitemapEntry, permalink
 from .sitemap_markup import Markup
-from .sitemap_text import Budget, decoded_text, unpacked
+from .sitemap_text import ByteLimit, decoded_text, unpacked
 
 MAX_URLS = 50_000
 """Entries of one file (sitemaps.org: "no more than 50,000 URLs")."""
@@ -38,8 +38,8 @@ class Sitemap(NamedTuple):
         cut: Why reading ended before the file did: `urls`, `bytes`, `tags` or `doctype`; empty when it did not.
     """
 
-    urls: list[Entry]
-    sitemaps: list[Entry]
+    urls: list[SitemapEntry]
+    sitemaps: list[SitemapEntry]
     cut: str = ""
 
 
@@ -53,8 +53,8 @@ def parse(
         max_urls: URLs, and sitemaps, that are taken.
         max_bytes: Bytes that are read, decompressed.
     """
-    found = Found(url, max_urls)
-    budget = Budget(max_bytes)
+    found = Entries(url, max_urls)
+    budget = ByteLimit(max_bytes)
     chunks = decoded_text(budget.within(unpacked(body)), content_type)
     head = next((rest for text in chunks if (rest := text.lstrip("\ufeff\x00 \t\r\n"))), "")
     cut = _read(head, chunks, found) if head else ""
@@ -62,7 +62,7 @@ def parse(
     return Sitemap(list(found.urls.values()), list(found.sitemaps.values()), cut)
 
 
-def _read(head: str, chunks: Iterator[str], found: Found) -> str:
+def _read(head: str, chunks: Iterator[str], found: Entries) -> str:
     """Read by what the file looks like; returns why reading ended early."""
     if head[0] == "<" or _MARKUP.search(head[:4096]):
         return Markup(found).read(head, chunks)
@@ -73,7 +73,7 @@ def _read(head: str, chunks: Iterator[str], found: Found) -> str:
     return ""
 
 
-def _read_lines(head: str, chunks: Iterator[str], found: Found) -> None:
+def _read_lines(head: str, chunks: Iterator[str], found: Entries) -> None:
     rest = head
     for chunk in chunks:
         *lines, rest = re.split(r"[\r\n]+", rest[-2 * MAX_URL_BYTES :] + chunk)
@@ -83,7 +83,7 @@ def _read_lines(head: str, chunks: Iterator[str], found: Found) -> None:
         _add_line(line, found)
 
 
-def _add_line(line: str, found: Found) -> None:
+def _add_line(line: str, found: Entries) -> None:
     found.add(permalink(line.strip("\ufeff\x00 \t").partition("\t")[0]))  # some write a table
 
 
@@ -103,7 +103,7 @@ _feed = msgspec.json.Decoder(_Feed)
 _item = msgspec.json.Decoder(_FeedItem, strict=False)
 
 
-def _read_json(text: str, found: Found) -> None:
+def _read_json(text: str, found: Entries) -> None:
     """JSON Feed; anything else in JSON lists nothing."""
     try:
         feed = decoded(_feed, text)

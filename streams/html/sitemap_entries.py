@@ -14,7 +14,7 @@ WWW = re.compile(r"www(?:\.[\w-]+){2,}(?::\d+)?(?![^/?#\s])", re.IGNORECASE)
 _SPACE = re.compile(r"[\t\n\r]+ *")
 
 
-class Entry(NamedTuple):
+class SitemapEntry(NamedTuple):
     """One URL of a sitemap.
 
     Attributes:
@@ -49,24 +49,24 @@ def changed_at(lastmod: str) -> float | None:
         return None
 
 
-def found_priority(entry: Entry) -> int:
+def found_priority(entry: SitemapEntry) -> int:
     """A frontier priority from a sitemap's: 0.5, its default, is 0; 0.0 and 1.0 are -10 and 10."""
     return 0 if entry.priority is None else round((entry.priority - 0.5) * 20)
 
 
-def newest_first(entries: list[Entry]) -> list[Entry]:
+def newest_first(entries: list[SitemapEntry]) -> list[SitemapEntry]:
     """Entries by the date of their last change, those without one last, otherwise in their order."""
     return sorted(entries, key=lambda entry: -(changed_at(entry.lastmod) or 0.0) if entry.lastmod else 0.0)
 
 
-class Found:
+class Entries:
     """Entries as they are found, each URL once."""
 
     def __init__(self, base: str, most: int) -> None:
         self.base = base
         self._most = most
-        self.urls: dict[str, Entry] = {}
-        self.sitemaps: dict[str, Entry] = {}
+        self.urls: dict[str, SitemapEntry] = {}
+        self.sitemaps: dict[str, SitemapEntry] = {}
         self.full = False
 
     def add(self, href: str, *, is_sitemap: bool = False, lastmod: str = "", priority: str = "") -> None:
@@ -84,7 +84,7 @@ class Found:
         if len(taken) >= self._most:
             self.full = True
             return
-        taken[loc] = Entry(loc, " ".join(lastmod.split())[:100], _number(priority))
+        taken[loc] = SitemapEntry(loc, " ".join(lastmod.split())[:100], _number(priority))
 
 
 def _number(text: str) -> float | None:

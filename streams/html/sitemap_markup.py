@@ -13,7 +13,7 @@ from typing import NamedTuple
 from crawlog.schemas.urls import MAX_URL_BYTES
 from crawlog.streams.url import InvalidUrl, joined_base, serialise
 
-from .sitemap_entries import WWW, Found, permalink
+from .sitemap_entries import WWW, Entries, permalink
 
 MAX_TAG = 16 * 1024
 """Characters of one tag; what is longer is none."""
@@ -89,7 +89,7 @@ class Markup:
     open elements are kept.
     """
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Entries) -> None:
         self._found = found
         self._stack: list[_Tag] = []
         self._leaf = ""

@@ -21,7 +21,7 @@ _DECLARED = re.compile(rb"""<\?xml[^>]{0,200}?\bencoding\s*=\s*["']([A-Za-z0-9._
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([^\s;"']{1,40})""", re.IGNORECASE)
 
 
-class Budget:
+class ByteLimit:
     """Lets so many bytes through, and knows whether there were more."""
 
     def __init__(self, most: int) -> None:

@@ -1,10 +1,10 @@
 """crawlog.streams.http."""
 
 from . import egress, validators
-from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, Held, note
+from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, HeldBytes, note
 from .codings import BadCoding, TooLarge, decoder
-from .cookie_walls import Detours
-from .cookies import Jar
+from .cookie_walls import CookieWalls
+from .cookies import CookieJar
 from .egress import address_refusal, literal_refusal, port_refusal
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, no_login, read_form
 from .request import (
@@ -26,14 +26,14 @@ from .request_rules import (
     NEEDS_PRIVATE,
     NEEDS_PROXIES,
     UNLIMITED,
-    Limits,
     Manner,
+    WorkerLimits,
     check_rules,
     headers_of,
     manner_of,
     within,
 )
-from .robots import MAX_BYTES, MAX_TTL_S, RobotsRules, Shared
+from .robots import MAX_BYTES, MAX_TTL_S, RobotsRules, SharedRules
 from .sniff import HTML, SNIFFED_BYTES, UNKNOWN, XHTML, computed, essence
 from .validators import Validators, of_headers
 
@@ -58,24 +58,24 @@ __all__ = [
     "BadCoding",
     "Bandwidth",
     "Bandwidths",
-    "Detours",
+    "CookieJar",
+    "CookieWalls",
     "Form",
-    "Held",
-    "Jar",
-    "Limits",
+    "HeldBytes",
     "Manner",
     "Posted",
     "Proxies",
     "Proxy",
     "RobotsRules",
     "Session",
-    "Shared",
+    "SharedRules",
     "Shown",
     "Step",
     "TooLarge",
     "Unsent",
     "Validators",
     "Visited",
+    "WorkerLimits",
     "address_refusal",
     "check_rules",
     "computed",

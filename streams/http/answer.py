@@ -19,7 +19,7 @@ HEADER_CHARS = 2000
 """Of Link, of X-Robots-Tag and of Refresh, so much is kept with a page."""
 
 
-class Held:
+class HeldBytes:
     """A piece of a room; it is given back once, all of it or, before that, what turned out not to be needed.
 
     Args:
@@ -125,7 +125,7 @@ class Answer:
         self.render_error = ""
         self.validators: Validators | None = None
         self.same_as: tuple[int, int] | None = None
-        self.held = Held()
+        self.held = HeldBytes()
 
     def target(self, url: str) -> str:
         """Where it redirects to, serialised and `plain`; empty where it does not, or to what is no URL of http(s).

@@ -22,7 +22,7 @@ class _Step(NamedTuple):
     cookies: str
 
 
-class Detours:
+class CookieWalls:
     """Redirects seen lately, of all jobs."""
 
     def __init__(self) -> None:

@@ -136,7 +136,7 @@ def date(text: str) -> float | None:
     return at.timestamp() if year >= _FIRST_YEAR else None
 
 
-class Jar:
+class CookieJar:
     """The cookies of one job at one registrable domain."""
 
     __slots__ = ("_cookies", "_size_bytes")

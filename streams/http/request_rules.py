@@ -22,7 +22,7 @@ NEEDS_PROXIES = "fetch.proxies"
 """What a worker would have to be set to, to ask for what a job wants asked for."""
 
 
-class Limits(NamedTuple):
+class WorkerLimits(NamedTuple):
     """What a worker keeps to whatever a job's record says; None is no limit."""
 
     delay_s: float = 0.0
@@ -37,7 +37,7 @@ class Limits(NamedTuple):
     has_proxies: bool = True
 
 
-UNLIMITED = Limits()
+UNLIMITED = WorkerLimits()
 
 
 class Manner(NamedTuple):
@@ -58,7 +58,7 @@ class Manner(NamedTuple):
         return self.rules.allow_private if setting == NEEDS_PRIVATE else not self.rules.verify_tls
 
 
-def manner_of(spec: JobSpec, usual: Manner, limits: Limits) -> Manner:
+def manner_of(spec: JobSpec, usual: Manner, limits: WorkerLimits) -> Manner:
     """By a job's record, within the limits of the worker; the worker's usual one as far as that does not say it."""
     if spec.requests is None:
         return usual
@@ -66,7 +66,7 @@ def manner_of(spec: JobSpec, usual: Manner, limits: Limits) -> Manner:
     return within(structs.replace(usual.rules, **said), spec.token, limits)
 
 
-def within(rules: RequestRules, token: str, limits: Limits) -> Manner:
+def within(rules: RequestRules, token: str, limits: WorkerLimits) -> Manner:
     """The stricter of what rules and limits say, field by field."""
     lacks = (
         NEEDS_PRIVATE if rules.allow_private and not limits.allow_private else "",

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Self
 
-from .robots_patterns import Line, Matcher, path_of
+from .robots_patterns import Matcher, Rule, path_of
 
 MAX_BYTES = 500 * 1024
 """RFC 9309 2.5: at least 500 KiB must be parsed; the rest is cut, not an error."""
@@ -65,7 +65,7 @@ class _Group:
 
     __slots__ = ("agents", "closed", "delays_s", "is_for_all", "rules", "whole")
 
-    def __init__(self, rules: list[Line]) -> None:
+    def __init__(self, rules: list[Rule]) -> None:
         self.agents: set[str] = set()
         self.whole: set[str] = set()
         self.is_for_all = False
@@ -187,7 +187,7 @@ class RobotsRules:
         return Matcher(lines, [delay_s for group in groups for delay_s in group.delays_s])
 
 
-class Shared:
+class SharedRules:
     """Rules by product token; hosts with the same file have them in common, as those of one platform do.
 
     A file of 500 KiB is read in 0.15 s and takes 0.6 MB, 1.4 at most; so those of all hosts have a bound in common.
@@ -310,7 +310,7 @@ def _add_delay(group: _Group, value: str) -> None:
         group.delays_s.append(delay_s)
 
 
-def _text(line: Line) -> str:
+def _text(line: Rule) -> str:
     """A line as people are shown it."""
     value, allows = line
     return f"{'Allow' if allows else 'Disallow'}: {value}".encode("utf-8", "surrogateescape").decode("utf-8", "replace")

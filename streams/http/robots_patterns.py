@@ -24,17 +24,17 @@ _NOWHERE = "\0"
 
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 
-Line = tuple[str, bool]
+Rule = tuple[str, bool]
 """What an Allow or Disallow line says, and whether it allows."""
 
-_Wild = tuple[int, list[str], Line]
+_Wild = tuple[int, list[str], Rule]
 """A pattern with wildcards: its length, what stands between its stars, with its `$`, and its line."""
 
 
 class _Plain(Protocol):
     """Lines by their pattern."""
 
-    def get(self, pattern: str, /) -> Line | None:
+    def get(self, pattern: str, /) -> Rule | None:
         """The line whose pattern this is."""
 
 
@@ -44,7 +44,7 @@ class _PackedPlain:
     Strings are hashed with a key of the process, so no file can be made whose patterns are taken for each other.
     """
 
-    def __init__(self, lines: dict[str, Line]) -> None:
+    def __init__(self, lines: dict[str, Rule]) -> None:
         self._size = size = 2 * len(lines) + 1
         self._table = table = array("q", bytes(8 * size))
         for pattern, (_, allows) in lines.items():
@@ -55,7 +55,7 @@ class _PackedPlain:
             table[at] = key | allows
         self.size_bytes = 8 * size
 
-    def get(self, pattern: str, /) -> Line | None:
+    def get(self, pattern: str, /) -> Rule | None:
         """The line whose pattern this is, in the pattern's spelling."""
         table, size = self._table, self._size
         key = hash(pattern) & -2 or 2
@@ -113,10 +113,10 @@ class Matcher:
     is a whole path and a `$`, which no path has, by the path with that.
     """
 
-    def __init__(self, lines: Iterable[Line], delays_s: list[float]) -> None:
+    def __init__(self, lines: Iterable[Rule], delays_s: list[float]) -> None:
         self.delay_s = max(delays_s) if delays_s else None
-        plain: dict[str, Line] = {}
-        starred: dict[str, Line] = {}
+        plain: dict[str, Rule] = {}
+        starred: dict[str, Rule] = {}
         for pattern, line in _patterns(lines):
             best = starred if "*" in pattern else plain
             if line[1] or pattern not in best:
@@ -137,7 +137,7 @@ class Matcher:
             wild_bytes = packed_wilds.size_bytes
         self.size_bytes = plain_bytes + wild_bytes
 
-    def deciding(self, path: str) -> Line | None:
+    def deciding(self, path: str) -> Rule | None:
         """The line that decides about a path, None when none matches."""
         most, best = self._plain_match(path)
         for size in self._heads:
@@ -149,7 +149,7 @@ class Matcher:
                     break  # the next ones are shorter, or as long and no Allow
         return best
 
-    def _plain_match(self, path: str) -> tuple[int, Line | None]:
+    def _plain_match(self, path: str) -> tuple[int, Rule | None]:
         get = self._plain.get
         if self._has_ends and (line := get(path + "$")) is not None:
             return len(path) + 1, line
@@ -161,7 +161,7 @@ class Matcher:
         return 0, None
 
 
-def _first_pieces(starred: dict[str, Line]) -> dict[str, list[_Wild]]:
+def _first_pieces(starred: dict[str, Rule]) -> dict[str, list[_Wild]]:
     """Patterns with wildcards, as many as are kept, by what they begin with."""
     wilds: dict[str, list[_Wild]] = {}
     count = 0
@@ -175,7 +175,7 @@ def _first_pieces(starred: dict[str, Line]) -> dict[str, list[_Wild]]:
     return wilds
 
 
-def _patterns(lines: Iterable[Line]) -> Iterator[tuple[str, Line]]:
+def _patterns(lines: Iterable[Rule]) -> Iterator[tuple[str, Rule]]:
     """The escaped patterns of lines; an empty one says nothing."""
     for line in lines:
         pattern = _escaped(line[0])

@@ -25,7 +25,7 @@ from crawlog.schemas.urls import (
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError
 from crawlog.streams.frontier import Commands
-from crawlog.streams.http import Limits, Manner, within
+from crawlog.streams.http import Manner, WorkerLimits, within
 from crawlog.streams.url import Places
 
 from .client import bounds
@@ -148,10 +148,10 @@ def own_manner(settings: "Settings") -> Manner:
     return within(request_rules(settings), settings.robots.token, limits_of(settings))
 
 
-def limits_of(settings: "Settings") -> Limits:
+def limits_of(settings: "Settings") -> WorkerLimits:
     """What a worker keeps to whatever the records say: `limits.*`, and what its network may be used for."""
     limits, network = settings.limits, settings.network
-    return Limits(
+    return WorkerLimits(
         delay_s=limits.delay_s,
         per_host=limits.per_host,
         robots=limits.robots,

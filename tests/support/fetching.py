@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from crawlog.agents.client.budget import Room
+from crawlog.agents.client.budget import BodyBudget
 from crawlog.agents.client.per_address import Addresses
 from crawlog.agents.fetch import fetch_agent
 from crawlog.agents.fetch.fetch_agent import Fetcher
@@ -114,7 +114,7 @@ class Web:
         conditions: URLs asked for with an ETag, and that.
         before: Called with each URL before it is answered.
         may_ask: Whether its lease is held.
-        room: Of which each answer holds one byte.
+        bodies: Of which each answer holds one byte.
     """
 
     latency_s: dict[str, float] = field(default_factory=lambda: {"any": 0.0})
@@ -125,7 +125,7 @@ class Web:
     robots: bytes | None = None
     etags: dict[str, str] = field(default_factory=dict)
     conditions: list[tuple[str, str]] = field(default_factory=list)
-    room: Room = field(default_factory=lambda: Room(1000))
+    bodies: BodyBudget = field(default_factory=lambda: BodyBudget(1000))
     before: Callable[[str], None] = lambda _url: None
     may_ask: Callable[[], bool] = lambda: True
     patience_s: dict[str, float] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Web:
             return Answer(None, "timeout")
         self.ended.append(url)
         answer = Answer(self.status.get(url, 200))
-        answer.held = await self.room.take(1)
+        answer.held = await self.bodies.take(1)
         answer.content_type, answer.kept, answer.body = "text/html", True, b"<title>x</title>"
         if url in self.etags:
             answer.validators = of_headers(self.etags[url], None)

@@ -508,12 +508,12 @@ async def test_what_pages_load_waits_for_no_room_that_pages_hold() -> None:
     """They would wait for each other: pages that wait for the browser, and the script of one that is in it."""
     site = Site(body=b"x" * (2 * FREE_BYTES))
     async with sites(site) as client:
-        pages = await client.room.take(1 << 40)
+        pages = await client.bodies.take(1 << 40)
         owner = Owner()
         settings = load({"network.allow_private": True}, NO_FILE, {})
         one = Resources(settings, client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), _no_rules(owner))
         answer = await one.get(script(f"{site.origin}/app.js"), {}, budget())
-        assert (answer.http, len(answer.body), client.room.free_bytes) == (200, 2 * FREE_BYTES, 0)
+        assert (answer.http, len(answer.body), client.bodies.free_bytes) == (200, 2 * FREE_BYTES, 0)
         pages.give()
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawlog.agents.client.budget import Room
-from crawlog.streams.http.answer import Held
+from crawlog.agents.client.budget import BodyBudget
+from crawlog.streams.http.answer import HeldBytes
 
 SIZE = 10
 
@@ -32,8 +32,8 @@ async def turns() -> None:
 )
 async def test_who_gets_in(wanted: Sequence[int], got_in: Sequence[bool]) -> None:
     """In the order of coming."""
-    room = Room(SIZE)
-    tasks = [asyncio.create_task(room.take(size)) for size in wanted]
+    budget = BodyBudget(SIZE)
+    tasks = [asyncio.create_task(budget.take(size)) for size in wanted]
     await turns()
     assert [task.done() for task in tasks] == got_in
     for task in tasks:
@@ -42,50 +42,50 @@ async def test_who_gets_in(wanted: Sequence[int], got_in: Sequence[bool]) -> Non
 
 async def test_room_is_given_back_once() -> None:
     """A part that is not needed goes back before the rest; what goes back twice would be lent twice."""
-    room = Room(SIZE)
-    held = await room.take(8)
+    budget = BodyBudget(SIZE)
+    held = await budget.take(8)
     held.cut(9)
-    assert room.free_bytes == 2
+    assert budget.free_bytes == 2
     held.cut(3)
-    assert room.free_bytes == 7
+    assert budget.free_bytes == 7
     held.give()
     held.give()
-    assert room.free_bytes == SIZE
-    Held().give()
+    assert budget.free_bytes == SIZE
+    HeldBytes().give()
 
 
 async def test_what_is_here_already_counts_without_waiting() -> None:
     """Others wait until it has gone, and nobody for it."""
-    room = Room(SIZE)
-    first = await room.take(4)
-    here = room.count(9)
-    later = asyncio.create_task(room.take(2))
+    budget = BodyBudget(SIZE)
+    first = await budget.take(4)
+    here = budget.count(9)
+    later = asyncio.create_task(budget.take(2))
     await turns()
     first.give()
     await turns()
-    assert (room.free_bytes, later.done()) == (1, False)
+    assert (budget.free_bytes, later.done()) == (1, False)
     here.give()
     await turns()
-    assert (room.free_bytes, later.done()) == (SIZE - 2, True)
+    assert (budget.free_bytes, later.done()) == (SIZE - 2, True)
 
 
 async def test_who_no_longer_waits_is_not_waited_for() -> None:
     """Neither at the head of the line nor at the moment when its turn has come."""
-    room = Room(SIZE)
-    held = await room.take(SIZE)
-    large, small = (asyncio.create_task(room.take(size)) for size in (SIZE, 1))
+    budget = BodyBudget(SIZE)
+    held = await budget.take(SIZE)
+    large, small = (asyncio.create_task(budget.take(size)) for size in (SIZE, 1))
     await turns()
     held.cut(5)
     large.cancel()
     await turns()
     assert small.done()
-    last = asyncio.create_task(room.take(9))
+    last = asyncio.create_task(budget.take(9))
     await turns()
     held.give()
     small.result().give()  # it is the last one's turn
     last.cancel()
     await turns()
-    assert (room.free_bytes, room.waiting) == (SIZE, 0)
+    assert (budget.free_bytes, budget.waiting) == (SIZE, 0)
 
 
 @settings(max_examples=60)
@@ -96,11 +96,11 @@ def test_however_they_come_and_go_nothing_is_lost_or_lent_twice(life: list[tuple
 
 
 async def _come_and_go(life: list[tuple[int, int, int]]) -> None:
-    room = Room(SIZE)
-    lent: set[Held] = set()
+    budget = BodyBudget(SIZE)
+    lent: set[HeldBytes] = set()
 
     async def live(wanted: int, kept: int, rests: int) -> None:
-        held = await room.take(wanted)
+        held = await budget.take(wanted)
         lent.add(held)
         try:
             check()
@@ -114,7 +114,7 @@ async def _come_and_go(life: list[tuple[int, int, int]]) -> None:
             held.give()
 
     def check() -> None:
-        assert 0 <= room.free_bytes <= SIZE - sum(held.size_bytes for held in lent)
+        assert 0 <= budget.free_bytes <= SIZE - sum(held.size_bytes for held in lent)
 
     tasks = []
     for number, one in enumerate(life):
@@ -125,4 +125,4 @@ async def _come_and_go(life: list[tuple[int, int, int]]) -> None:
     async with asyncio.timeout(60):
         await asyncio.gather(*tasks, return_exceptions=True)
     assert [error for task in tasks if not task.cancelled() and (error := task.exception())] == []
-    assert (room.free_bytes, room.waiting) == (SIZE, 0)
+    assert (budget.free_bytes, budget.waiting) == (SIZE, 0)

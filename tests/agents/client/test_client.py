@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from crawlog.agents.client.body import DRAINED_BYTES, FREE_BYTES
-from crawlog.agents.client.budget import Room
+from crawlog.agents.client.budget import BodyBudget
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.streams.http.answer import Answer
@@ -514,9 +514,9 @@ async def test_a_large_body_waits_for_room_without_its_deadline() -> None:
     size = 4 << 20
     parts = response(b"x" * size)
     async with talk(says(parts), max_body_bytes=size, timeout_s=2.0, chunk_timeout_s=1.0) as (client, _, url):
-        others = await client.room.take(1 << 40)
+        others = await client.bodies.take(1 << 40)
         asked = asyncio.create_task(client.get(url))
-        await until(lambda: client.room.waiting == 1)
+        await until(lambda: client.bodies.waiting == 1)
         await asyncio.sleep(2.5)
         assert not asked.done()
         others.give()
@@ -531,9 +531,9 @@ async def test_large_bodies_together_are_no_larger_than_the_room(is_chunked: boo
     size, small = 2 * FREE_BYTES, b"s" * 1000
     parts = [*chunked(b"x" * size), b"0\r\n\r\n"] if is_chunked else [response(b"x" * size)]
     async with talk(says(*parts), max_body_bytes=size) as (client, web, url):
-        client.room = Room(2 * size)
+        client.bodies = BodyBudget(2 * size)
         asked = [asyncio.create_task(client.get(url)) for _ in range(5)]
-        await until(lambda: client.room.waiting == 3 and sum(one.done() for one in asked) == 2)
+        await until(lambda: client.bodies.waiting == 3 and sum(one.done() for one in asked) == 2)
         web.speak = says(response(small))
         assert (await client.get(url)).body == small
         for _ in range(5):
@@ -543,7 +543,7 @@ async def test_large_bodies_together_are_no_larger_than_the_room(is_chunked: boo
             asked.remove(first)
             first.result().held.give()
             assert first.result().kept
-        assert client.room.free_bytes == 2 * size
+        assert client.bodies.free_bytes == 2 * size
 
 
 async def test_who_is_given_up_when_the_body_is_here_holds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,13 +556,13 @@ async def test_who_is_given_up_when_the_body_is_here_holds_no_room(monkeypatch: 
 
     monkeypatch.setattr(aiohttp.ClientResponse, "wait_for_close", close)
     async with talk(says(response(b"x" * size)), max_body_bytes=size) as (client, _, url):
-        whole = client.room.free_bytes
+        whole = client.bodies.free_bytes
         asked = asyncio.create_task(client.get(url))
         await at_end.wait()
-        assert client.room.free_bytes == whole - size
+        assert client.bodies.free_bytes == whole - size
         asked.cancel()
         await asyncio.wait([asked])
-        assert client.room.free_bytes == whole
+        assert client.bodies.free_bytes == whole
 
 
 async def test_what_is_not_kept_holds_no_room() -> None:
@@ -576,13 +576,13 @@ async def test_what_is_not_kept_holds_no_room() -> None:
         raise ConnectionError
 
     async with talk(breaks_off, max_body_bytes=size) as (client, web, url):
-        whole = client.room.free_bytes
+        whole = client.bodies.free_bytes
         assert (await client.get(url)).error == "bad_body"
         web.speak = says(*chunked(*[b"x" * FREE_BYTES] * 6))
         assert (await client.get(url)).error == "too_large"
         web.speak = says(*chunked(b"x" * 2 * FREE_BYTES))
         asked = asyncio.create_task(client.get(url))
-        await until(lambda: client.room.free_bytes < whole)
+        await until(lambda: client.bodies.free_bytes < whole)
         asked.cancel()
         await asyncio.wait([asked])
-        assert client.room.free_bytes == whole
+        assert client.bodies.free_bytes == whole

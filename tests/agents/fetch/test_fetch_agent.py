@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from crawlog.agents.client.body import FREE_BYTES
-from crawlog.agents.client.budget import Room
+from crawlog.agents.client.budget import BodyBudget
 from crawlog.agents.client.per_address import Addresses, Busy
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams.fetch import back_pressure, robots_answer
 from crawlog.streams.fetch.rendering import Reach
 from crawlog.streams.fetch.robots_answer import Access
-from crawlog.streams.http.answer import Answer, Held
+from crawlog.streams.http.answer import Answer, HeldBytes
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.consumer import within
@@ -104,7 +104,7 @@ async def test_an_answer_that_cannot_be_recorded_is_a_failure(tmp_path: Path, mo
             ("failed", "answer_broken: UnicodeEncodeError")
         ]
         assert not world.fetcher.places
-        assert world.web.room.free_bytes == 1000
+        assert world.web.bodies.free_bytes == 1000
 
 
 def breaks_once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
@@ -146,7 +146,7 @@ async def test_whatever_breaks_no_place_is_held_for_ever(
         world.find("http://a.com/x", "http://a.com/y")
         await world.all_done("http://a.com/x", "http://a.com/y")
         assert [done.reason for done in world.log.dones if done.status == "failed"] == [became[1]] * (became == BROKEN)
-        assert world.web.room.free_bytes == 1000
+        assert world.web.bodies.free_bytes == 1000
         assert not world.fetcher._running
 
 
@@ -198,18 +198,18 @@ async def test_what_is_aborted_before_its_first_step_holds_no_place(
 
 async def test_room_for_a_body_is_taken_until_the_log_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The producer holds it as long; one that is to be asked for again is let go at once."""
-    web = Web(status={"http://a.com/again": 503}, room=Room(10))
+    web = Web(status={"http://a.com/again": 503}, bodies=BodyBudget(10))
     async with running(tmp_path, monkeypatch, web, fetch__attempts=2) as world:
         world.find("http://b.com/x")
         await world.all_done("http://b.com/x")
-        assert web.room.free_bytes == 10
+        assert web.bodies.free_bytes == 10
 
         def silence(_url: str) -> None:
             world.log.is_silent = True
 
         web.before = silence
         world.find("http://a.com/again", "http://c.com/x")
-        await world.until(lambda: len(web.ended) == 3 and web.room.free_bytes == 9)
+        await world.until(lambda: len(web.ended) == 3 and web.bodies.free_bytes == 9)
 
 
 async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
@@ -218,15 +218,15 @@ async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
     """Neither waits: the one has it, the other is here. All goes back once the log has the page."""
     counted: list[int] = []
 
-    class Counting(Room):
+    class Counting(BodyBudget):
         """Notes what counts without waiting."""
 
-        def count(self, size_bytes: int) -> Held:
+        def count(self, size_bytes: int) -> HeldBytes:
             """As a room does."""
             counted.append(size_bytes)
             return super().count(size_bytes)
 
-    web = Web(room=Counting(10))
+    web = Web(bodies=Counting(10))
     free: list[int] = []
 
     class Browser:
@@ -234,7 +234,7 @@ async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
 
         async def render(self, url: str, answer: Answer, _job: str, why: str, _reach: Reach, _manner: Manner) -> None:
             """A large page, or none, where the worker may not ask."""
-            free.append(web.room.free_bytes)
+            free.append(web.bodies.free_bytes)
             if "b.com" in url:
                 raise LeaseLost
             answer.body, answer.rendered = b"x" * (FREE_BYTES + 1), why
@@ -244,9 +244,9 @@ async def test_a_page_keeps_its_room_in_the_browser_and_what_that_made_counts(
         world.job("r", render=RenderRules("always"))
         world.find("http://a.com/x", job="r")
         await world.all_done("http://a.com/x")
-        assert (counted, web.room.free_bytes) == ([FREE_BYTES + 1], 10)
+        assert (counted, web.bodies.free_bytes) == ([FREE_BYTES + 1], 10)
         world.find("http://b.com/x", job="r")
-        await world.until(lambda: len(free) > 1 and web.room.free_bytes == 10)
+        await world.until(lambda: len(free) > 1 and web.bodies.free_bytes == 10)
     assert set(free) == {9}
 
 
@@ -274,7 +274,7 @@ async def test_a_page_that_was_in_vain_in_the_browser_without_the_lease_is_asked
         world.find("http://a.com/x", job="r")
         await world.all_done("http://a.com/x")
     assert tries == ["http://a.com/x"] * 2
-    assert web.room.free_bytes == 1000
+    assert web.bodies.free_bytes == 1000
 
 
 @pytest.mark.parametrize("per_ip", [1, 2])

@@ -13,9 +13,9 @@ import pytest
 
 from crawlog.agents.sandbox import trial as trials
 from crawlog.agents.sandbox.child import NICE
-from crawlog.agents.sandbox.trial import Outcomes, Trial
+from crawlog.agents.sandbox.trial import Trial, TrialHistory
 from crawlog.streams.errors import TrialError
-from crawlog.streams.html.cost import FAILURES, MANY_TAGS, Allowances, Outcome, is_simple
+from crawlog.streams.html.cost import FAILURES, MANY_TAGS, Allowances, TrialOutcome, is_simple
 from crawlog.streams.settings.machine import Parse
 from tests.support.processes import Process
 
@@ -187,7 +187,7 @@ def test_the_child_and_its_page_end_with_the_worker() -> None:
 def test_what_a_domain_took_outlives_a_killed_worker(tmp_path: Path) -> None:
     """Its next odd page may take what is fair, as before; a damaged line is left out; a clean end leaves nothing."""
     path = tmp_path / "trials" / "parse-0.jsonl"
-    killed = Trial(Parse(timeout_s=15.0), Outcomes(path))
+    killed = Trial(Parse(timeout_s=15.0), TrialHistory(path))
     first = killed._allowances.limits("bad.test", SLOW)
     for _ in range(FAILURES):
         assert killed.refused(SLOW, HTML, "bad.test").startswith("too_complex")
@@ -195,7 +195,7 @@ def test_what_a_domain_took_outlives_a_killed_worker(tmp_path: Path) -> None:
         file.write('["bad.test", tru\n')
     limits = killed._allowances.limits("bad.test", SLOW)
     killed._drop()
-    again = Trial(Parse(timeout_s=15.0), Outcomes(path))
+    again = Trial(Parse(timeout_s=15.0), TrialHistory(path))
     assert again._allowances.limits("bad.test", SLOW) == limits
     assert limits.cpu_s < first.cpu_s
     assert again._allowances.is_odd("bad.test")
@@ -207,14 +207,14 @@ def test_what_a_domain_took_outlives_a_killed_worker(tmp_path: Path) -> None:
 def test_a_file_of_outcomes_is_bounded_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it remembers is worth less than the disk, or the worker."""
     monkeypatch.setattr(trials, "OUTCOMES_BYTES", 100)
-    outcomes = Outcomes(tmp_path / "some.jsonl")
+    outcomes = TrialHistory(tmp_path / "some.jsonl")
     for number in range(50):
-        outcomes.add(Outcome(f"{number}.test", 0.5, 0.25, passed=False))
+        outcomes.add(TrialOutcome(f"{number}.test", 0.5, 0.25, passed=False))
     assert [one.domain for one in outcomes.read()][-1] == "49.test"
     assert (tmp_path / "some.jsonl").stat().st_size < 200
     (tmp_path / "file").touch()
-    nowhere = Outcomes(tmp_path / "file" / "some.jsonl")
-    nowhere.add(Outcome("a.test", 0.5, 0.25, passed=False))
+    nowhere = TrialHistory(tmp_path / "file" / "some.jsonl")
+    nowhere.add(TrialOutcome("a.test", 0.5, 0.25, passed=False))
     assert list(nowhere.read()) == []
     nowhere.close()
 

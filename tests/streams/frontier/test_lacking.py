@@ -12,7 +12,7 @@ from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import Task
 from crawlog.streams.frontier.manners import LACKS_S
 from crawlog.streams.http.answer import Answer
-from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits
+from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, WorkerLimits
 from tests.support.dispatching import World, pages
 from tests.support.fetching import Web, running
 from tests.support.fetching import World as Fetching
@@ -129,7 +129,7 @@ def test_rows_of_a_job_that_begins_again_need_nothing() -> None:
 def test_a_job_that_wants_proxies_is_not_asked_for_without_one() -> None:
     """Not even for the addresses of its hosts; another job on them goes on."""
     world = two_jobs()
-    world.frontier.schedule.limits = Limits(has_proxies=False)
+    world.frontier.schedule.limits = WorkerLimits(has_proxies=False)
     named: list[str] = []
 
     def is_named(host: str) -> bool:

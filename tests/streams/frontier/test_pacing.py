@@ -8,7 +8,7 @@ from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams.frontier.commands import Commands
 from crawlog.streams.frontier.host import RobotsTask, Task
-from crawlog.streams.http.request_rules import Limits
+from crawlog.streams.http.request_rules import WorkerLimits
 from crawlog.streams.http.robots import RobotsRules
 from tests.support.dispatching import World
 
@@ -124,7 +124,7 @@ def test_a_worker_keeps_its_own_delay_for_jobs_that_want_less() -> None:
     """Beside a slower job too: the greatest of all holds."""
     world = World()
     world.rests.delay_s = 0.0
-    world.frontier.schedule.limits = Limits(delay_s=3.0, per_host=1)
+    world.frontier.schedule.limits = WorkerLimits(delay_s=3.0, per_host=1)
     world.job("fast", requests=rules(FAST, 4))
     find(world, "fast", 3)
     assert times(world, 3) == [("fast", 0), ("fast", 3), ("fast", 6)]
@@ -138,7 +138,7 @@ def test_a_worker_keeps_to_its_own_number_of_requests_at_a_time() -> None:
     """Whatever its jobs would allow."""
     world = World()
     world.rests.delay_s, world.rests.per_host = 0.0, 9
-    world.frontier.schedule.limits = Limits(per_host=2)
+    world.frontier.schedule.limits = WorkerLimits(per_host=2)
     world.job("j", requests=rules(0.0, 4))
     find(world, "j", 9)
     assert [world.next() is not None for _ in range(3)] == [True, True, False]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams.html.sitemap import parse
-from crawlog.streams.html.sitemap_entries import Entry, changed_at, found_priority, newest_first
+from crawlog.streams.html.sitemap_entries import SitemapEntry, changed_at, found_priority, newest_first
 
 BASE = "http://a.example/dir/sitemap.xml"
 HEAD = '<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
@@ -203,7 +203,7 @@ def test_dates_and_priorities_come_along() -> None:
     assert [found_priority(one) for one in entries] == [10, 0, -6]
     assert [one.loc[-1] for one in newest_first(entries)] == ["3", "1", "2"]
     feed = b"<rss><item><link>/1</link><pubDate>Sun, 06 Sep 2009 16:20:00 +0000</pubDate></item></rss>"
-    assert parse(feed, BASE).urls == [Entry("http://a.example/1", "Sun, 06 Sep 2009 16:20:00 +0000")]
+    assert parse(feed, BASE).urls == [SitemapEntry("http://a.example/1", "Sun, 06 Sep 2009 16:20:00 +0000")]
 
 
 @pytest.mark.parametrize(

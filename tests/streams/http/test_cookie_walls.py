@@ -3,7 +3,7 @@
 import pytest
 
 from crawlog.streams.http import cookie_walls
-from crawlog.streams.http.cookie_walls import Detours
+from crawlog.streams.http.cookie_walls import CookieWalls
 
 A, B, C = (f"http://a.com/{name}" for name in "abc")
 
@@ -25,7 +25,7 @@ def test_a_redirect_leads_back_where_its_target_led_to_it_and_has_cookies_now(
     steps: list[tuple[str, str, str]], last: str, target: str, sent_now: str, leads_back: bool
 ) -> None:
     """Those that it was not sent."""
-    known = Detours()
+    known = CookieWalls()
     for url, to, cookies in steps:
         known.note("j", url, to, cookies)
     assert known.leads_back("j", last, target, lambda _: sent_now) == leads_back
@@ -34,7 +34,7 @@ def test_a_redirect_leads_back_where_its_target_led_to_it_and_has_cookies_now(
 
 def test_who_redirects_no_longer_leads_nowhere() -> None:
     """A later epoch may find the page at once, and the check by another link."""
-    known = Detours()
+    known = CookieWalls()
     known.note("j", A, B, "")
     known.forget("j", A)
     known.forget("j", C)
@@ -43,7 +43,7 @@ def test_who_redirects_no_longer_leads_nowhere() -> None:
 
 def test_all_pages_behind_one_check_are_led_back_to() -> None:
     """Which may find the way back by a cookie."""
-    known = Detours()
+    known = CookieWalls()
     for url in (A, B):
         known.note("j", url, C, "")
     assert [known.leads_back("j", C, url, lambda _: "seen=1") for url in (A, B)] == [True, True]
@@ -52,7 +52,7 @@ def test_all_pages_behind_one_check_are_led_back_to() -> None:
 def test_only_so_many_redirects_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those seen last."""
     monkeypatch.setattr(cookie_walls, "REMEMBERED", 2)
-    known = Detours()
+    known = CookieWalls()
     for number in range(4):
         known.note("j", f"{A}{number}", f"{B}{number}", "")
     known.note("j", f"{A}2", f"{B}2", "")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.streams.http.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, Jar, date, read
+from crawlog.streams.http.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, CookieJar, date, read
 
 NOW = 1_700_000_000.0
 AT = 784111777.0
@@ -12,7 +12,7 @@ AT = 784111777.0
 
 def sent(url: str, *said: str | tuple[str, str], later_s: float = 0.0) -> str:
     """What a request goes out with after Set-Cookie headers, each of the URL beside it or of the same URL."""
-    jar = Jar()
+    jar = CookieJar()
     for each in said:
         of, header = (url, each) if isinstance(each, str) else each
         jar.keep(of, [header], NOW)
@@ -133,7 +133,7 @@ def test_a_date_is_found_in_its_tokens(text: str, at: float | None) -> None:
 )
 def test_a_cookie_is_for_its_host_or_its_domain(url: str, domain: str, to: str, is_sent: bool) -> None:
     """Ports and schemes share; a public suffix, another domain and part of an address do not count."""
-    jar = Jar()
+    jar = CookieJar()
     jar.keep(url, [f"a=1; Path=/; Domain={domain}" if domain else "a=1; Path=/"], NOW)
     assert jar.header(to, NOW) == ("a=1" if is_sent else "")
 
@@ -156,7 +156,7 @@ def test_a_cookie_is_for_its_host_or_its_domain(url: str, domain: str, to: str, 
 )
 def test_a_cookie_is_for_its_path_and_what_is_below(set_at: str, path: str, to: str, is_sent: bool) -> None:
     """Compared as they are sent, not decoded; without one it is the folder of the page."""
-    jar = Jar()
+    jar = CookieJar()
     jar.keep(f"http://a.com{set_at}", [f"a=1; Path={path}"], NOW)
     assert jar.header(f"http://a.com{to}", NOW) == ("a=1" if is_sent else "")
 
@@ -187,7 +187,7 @@ def test_what_a_prefix_and_secure_promise_is_kept(url: str, header: str, is_kept
 def test_a_secure_cookie_is_not_sent_nor_hidden_in_the_clear() -> None:
     """Neither at its path nor below it, nor at a domain above; another path or name is no concern of it."""
     tls, plain = "https://www.a.com/x/", "http://www.a.com/x/"
-    jar = Jar()
+    jar = CookieJar()
     jar.keep(tls, ["a=1; Secure"], NOW)
     assert (jar.header(tls, NOW), jar.header(plain, NOW)) == ("a=1", "")
     jar.keep(plain, ["a=2", "a=3; Path=/x/y", "a=4; Domain=a.com", "a=; Max-Age=0"], NOW)
@@ -210,7 +210,7 @@ def test_a_cookie_that_is_deleted_is_gone_from_its_own_path_only() -> None:
 
 def test_a_jar_has_an_end_and_what_is_in_it_stays() -> None:
     """Ten thousand cookies of a host displace no session; what has ended or was deleted makes room."""
-    jar = Jar()
+    jar = CookieJar()
     jar.keep("http://a.com/", ["sid=1", *(f"n{n}={n}; Max-Age=10" for n in range(10_000))], NOW)
     assert jar.header("http://a.com/", NOW).startswith("sid=1; n0=0; ")
     assert jar.header("http://a.com/", NOW).count("=") == MOST_COOKIES
@@ -224,7 +224,7 @@ def test_a_jar_has_an_end_and_what_is_in_it_stays() -> None:
 
 def test_large_cookies_end_a_jar_sooner() -> None:
     """10,000 domains with 100 cookies of 4 KiB each would be 4 GB."""
-    jar = Jar()
+    jar = CookieJar()
     jar.keep("http://a.com/", [f"n{n}={'x' * 4000}" for n in range(100)], NOW)
     assert 3 * 4000 < len(jar.header("http://a.com/", NOW)) <= MOST_BYTES
     jar.keep("http://a.com/", [f"n{n}=y" for n in range(10)], NOW)
@@ -234,7 +234,7 @@ def test_large_cookies_end_a_jar_sooner() -> None:
 def test_cookies_that_grow_do_not_outgrow_a_jar() -> None:
     """What does not fit is not taken: the one that was there stays; what has an end makes room in time."""
     long = "x" * 4000
-    jar = Jar()
+    jar = CookieJar()
     jar.keep("http://a.com/", [f"n{n}=y; Max-Age=5" for n in range(10)], NOW)
     jar.keep("http://a.com/", [f"n{n}={long}; Max-Age=5" for n in range(10)], NOW)
     assert jar.header("http://a.com/", NOW).count(long) == 4
@@ -260,7 +260,7 @@ def test_cookies_that_grow_do_not_outgrow_a_jar() -> None:
 )
 def test_no_header_breaks_a_jar_and_what_it_sends_can_be_sent(headers: list[str]) -> None:
     """Whatever a server says."""
-    jar = Jar()
+    jar = CookieJar()
     jar.keep("https://www.a.com/x/y", headers, NOW)
     value = jar.header("https://www.a.com/x/y", NOW)
     value.encode()

@@ -327,7 +327,7 @@ async def test_an_answer_that_the_session_breaks_on_fails_its_url(
         world.find("http://a.com/x")
         await world.all_done("http://a.com/x")
         assert told() == ["http://a.com/x failed answer_broken: ZeroDivisionError"]
-        assert world.web.room.free_bytes == 1000
+        assert world.web.bodies.free_bytes == 1000
 
 
 async def test_a_login_that_fails_fails_its_hosts_urls_with_its_reason(

@@ -7,7 +7,14 @@ import pytest
 
 from crawlog.schemas import urls as u
 from crawlog.schemas.urls import JobSpec, UrlsRecord
-from crawlog.streams.http.request_rules import NEEDS_LAX_TLS, NEEDS_PRIVATE, NEEDS_PROXIES, Limits, Manner, manner_of
+from crawlog.streams.http.request_rules import (
+    NEEDS_LAX_TLS,
+    NEEDS_PRIVATE,
+    NEEDS_PROXIES,
+    Manner,
+    WorkerLimits,
+    manner_of,
+)
 from crawlog.streams.log.job_records import limits_of, own_manner, request_rules, resolve_spec
 from crawlog.streams.settings.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.settings.sources import NO_FILE, load
@@ -72,10 +79,10 @@ def test_what_a_record_lacks_the_worker_says() -> None:
     spec = msgspec.json.decode(
         b'{"requests": {"delay_s": 4.0, "user_agent": "old/1"}, "token": "oldbot"}', type=JobSpec
     )
-    manner = manner_of(spec, usual, Limits())
+    manner = manner_of(spec, usual, WorkerLimits())
     said = {"delay_s": 4.0, "user_agent": "old/1"}
     assert (manner.rules, manner.token) == (msgspec.structs.replace(usual.rules, **said), "oldbot")
-    assert manner_of(JobSpec(token="oldbot"), usual, Limits()) is usual
+    assert manner_of(JobSpec(token="oldbot"), usual, WorkerLimits()) is usual
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench.web import real_robots
 from crawlog.streams.http import robots, robots_patterns
-from crawlog.streams.http.robots import MAX_BYTES, READ_BYTE_S, READING_SHARE, RobotsRules, Shared
+from crawlog.streams.http.robots import MAX_BYTES, READ_BYTE_S, READING_SHARE, RobotsRules, SharedRules
 from crawlog.streams.http.robots_patterns import MAX_PIECES
 from crawlog.streams.url.canonical import serialise
 
@@ -257,7 +257,7 @@ def test_a_huge_file_is_cut() -> None:
 
 def test_hosts_with_the_same_file_share_its_rules() -> None:
     """One of 500 KiB takes 0.15 s to read, and a platform's hosts are thousands."""
-    shared = Shared()
+    shared = SharedRules()
     body = b"User-agent: *\nDisallow: /no"
     rules = shared.rules(body, "crawlog")
     assert shared.rules(b"" + body, "crawlog") is rules
@@ -272,7 +272,7 @@ def ruled(number: int, line: bytes = b"Disallow: /%07x\n", size: int = 4_000) ->
 def test_the_rules_of_all_hosts_have_a_bound_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those let go, which were not asked since others were, nothing is left, and they allow nothing either."""
     monkeypatch.setattr(robots, "HELD_BYTES", 400_000)
-    shared = Shared()
+    shared = SharedRules()
     used = shared.rules(ruled(1), "crawlog")
     tracemalloc.start()
     for number in range(2, 30):
@@ -304,7 +304,7 @@ def test_the_rules_of_all_hosts_have_a_bound_in_common(monkeypatch: pytest.Monke
 def test_what_rules_take_is_known(line: bytes, size: int) -> None:
     """Within a factor of two, or the bound would be none."""
     body = ruled(1, line, size)
-    shared = Shared()
+    shared = SharedRules()
     tracemalloc.start()
     rules = shared.rules(body, "crawlog")
     gc.collect()
@@ -315,7 +315,7 @@ def test_what_rules_take_is_known(line: bytes, size: int) -> None:
 
 def test_large_files_that_are_read_again_have_a_tenth_of_the_time() -> None:
     """Two hundred hosts whose rules do not fit would else be all that the loop does."""
-    shared = Shared()
+    shared = SharedRules()
     files = [ruled(number, size=MAX_BYTES) for number in range(10)]
     now, read = 100.0, 0
     while read < len(files):
@@ -334,7 +334,7 @@ def test_rules_that_are_kept_for_one_token_answer_as_before_and_hold_nothing_els
     body = b"User-agent: other\n" + b"".join(b"Disallow: /%d\n" % n for n in range(3000))
     body += b"User-agent: crawlog\nCrawl-delay: 3\n" + b"Disallow: /no\n" * 3000
     tracemalloc.start()
-    rules = Shared().rules(body, "crawlog")
+    rules = SharedRules().rules(body, "crawlog")
     gc.collect()
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -359,7 +359,7 @@ def test_what_is_kept_of_a_huge_file_is_a_few_times_its_size(line: bytes) -> Non
     """A hundred hosts may have one each: the most is 1.4 MB of 500 KiB, what has to be escaped three times as long."""
     body = b"User-agent: *\n" + b"".join(line % (number * 7919) for number in range(MAX_BYTES // len(line)))
     tracemalloc.start()
-    rules = Shared().rules(body[:MAX_BYTES], "crawlog")
+    rules = SharedRules().rules(body[:MAX_BYTES], "crawlog")
     gc.collect()
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
