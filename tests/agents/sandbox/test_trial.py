@@ -170,7 +170,7 @@ def test_the_child_and_its_page_end_with_the_worker() -> None:
     """A worker that is killed leaves nothing behind that goes on for minutes."""
     code = (
         "import threading, time\nfrom crawlog.agents.sandbox.trial import Trial\n"
-        "from crawlog.streams.settings.sections import Parse\n"
+        "from crawlog.streams.settings import Parse\n"
         "trial = Trial(Parse())\ntrial._allowances._timeout_s = 6000.0\n"
         "threading.Thread(target=trial.refused, args=(b'<div>x</p>' * 700_000, 'text/html', 'a.test')).start()\n"
         "while trial._child is None: time.sleep(0.01)\nprint(trial._child.pid, flush=True)\n"
