@@ -7,7 +7,7 @@ Keyed by registrable domain; a batch over several domains of one partition has n
 """
 
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -105,6 +105,22 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     page: tuple[int, int] | None = None
 
 
+class Setting(NamedTuple):
+    """The setting that a field of a job's record is made of. The fields of a group have the section of its name.
+
+    Attributes:
+        key: The setting's dotted name.
+        true_if: For a boolean made of a word: the word that makes it true.
+        is_secret: Whether the record says only that the setting is given.
+        is_fixed: Whether a job has the value for its life: keys of the state depend on it.
+    """
+
+    key: str
+    true_if: str = ""
+    is_secret: bool = False
+    is_fixed: bool = False
+
+
 class ScopeSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     """Which URLs a job may fetch.
 
@@ -198,7 +214,7 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
-    """How the URLs of a job are asked for; each field is a setting, by `REQUESTS`.
+    """How the URLs of a job are asked for; each field is made of a setting.
 
     A worker holds its own limits beside these. What is missing, its settings say: `crawlog seed` names only what it was
     given, and older records lack fields.
@@ -228,33 +244,33 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
         render_max_requests, render_max_bytes: What it may ask for, and what that may bring.
     """
 
-    delay_s: _Seconds = _UNSAID
-    per_host: _Count = _UNSAID
-    max_delay_s: _Seconds = _UNSAID
-    robots: bool = _UNSAID
-    user_agent: str = _UNSAID
-    headers: tuple[str, ...] = _UNSAID
-    attempts: _Count = _UNSAID
-    retry_delay_s: _Seconds = _UNSAID
-    timeout_s: _Positive = _UNSAID
-    connect_timeout_s: _Positive = _UNSAID
-    first_byte_timeout_s: _Positive = _UNSAID
-    chunk_timeout_s: _Positive = _UNSAID
-    max_body_bytes: _Count = _UNSAID
-    content_types: tuple[str, ...] = _UNSAID
-    conditional: bool = _UNSAID
-    cookies: bool = _UNSAID
-    logged_out: tuple[Literal["redirect", "401", "403"], ...] = _UNSAID
-    login_again_s: Annotated[float, msgspec.Meta(ge=60)] = _UNSAID
-    allow_private: bool = _UNSAID
-    verify_tls: bool = _UNSAID
-    min_tls: Literal["1.2", "1.3"] = _UNSAID
-    proxied: bool = _UNSAID
-    render_timeout_s: _Positive = _UNSAID
-    render_settle_s: _Seconds = _UNSAID
-    render_block: tuple[str, ...] = _UNSAID
-    render_max_requests: Annotated[int, msgspec.Meta(ge=0)] = _UNSAID
-    render_max_bytes: _Count = _UNSAID
+    delay_s: Annotated[_Seconds, Setting("politeness.delay_s")] = _UNSAID
+    per_host: Annotated[_Count, Setting("politeness.per_host")] = _UNSAID
+    max_delay_s: Annotated[_Seconds, Setting("politeness.max_delay_s")] = _UNSAID
+    robots: Annotated[bool, Setting("robots.obey")] = _UNSAID
+    user_agent: Annotated[str, Setting("fetch.user_agent")] = _UNSAID
+    headers: Annotated[tuple[str, ...], Setting("fetch.headers")] = _UNSAID
+    attempts: Annotated[_Count, Setting("fetch.attempts")] = _UNSAID
+    retry_delay_s: Annotated[_Seconds, Setting("fetch.retry_delay_s")] = _UNSAID
+    timeout_s: Annotated[_Positive, Setting("fetch.timeout_s")] = _UNSAID
+    connect_timeout_s: Annotated[_Positive, Setting("fetch.connect_timeout_s")] = _UNSAID
+    first_byte_timeout_s: Annotated[_Positive, Setting("fetch.first_byte_timeout_s")] = _UNSAID
+    chunk_timeout_s: Annotated[_Positive, Setting("fetch.chunk_timeout_s")] = _UNSAID
+    max_body_bytes: Annotated[_Count, Setting("fetch.max_body_bytes")] = _UNSAID
+    content_types: Annotated[tuple[str, ...], Setting("fetch.content_types")] = _UNSAID
+    conditional: Annotated[bool, Setting("fetch.conditional")] = _UNSAID
+    cookies: Annotated[bool, Setting("fetch.cookies")] = _UNSAID
+    logged_out: Annotated[tuple[Literal["redirect", "401", "403"], ...], Setting("fetch.logged_out")] = _UNSAID
+    login_again_s: Annotated[Annotated[float, msgspec.Meta(ge=60)], Setting("fetch.login_again_s")] = _UNSAID
+    allow_private: Annotated[bool, Setting("network.allow_private")] = _UNSAID
+    verify_tls: Annotated[bool, Setting("network.verify_tls")] = _UNSAID
+    min_tls: Annotated[Literal["1.2", "1.3"], Setting("network.min_tls")] = _UNSAID
+    proxied: Annotated[bool, Setting("fetch.proxies", is_secret=True)] = _UNSAID
+    render_timeout_s: Annotated[_Positive, Setting("render.timeout_s")] = _UNSAID
+    render_settle_s: Annotated[_Seconds, Setting("render.settle_s")] = _UNSAID
+    render_block: Annotated[tuple[str, ...], Setting("render.block")] = _UNSAID
+    render_max_requests: Annotated[Annotated[int, msgspec.Meta(ge=0)], Setting("render.max_requests")] = _UNSAID
+    render_max_bytes: Annotated[_Count, Setting("render.max_bytes")] = _UNSAID
 
 
 class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -288,22 +304,22 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     spider: str = ""
     scope: ScopeSpec = ScopeSpec()
     canonical: CanonicalRules = CanonicalRules()
-    max_depth: int | None = None
-    max_pages: int | None = None
-    max_pages_per_domain: int | None = None
-    max_redirects: int = 10
-    max_url_length: int = 2083
-    order: Literal["fifo", "lifo"] = "fifo"
-    confirm: bool = True
+    max_depth: Annotated[int | None, Setting("run.depth")] = None
+    max_pages: Annotated[int | None, Setting("run.max_pages")] = None
+    max_pages_per_domain: Annotated[int | None, Setting("scope.max_pages_per_domain")] = None
+    max_redirects: Annotated[int, Setting("scope.max_redirects")] = 10
+    max_url_length: Annotated[int, Setting("scope.max_url_length")] = 2083
+    order: Annotated[Literal["fifo", "lifo"], Setting("frontier.order", is_fixed=True)] = "fifo"
+    confirm: Annotated[bool, Setting("dedup.confirm", is_fixed=True)] = True
     state: Literal["running", "stopped", "cancelled"] = "running"
-    links: tuple[str, ...] = ("a", "area")
-    nofollow: bool = True
-    meta_robots: bool = False
-    token: str = "crawlog"  # noqa: S105  # a robots.txt product token
-    max_links: int = 50_000
-    sitemaps: bool = False
-    max_sitemap_urls: int = 50_000
-    max_sitemap_bytes: int = 50 << 20
+    links: Annotated[tuple[str, ...], Setting("links.sources")] = ("a", "area")
+    nofollow: Annotated[bool, Setting("links.nofollow", true_if="follow")] = True
+    meta_robots: Annotated[bool, Setting("robots.meta", true_if="obey")] = False
+    token: Annotated[str, Setting("robots.token")] = "crawlog"  # noqa: S105  # a robots.txt product token
+    max_links: Annotated[int, Setting("links.max_per_page")] = 50_000
+    sitemaps: Annotated[bool, Setting("sitemaps.follow")] = False
+    max_sitemap_urls: Annotated[int, Setting("sitemaps.max_urls")] = 50_000
+    max_sitemap_bytes: Annotated[int, Setting("sitemaps.max_bytes")] = 50 << 20
     traps: TrapRules = TrapRules()
     render: RenderRules = RenderRules()
     requests: RequestRules | None = None

@@ -6,22 +6,14 @@ beyond `seed.MAX_NAMES` stand in records of their own, each name in its domain's
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
 from crawlog.schemas import control, urls
 from crawlog.schemas.control import Command, Control, Finished, JobCopy, Join
-from crawlog.schemas.urls import (
-    MAX_BATCH_NAMES,
-    CanonicalRules,
-    JobSpec,
-    RenderRules,
-    RequestRules,
-    ScopeSpec,
-    TrapRules,
-    UrlsRecord,
-)
+from crawlog.schemas.urls import MAX_BATCH_NAMES, JobSpec, RequestRules, Setting, UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import EngineError
 from crawlog.streams.frontier import Commands
@@ -44,66 +36,6 @@ ACKNOWLEDGED_S = 60.0
 """How long the few records of a job may take to be acknowledged, seconds."""
 
 
-SETTINGS = {
-    "max_depth": "run.depth",
-    "max_pages": "run.max_pages",
-    "max_pages_per_domain": "scope.max_pages_per_domain",
-    "max_redirects": "scope.max_redirects",
-    "max_url_length": "scope.max_url_length",
-    "order": "frontier.order",
-    "confirm": "dedup.confirm",
-    "links": "links.sources",
-    "nofollow": "links.nofollow",
-    "meta_robots": "robots.meta",
-    "token": "robots.token",
-    "max_links": "links.max_per_page",
-    "sitemaps": "sitemaps.follow",
-    "max_sitemap_urls": "sitemaps.max_urls",
-    "max_sitemap_bytes": "sitemaps.max_bytes",
-}
-"""What `resolve_spec` takes each field from; the fields of a group are the settings of a section of that name."""
-
-CLAIMS = {"nofollow": "follow", "meta_robots": "obey"}
-"""Of these fields, the word of their setting that makes them true."""
-
-REQUESTS = {
-    "delay_s": "politeness.delay_s",
-    "per_host": "politeness.per_host",
-    "max_delay_s": "politeness.max_delay_s",
-    "robots": "robots.obey",
-    "user_agent": "fetch.user_agent",
-    "headers": "fetch.headers",
-    "attempts": "fetch.attempts",
-    "retry_delay_s": "fetch.retry_delay_s",
-    "timeout_s": "fetch.timeout_s",
-    "connect_timeout_s": "fetch.connect_timeout_s",
-    "first_byte_timeout_s": "fetch.first_byte_timeout_s",
-    "chunk_timeout_s": "fetch.chunk_timeout_s",
-    "max_body_bytes": "fetch.max_body_bytes",
-    "content_types": "fetch.content_types",
-    "conditional": "fetch.conditional",
-    "cookies": "fetch.cookies",
-    "logged_out": "fetch.logged_out",
-    "login_again_s": "fetch.login_again_s",
-    "allow_private": "network.allow_private",
-    "verify_tls": "network.verify_tls",
-    "min_tls": "network.min_tls",
-    "proxied": "fetch.proxies",
-    "render_timeout_s": "render.timeout_s",
-    "render_settle_s": "render.settle_s",
-    "render_block": "render.block",
-    "render_max_requests": "render.max_requests",
-    "render_max_bytes": "render.max_bytes",
-}
-"""The same for the fields of `RequestRules`."""
-
-SECRETS = frozenset({"proxied"})
-"""Of these fields it is in the log only whether their setting says anything."""
-
-FIXED = frozenset({"frontier.order", "dedup.confirm"})
-"""Keys of the state depend on these, so a job has them for its life (`Fold._revise`)."""
-
-
 def resolve_spec(
     settings: "Settings", spider: str = "", names: Iterable[str] = (), requests: RequestRules | None = None
 ) -> JobSpec:
@@ -113,34 +45,44 @@ def resolve_spec(
         names: Scope names of the seeds; see `scope_name`.
         requests: How its URLs are asked for; None for `request_rules`.
     """
-    scope = settings.scope
-    return JobSpec(
-        spider=spider,
-        scope=ScopeSpec(
-            kind=scope.kind,
-            names=() if scope.kind == "any" else tuple(sorted(set(names))),
-            include=scope.include,
-            exclude=scope.exclude,
-        ),
-        canonical=CanonicalRules(**settings.canonical.model_dump()),
-        traps=TrapRules(**settings.traps.model_dump()),
-        render=RenderRules(
-            settings.render.mode, settings.render.include, settings.render.exclude, settings.render.scope
-        ),
-        requests=requests or request_rules(settings),
-        **_values(settings, SETTINGS),
-    )
+    groups: dict[str, Any] = {name: rules(**_values_of(settings, name, rules)) for name, rules in _groups().items()}
+    if settings.scope.kind != "any":
+        groups["scope"] = msgspec.structs.replace(groups["scope"], names=tuple(sorted(set(names))))
+    requests = requests or request_rules(settings)
+    return JobSpec(spider=spider, requests=requests, **groups, **_values(settings, setting_of(JobSpec)))
+
+
+@cache
+def setting_of(record: type[msgspec.Struct]) -> dict[str, Setting]:
+    """The fields of a job's record that are made of a setting, and which one: the list is the record itself."""
+    fields = get_type_hints(record, include_extras=True).items()
+    return {
+        field: mark for field, hint in fields for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Setting)
+    }
+
+
+@cache
+def _groups() -> dict[str, type[msgspec.Struct]]:
+    """The groups of rules in a job's record: their fields are settings of the section of that name."""
+    hints = get_type_hints(JobSpec).items()
+    return {field: hint for field, hint in hints if isinstance(hint, type) and issubclass(hint, msgspec.Struct)}
+
+
+def _values_of(settings: "Settings", section: str, rules: type[msgspec.Struct]) -> dict[str, Any]:
+    given = getattr(settings, section)
+    return {field: getattr(given, field) for field in rules.__struct_fields__ if (section, field) != ("scope", "names")}
 
 
 def request_rules(settings: "Settings") -> RequestRules:
     """How the URLs are asked for of a job that is given with these settings."""
-    return RequestRules(**_values(settings, REQUESTS))
+    return RequestRules(**_values(settings, setting_of(RequestRules)))
 
 
 def said_rules(settings: "Settings") -> RequestRules:
     """The same as far as somebody gave the settings: by a flag, in the environment, in a file."""
     given = _given(settings)
-    return RequestRules(**_values(settings, {field: key for field, key in REQUESTS.items() if key in given}))
+    said = {field: setting for field, setting in setting_of(RequestRules).items() if setting.key in given}
+    return RequestRules(**_values(settings, said))
 
 
 def own_manner(settings: "Settings") -> Manner:
@@ -170,13 +112,15 @@ def _given(settings: "Settings") -> set[str]:
     return {f"{name}.{field}" for name, section in settings for field in section.model_fields_set}
 
 
-def _values(settings: "Settings", keys: Mapping[str, str]) -> dict[str, Any]:
-    """The values of fields by the settings that they are made of."""
+def _values(settings: "Settings", fields: Mapping[str, Setting]) -> dict[str, Any]:
+    """The values of fields of a record, from their settings."""
     values = {}
-    for field, key in keys.items():
-        section, _, name = key.partition(".")
+    for field, setting in fields.items():
+        section, _, name = setting.key.partition(".")
         value = getattr(getattr(settings, section), name)
-        values[field] = value == CLAIMS[field] if field in CLAIMS else value if field not in SECRETS else bool(value)
+        if setting.true_if:
+            value = value == setting.true_if
+        values[field] = bool(value) if setting.is_secret else value
     return values
 
 
@@ -194,7 +138,8 @@ def kept(job: str, spec: JobSpec, settings: "Settings", requests: RequestRules |
     others = sorted(key for key in compared if key not in own or own[key] != wanted[key])
     if not others:
         return ""
-    fixed = [key for key in others if key in FIXED]
+    for_life = {setting.key for setting in setting_of(JobSpec).values() if setting.is_fixed}
+    fixed = [key for key in others if key in for_life]
     hint = f"`crawlog run URL… --job {job}` changes them, given with all the job's settings"
     if fixed:
         hint = f"{', '.join(fixed)} cannot change" + (f"; {hint} (the others)" if len(fixed) < len(others) else "")
@@ -207,12 +152,12 @@ def _settings_of(spec: JobSpec) -> dict[str, object]:
     for name in spec.__struct_fields__:
         value = getattr(spec, name)
         if isinstance(value, RequestRules):
-            said = {key: getattr(value, inner) for inner, key in REQUESTS.items()}
+            said = {setting.key: getattr(value, inner) for inner, setting in setting_of(RequestRules).items()}
             fields |= {key: value for key, value in said.items() if value is not None}
         elif isinstance(value, msgspec.Struct):
             fields |= {f"{name}.{inner}": getattr(value, inner) for inner in value.__struct_fields__}
-        elif name in SETTINGS:
-            fields[SETTINGS[name]] = value
+        elif setting := setting_of(JobSpec).get(name):
+            fields[setting.key] = value
     return fields
 
 

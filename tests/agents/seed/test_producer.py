@@ -386,14 +386,11 @@ def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     known = job_records._settings_of(JobSpec(requests=job_records.request_rules(Settings()))).keys()
     assert known - known_keys() == {"scope.names"}
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
-    assert set(JobSpec.__struct_fields__) - job_records.SETTINGS.keys() - groups == {
-        "rev",
-        "spider",
-        "state",
-        "requests",
-    }
-    assert job_records.REQUESTS.keys() == set(RequestRules.__struct_fields__)
-    assert set(job_records.REQUESTS.values()) <= known
+    marked = job_records.setting_of(JobSpec)
+    assert set(JobSpec.__struct_fields__) - marked.keys() - groups == {"rev", "spider", "state", "requests"}
+    of_requests = job_records.setting_of(RequestRules)
+    assert of_requests.keys() == set(RequestRules.__struct_fields__)
+    assert {setting.key for setting in (*marked.values(), *of_requests.values())} <= known
 
 
 def test_seeds_go_at_the_pace_of_the_workers_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
