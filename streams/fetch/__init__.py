@@ -1,4 +1,16 @@
-"""crawlog.streams.fetch."""
+"""What is decided about one request: whether it is made, what its answer means, and what is written. Pure.
+
+    task → outcome.unasked: robots.txt refuses it? ──────────── yes ──→ a done
+             │ no: requested                                             ↑
+             ▼                                                           │
+    answer → retry: again, or final? how long does the host rest? ──→ outcome: the done, and the page if final
+             │ a page of a job that renders
+             ▼
+           rendering: is it empty without its scripts? what may it load in a browser?
+
+`robots_answer`: what an answer for robots.txt means. `back_pressure`: how many requests parse and the fold allow.
+`reported_jobs`: which jobs a worker's reports name.
+"""
 
 from . import outcome, robots_answer
 from .back_pressure import Pressure, Sown, Unfolded
