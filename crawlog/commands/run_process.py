@@ -1,0 +1,57 @@
+"""`python -m crawlog.commands.run_process PID`: one run for `crawlog.crawl`, until it is finished or SIGTERM comes.
+
+It reads the order from standard input, and its settings from the environment. It writes one `Ended` to standard output;
+all else goes to standard error. It dies with PID, its parent.
+"""
+
+import os
+import sys
+import traceback
+
+import msgspec
+
+from crawlog.streams.errors import CrawlError
+
+from .summary import Summary
+
+
+class Ended(msgspec.Struct):
+    """How a run ended: with a summary, or with an error of crawlog.
+
+    Attributes:
+        error: The name of the error's class.
+    """
+
+    summary: Summary | None = None
+    error: str = ""
+    message: str = ""
+
+
+def main() -> None:
+    """Runs, and writes how it ended."""
+    from crawlog import outcome
+    from crawlog.processes.forkserver import die_with
+    from crawlog.progress.live import Lines
+    from crawlog.streams.settings import NO_FILE, load
+
+    from .order import Order
+    from .run import run
+
+    die_with(int(sys.argv[1]))
+    out, sys.stdout = sys.stdout.buffer, sys.stderr
+    try:
+        with outcome.stopped_by_signals():
+            order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+            ended = Ended(run(load(config=NO_FILE), order, Lines(sys.stderr)))
+    except CrawlError as error:
+        ended = Ended(error=type(error).__name__, message=str(error))
+    except Exception as error:  # noqa: BLE001  # a bug: the caller's process gets it as an error of crawlog
+        traceback.print_exception(error)
+        ended = Ended(error="CrawlError", message=f"internal error: {type(error).__name__}: {error}")
+    out.write(msgspec.json.encode(ended))
+    out.flush()
+    os._exit(0)  # as soon as the answer is out: what is left belongs to this process alone
+
+
+if __name__ == "__main__":
+    main()
