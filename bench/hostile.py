@@ -36,6 +36,7 @@ from bench.log import login
 from bench.meter import Measured, measure
 from bench.site import REPO, WORK, Site
 from crawlog.agents.client.client import Client
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.engine import engine
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
@@ -306,7 +307,7 @@ async def _lag(client: Client, urls: Sequence[str], *, any_type: bool) -> float:
             worst = max(worst, time.thread_time() - before)
 
     ticking = asyncio.create_task(tick())
-    for answer in await asyncio.gather(*(client.get(url, any_type=any_type) for url in urls)):
+    for answer in await asyncio.gather(*(client.get(HttpRequest(url, any_type=any_type)) for url in urls)):
         answer.held.give()
     ticking.cancel()
     with contextlib.suppress(asyncio.CancelledError):

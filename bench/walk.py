@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from bench.results import REPO, section, table
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.fetch.task import Tasks
 from crawlog.schemas.urls import decode
 from crawlog.streams.http.answer import Answer
@@ -90,8 +91,10 @@ def _profiled() -> Iterator[None]:
 class Members(Web):
     """A web that takes a login by a form."""
 
-    async def log_in(self, *_: Any, **__: Any) -> Answer:
-        """Logged in."""
+    async def get(self, request: HttpRequest) -> Answer:
+        """A login succeeds."""
+        if request.form is None:
+            return await super().get(request)
         answer = Answer(302)
         answer.location = "/home"
         return answer

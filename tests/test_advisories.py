@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawlog.agents.client.request import RequestBuilder
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http.request import basic
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.canonical import InvalidUrl, serialise
@@ -29,9 +30,9 @@ async def test_a_redirect_takes_no_login_and_no_cookie_along(status: str) -> Non
     async with sites(first, other, cookies=True, logins=logins) as client:
         first.answer = first.answer.replace(b"Content-Type", f"Location: {other.origin}/\r\nContent-Type".encode(), 1)
         for _ in range(2):
-            answer = await client.get(first.origin + "/", job="j")
+            answer = await client.get(HttpRequest(first.origin + "/", job="j"))
         assert other.requests == []
-        assert (await client.get(answer.location, job="j")).http == 200
+        assert (await client.get(HttpRequest(answer.location, job="j"))).http == 200
     assert first.got("Authorization") == [LOGIN, LOGIN]
     assert first.got("Cookie") == ["id=7; two=8"]
     assert [other.got(name) for name in ("Authorization", "Cookie", "Proxy-Authorization")] == [[], [], []]
@@ -55,7 +56,7 @@ async def test_a_redirect_to_https_does_not_keep_the_proxy_of_its_http_hop() -> 
         return tuple(site.origin for site in each)
 
     async with sites(*proxies, proxies=pool) as client:
-        answer = await client.get("http://a.test/")
+        answer = await client.get(HttpRequest("http://a.test/"))
         requests = [request for proxy in proxies for request in proxy.requests]
     assert answer.location == "https://a.test/"
     assert [request.split("\r\n")[0] for request in requests] == ["GET http://a.test/ HTTP/1.1"]
@@ -82,7 +83,7 @@ async def test_nothing_but_http_and_https_is_ever_asked_for(url: str) -> None:
     with pytest.raises(InvalidUrl):
         serialise(url)
     async with sites() as client:
-        answer = await client.get(url)
+        answer = await client.get(HttpRequest(url))
     assert (answer.http, answer.body, answer.kept) == (None, b"", False)
 
 
@@ -93,7 +94,7 @@ async def test_no_header_of_a_response_is_ever_imported(tmp_path: Path, monkeypa
     names = ("Referrer-Policy", "Link", "X-Robots-Tag", "Retry-After", "Content-Language", "X-Class")
     site = Site("".join(f"{name}: named_by_a_header.Policy\r\n" for name in names))
     async with sites(site, cookies=True) as client:
-        answer = await client.get(site.origin + "/", job="j")
+        answer = await client.get(HttpRequest(site.origin + "/", job="j"))
     assert (answer.http, answer.kept) == (200, True)
     assert "named_by_a_header" not in sys.modules
 
@@ -104,7 +105,7 @@ async def test_a_body_in_parts_is_not_read_as_parts() -> None:
     site = Site(body=part)
     site.answer = site.answer.replace(b"text/html", b"multipart/form-data; boundary=x", 1)
     async with sites(site) as client:
-        answer = await client.get(site.origin + "/")
+        answer = await client.get(HttpRequest(site.origin + "/"))
     assert (answer.http, answer.kept, answer.body, answer.error) == (200, False, b"", "")
 
 

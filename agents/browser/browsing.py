@@ -20,6 +20,7 @@ from .resources import Resources
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from crawlog.agents.client import Transport
     from crawlog.agents.frontier import Hosts
     from crawlog.schemas.urls import RenderRules
     from crawlog.streams.frontier import Host, Task
@@ -34,6 +35,7 @@ class Browsing:
 
     Args:
         ask_rules: Gives a host its robots.txt, as `Resources` wants it.
+        transport: Answers the requests of pages; None for the client itself.
     """
 
     def __init__(
@@ -42,9 +44,11 @@ class Browsing:
         client: Client,
         hosts: "Hosts",
         ask_rules: "Callable[[Host, Manner], Awaitable[None]]",
+        transport: "Transport | None" = None,
     ) -> None:
         self._settings = settings
         self._client = client
+        self._transport = transport
         self._hosts = hosts
         self._ask_rules = ask_rules
         self._trial = Trial(settings.parse)
@@ -106,7 +110,7 @@ class Browsing:
 
     def _browser(self) -> Renderer:
         if self._renderer is None:
-            resources = Resources(self._settings, self._client, self._hosts, self._ask_rules)
+            resources = Resources(self._settings, self._client, self._hosts, self._ask_rules, self._transport)
             self._renderer = Renderer(self._settings, resources)
         return self._renderer
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
-from crawlog.agents.client import Asker, BodyBudget, Client
+from crawlog.agents.client import Asker, BodyBudget, Client, HttpRequest, Transport
 from crawlog.agents.frontier import Hosts
 from crawlog.streams.fetch import CACHED, Cors, Reach, Wish, forwarded, refusal
 from crawlog.streams.frontier import Host
@@ -112,6 +112,7 @@ class Resources:
 
     Args:
         hosts: Of the fetch service, so that both keep the same rests.
+        transport: Answers the requests; None for the client itself.
         ask_rules: Gives a host its rules; the request for them counts among the host's in flight, and it ends that.
     """
 
@@ -121,10 +122,12 @@ class Resources:
         client: Client,
         hosts: Hosts,
         ask_rules: Callable[[Host, Manner], Awaitable[None]],
+        transport: Transport | None = None,
     ) -> None:
         self._settings = settings
         self._usual = own_manner(settings)
         self._client = client
+        self._transport = transport or client
         self._ask_rules = ask_rules
         self._hosts = hosts
         self._scripts = _Scripts(settings.render.cache_bytes)
@@ -208,13 +211,15 @@ class Resources:
 
     async def _get(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
         sent = forwarded(headers) | ({"Origin": asked.origin} if asked.origin else {})
-        answer = await self._client.get(
-            asked.url,
-            any_type=True,
-            job=asked.job,
-            headers=sent,
-            manner=manner,
-            asker=Asker(asked.anonymous, is_public=not asked.is_inside, bodies=self._bodies),
+        answer = await self._transport.get(
+            HttpRequest(
+                asked.url,
+                any_type=True,
+                job=asked.job,
+                headers=sent,
+                manner=manner,
+                asker=Asker(asked.anonymous, is_public=not asked.is_inside, bodies=self._bodies),
+            )
         )
         answer.held.give()  # a page's budget bounds what its browser is given
         return answer

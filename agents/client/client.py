@@ -9,14 +9,13 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
 from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.http import OK, Answer, Form, Manner, headers_of, literal_refusal, note, of_headers, port_refusal
+from crawlog.streams.http import OK, Answer, Form, headers_of, literal_refusal, note, of_headers, port_refusal
 from crawlog.streams.log import own_manner
 from crawlog.streams.settings import Fetch, Settings
 
@@ -38,30 +37,12 @@ from .failures import failure, private, refused
 from .per_address import Addresses
 from .protocol import LeaseLost
 from .request import BARE, RequestBuilder
+from .transport import HttpRequest
 
 KEEPALIVE_S = 30.0
 
 LEAST_STATUS = 100
 """What is less is no status code (RFC 9110 15), and 0 would be taken for no answer."""
-
-
-class Asker(NamedTuple):
-    """For whom a request is sent.
-
-    Attributes:
-        is_anonymous: Neither login nor cookies are sent, and none are kept.
-        is_public: It is a page from a public address: private ones are closed to it wherever they are allowed.
-        wants_place: Whether the answer is from a private address must be known.
-        bodies: For its body, where somebody who holds some of `fetch.bodies_mb` waits for it.
-    """
-
-    is_anonymous: bool = False
-    is_public: bool = False
-    wants_place: bool = False
-    bodies: BodyBudget | None = None
-
-
-THE_CRAWL = Asker()
 
 
 class Client:
@@ -142,44 +123,23 @@ class Client:
             return (name,)
         return self._resolver.known(name)
 
-    async def get(  # noqa: PLR0913  # one request and all that decides about it
-        self,
-        url: str,
-        *,
-        any_type: bool = False,
-        max_bytes: int | None = None,
-        job: str = "",
-        headers: Mapping[str, str] | None = None,
-        manner: Manner | None = None,
-        asker: Asker = THE_CRAWL,
-        within_s: float | None = None,
-    ) -> Answer:
-        """Ask for a URL; every failure is an answer.
-
-        Args:
-            any_type: Keep the body whatever its type (robots.txt).
-            max_bytes: Keep so many bytes and drop the rest; None for what the job says, above which none is kept.
-            job: Whose cookies are sent; without one there are none.
-            headers: Further ones, of this request; those of its job and logins are stronger.
-            manner: Of the job that the request is for; None for what the worker asks for by itself.
-            asker: For whom.
-            within_s: Time for the whole answer, where it is less than the job gives it.
-
-        Returns: Whoever is done with the body gives `Answer.held` back: until then others may have to wait.
-        Raises: LeaseLost: nothing was sent, or it failed when somebody else may ask for it: that is no answer.
-        """
+    async def get(self, request: HttpRequest) -> Answer:
+        """The answer to one request; every failure is an answer. As `Transport.get`."""
+        if request.form is not None:
+            return await self._posted(request, request.form)
         started = time.monotonic()
-        rules = (manner or self._own).rules
+        rules = (request.manner or self._own).rules
+        url, max_bytes, asker, within_s = request.url, request.max_bytes, request.asker, request.within_s
         outgoing = BARE
         if self._builder.is_any or rules.cookies:
-            outgoing = self._builder.of(url, job, anonymous=asker.is_anonymous, cookies=rules.cookies)
+            outgoing = self._builder.of(url, request.job, anonymous=asker.is_anonymous, cookies=rules.cookies)
         sent = self._sent(rules)
-        if headers or outgoing.headers:
-            sent = {**(headers or {}), **sent, **outgoing.headers}
+        if request.headers or outgoing.headers:
+            sent = {**(request.headers or {}), **sent, **outgoing.headers}
         limit = rules.max_body_bytes if max_bytes is None else max_bytes
         deadline = asyncio.timeout(rules.timeout_s if within_s is None else min(within_s, rules.timeout_s))
         bodies = asker.bodies or self.bodies
-        reading = Reading(any_type, limit, max_bytes is not None, outgoing, sent, deadline, bodies, rules)
+        reading = Reading(request.any_type, limit, max_bytes is not None, outgoing, sent, deadline, bodies, rules)
         is_public = asker.is_public or not rules.allow_private
         is_routed = self._allow_private and (is_public or asker.wants_place)
         answer = await (self._routed(url, reading, is_public) if is_routed else self._get(url, reading))
@@ -219,18 +179,19 @@ class Client:
         """The headers of every request of a job."""
         return headers_of(rules.user_agent or self._user_agent, rules.headers)
 
-    async def log_in(self, form: Form, job: str, manner: Manner | None = None) -> Answer:
-        """Post a form; the cookies that come are the job's. Raises: LeaseLost: as `get`."""
-        rules = (manner or self._own).rules
-        outgoing = self._builder.of(form.url, job, cookies=rules.cookies)
+    async def _posted(self, request: HttpRequest, form: Form) -> Answer:
+        """The answer to a form; the cookies that come are the job's."""
+        url = request.url
+        rules = (request.manner or self._own).rules
+        outgoing = self._builder.of(url, request.job, cookies=rules.cookies)
         outgoing.post(form.body)
-        own = str(URL(form.url, encoded=True).origin())
+        own = str(URL(url, encoded=True).origin())
         outgoing.send({"Origin": own, "Referer": f"{own}/"})  # Django and others take no token without one of them
         sent = {**self._sent(rules), **outgoing.headers}
         deadline = asyncio.timeout(rules.timeout_s)
         reading = Reading(True, DRAINED_BYTES, True, outgoing, sent, deadline, self.bodies, rules)
         is_closed = self._allow_private and not rules.allow_private
-        return await (self._routed(form.url, reading, True) if is_closed else self._get(form.url, reading))
+        return await (self._routed(url, reading, True) if is_closed else self._get(url, reading))
 
     def _context(self, rules: RequestRules) -> ssl.SSLContext:
         """Connections of one kind are kept apart from those of another one."""

@@ -14,7 +14,7 @@ import random
 import resource
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from math import inf
 from typing import Any
@@ -23,7 +23,7 @@ import structlog
 
 from crawlog import __version__
 from crawlog.agents.browser import Browsing
-from crawlog.agents.client import Client, LeaseLost
+from crawlog.agents.client import Client, LeaseLost, Transport
 from crawlog.agents.frontier import Hosts, Snapshotter, Stage, Standby, frontier_agent
 from crawlog.streams.fetch import Retrying, Unfolded
 from crawlog.streams.frontier import MET, NameTask, Patience, RobotsTask, Shares, Task, by_partition
@@ -70,9 +70,14 @@ _jitter = random.random  # spreads retries, no secret; the one generator that a 
 
 
 class Fetcher:
-    """Keeps `fetch.concurrency` places busy with what the dispatcher allows."""
+    """Keeps `fetch.concurrency` places busy with what the dispatcher allows.
 
-    def __init__(self, stage: Stage) -> None:
+    Args:
+        wrap: Makes the transport of all requests from the client, which asks the web.
+    """
+
+    def __init__(self, stage: Stage, wrap: Callable[[Transport], Transport] = lambda client: client) -> None:
+        self._wrap = wrap
         settings = stage.settings
         self.stage = stage
         self.settings = settings
@@ -104,15 +109,16 @@ class Fetcher:
         """Dispatch until stopped."""
         settings, stage = self.settings, self.stage
         client = Client(settings, f"crawlog/{__version__}", stage.may_ask)
+        transport, addresses = self._wrap(client), client.addresses
         caution = Caution(self.suspects)
         retrying = Retrying(_jitter)
         hosts = Hosts(self.frontier, stage.place, retrying.rest_s)
         patience = Patience(client.known, self._part)
-        robots = self.robots = Robots(stage, client, hosts, caution, patience)
-        browsing = Browsing(settings, client, hosts, partial(robots.give, in_turn=True))
-        logins = Logins(settings, client, caution, browsing.refusal)
+        robots = self.robots = Robots(stage, transport, addresses, hosts, caution, patience)
+        browsing = Browsing(settings, client, hosts, partial(robots.give, in_turn=True), transport)
+        logins = Logins(settings, transport, addresses, caution, browsing.refusal)
         sitemaps = Sitemaps(stage.producer, stage.names.pages, self._pages.pressure)
-        means = Means(sitemaps, logins, caution, client, browsing, retrying, patience, self._outcomes)
+        means = Means(sitemaps, logins, caution, transport, addresses, browsing, retrying, patience, self._outcomes)
         tasks = self.tasks = Tasks(stage, means, self._pages.lows, self._release)
         self.frontier.is_named = lambda host: bool(client.known(host))
         try:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from crawlog.agents.client import HttpRequest
 from crawlog.streams.fetch import may_pass, unasked
 from crawlog.streams.html import PAGE_BYTES, filled_in
 from crawlog.streams.http import Answer, Form, Posted, Session, Shown, Step, Unsent, no_login, origin_of, read_form
 
 if TYPE_CHECKING:
-    from crawlog.agents.client import Client
+    from crawlog.agents.client import Addresses, Transport
     from crawlog.streams.frontier import Task
     from crawlog.streams.settings import Settings
 
@@ -36,8 +37,11 @@ class Logins:
         refusal: Why HTML is not to be parsed; empty where it may be.
     """
 
-    def __init__(self, settings: "Settings", client: "Client", caution: "Caution", refusal: Refusal) -> None:
-        self._client = client
+    def __init__(
+        self, settings: "Settings", transport: "Transport", addresses: "Addresses", caution: "Caution", refusal: Refusal
+    ) -> None:
+        self._transport = transport
+        self._addresses = addresses
         self._caution = caution
         self._refusal = refusal
         self._forms = {form.origin: form for form in map(read_form, settings.fetch.forms)}
@@ -88,13 +92,13 @@ class Logins:
         return answer
 
     async def _post(self, task: "Task", form: Form) -> Answer:
-        post = partial(self._client.log_in, form, task.job.name, task.manner)
-        return await self._client.addresses.at_once(form.url, post, task.manner.rules)
+        request = HttpRequest(form.url, form=form, job=task.job.name, manner=task.manner)
+        return await self._addresses.at_once(form.url, partial(self._transport.get, request), task.manner.rules)
 
     async def _read(self, task: "Task", url: str) -> tuple[Answer, str]:
         """The answer to the form's page, and why its HTML is not to be parsed."""
-        get = partial(self._client.get, url, any_type=True, job=task.job.name, manner=task.manner)
-        answer = await self._client.addresses.at_once(url, get, task.manner.rules)
+        request = HttpRequest(url, any_type=True, job=task.job.name, manner=task.manner)
+        answer = await self._addresses.at_once(url, partial(self._transport.get, request), task.manner.rules)
         return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
 
 

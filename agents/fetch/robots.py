@@ -11,7 +11,7 @@ from functools import partial
 
 import structlog
 
-from crawlog.agents.client import BUSY_S, Asker, BodyBudget, Busy, Client
+from crawlog.agents.client import BUSY_S, Addresses, Asker, BodyBudget, Busy, HttpRequest, Transport
 from crawlog.agents.frontier import Hosts, Stage
 from crawlog.streams.fetch import CRASH_LOOP, UNREACHABLE_TTL_S, Access, Counts, Later, opens, robots_answer
 from crawlog.streams.frontier import Host, Patience
@@ -43,7 +43,8 @@ class Robots:
     def __init__(
         self,
         stage: Stage,
-        client: Client,
+        transport: Transport,
+        addresses: Addresses,
         hosts: Hosts,
         caution: Caution,
         patience: Patience,
@@ -51,7 +52,8 @@ class Robots:
         settings = stage.settings
         self._frontier = stage.frontier
         self._place = stage.place
-        self._client = client
+        self._transport = transport
+        self._addresses = addresses
         self._hosts = hosts
         self._caution = caution
         self._patience = patience
@@ -111,7 +113,7 @@ class Robots:
 
         Raises: Busy: nobody was asked.
         """
-        addresses, home, get = self._client.addresses, url, partial(self._get, manner)
+        addresses, home, get = self._addresses, url, partial(self._get, manner)
         ask = addresses.in_turn if waits else addresses.at_once
         answer = await self._caution.asked(url, partial(ask, url, partial(get, url, within_s), manner.rules))
         is_home = True
@@ -135,13 +137,13 @@ class Robots:
         while answer is None:
             await self._hosts.turn(url)
             ask = partial(self._hosts.ask, url, partial(self._get, manner, url), manner)
-            answer = await self._caution.asked(home, partial(self._client.addresses.in_turn, url, ask, manner.rules))
+            answer = await self._caution.asked(home, partial(self._addresses.in_turn, url, ask, manner.rules))
         return answer
 
     async def _get(self, manner: Manner, url: str, within_s: float | None = None) -> Answer:
         asker = Asker(bodies=self._bodies)
-        answer = await self._client.get(
-            url, any_type=True, max_bytes=MAX_BYTES, manner=manner, asker=asker, within_s=within_s
+        answer = await self._transport.get(
+            HttpRequest(url, any_type=True, max_bytes=MAX_BYTES, manner=manner, asker=asker, within_s=within_s)
         )
         answer.held.give()  # it is read at once
         return answer

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
-from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy
+from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy, HttpRequest
 from crawlog.streams import crash_points
 from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, needs, unasked
 from crawlog.streams.frontier import Task
@@ -23,7 +23,7 @@ from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, Answer, Held
 
 if TYPE_CHECKING:
     from crawlog.agents.browser import Browsing
-    from crawlog.agents.client import Client
+    from crawlog.agents.client import Addresses, Transport
     from crawlog.agents.frontier import Stage
     from crawlog.streams.fetch import Retrying
     from crawlog.streams.frontier import Patience
@@ -46,7 +46,8 @@ class Means(NamedTuple):
     sitemaps: "Sitemaps"
     logins: "Logins"
     caution: "Caution"
-    client: "Client"
+    transport: "Transport"
+    addresses: "Addresses"
     browsing: "Browsing"
     retrying: "Retrying"
     patience: "Patience"
@@ -88,8 +89,8 @@ class Tasks:
 
     def __init__(self, stage: "Stage", means: Means, lows: Mapping[int, int], release: Callable[[Task], None]) -> None:
         self._frontier = stage.frontier
-        self._sitemaps, self._logins, self._caution, self._client, self.browsing = means[:5]
-        self._retrying, self._patience, self._outcomes = means[5:]
+        self._sitemaps, self._logins, self._caution, self._transport, self._addresses = means[:5]
+        self.browsing, self._retrying, self._patience, self._outcomes = means[5:]
         self._lows = lows
         self._release = release
 
@@ -234,8 +235,7 @@ class Tasks:
         rules = task.manner.rules
         is_last = row.attempt + 1 >= rules.attempts
         verdict = self.browsing.verdict(task)
-        get = partial(
-            self._client.get,
+        request = HttpRequest(
             row.url,
             any_type=row.sitemap,
             job=task.job.name,
@@ -244,7 +244,7 @@ class Tasks:
             asker=MAY_BE_RENDERED if verdict else THE_CRAWL,
             within_s=self._patience.within_s(task.host, rules.timeout_s, row.attempt, is_last=is_last),
         )
-        answer = await self._client.addresses.at_once(row.url, get, task.manner.rules)
+        answer = await self._addresses.at_once(row.url, partial(self._transport.get, request), task.manner.rules)
         return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)
 
     def _validators(self, task: Task) -> "Validators | None":

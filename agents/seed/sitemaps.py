@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from crawlog import __version__
-from crawlog.agents.client import Client
+from crawlog.agents.client import Client, HttpRequest
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import found_priority, newest_first, sitemap
 from crawlog.streams.http import Answer, without_login
@@ -117,6 +117,6 @@ class _Collected:
         return answer, url
 
     async def _get(self, client: Client, url: str) -> Answer:
-        answer = await client.get(url, any_type=True)
+        answer = await client.get(HttpRequest(url, any_type=True))
         answer.held.give()  # there is one at a time
         return answer

@@ -15,6 +15,7 @@ import pytest
 
 from crawlog.agents.client.budget import BodyBudget
 from crawlog.agents.client.per_address import Addresses
+from crawlog.agents.client.transport import HttpRequest, Transport
 from crawlog.agents.fetch import fetch_agent
 from crawlog.agents.fetch.fetch_agent import Fetcher
 from crawlog.agents.fetch.robots import Robots
@@ -135,13 +136,10 @@ class Web:
     most: int = 0
     addresses: Addresses = field(init=False)
 
-    async def get(  # the client's
-        self,
-        url: str,
-        **asked_for: Any,
-    ) -> Answer:
+    async def get(self, request: HttpRequest) -> Answer:
         """An HTML page, or the robots.txt."""
-        etag = (asked_for.get("headers") or {}).get("If-None-Match")
+        url, within_s = request.url, request.within_s
+        etag = (request.headers or {}).get("If-None-Match")
         self.asked.append((time.monotonic(), url))
         self.under_way.add(url)
         self.most = max(self.most, len(self.under_way))
@@ -150,7 +148,6 @@ class Web:
             await asyncio.sleep(self.latency_s.get(url, self.latency_s["any"]))
         finally:
             self.under_way.discard(url)
-        within_s = asked_for.get("within_s")
         if within_s is not None and within_s < self.patience_s.get(url, 0.0):
             return Answer(None, "timeout")
         self.ended.append(url)
@@ -259,7 +256,12 @@ PLAIN = {"politeness.delay_s": 0.0, "robots.obey": False, "fetch.retry_delay_s":
 
 @asynccontextmanager
 async def running(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, web: Web | None = None, **settings: Any
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    web: Web | None = None,
+    wrap: Callable[[Transport], Transport] = lambda web: web,
+    /,
+    **settings: Any,
 ) -> AsyncIterator[World]:
     """A world that runs; settings by name, with `__` for the dot."""
     web = web or Web()
@@ -278,7 +280,7 @@ async def running(
     monkeypatch.setattr(fetch_agent, "Client", lambda *_: web)
     stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
     log: Log = stage.producer  # type: ignore[assignment]  # patched above
-    fetcher = Fetcher(stage)
+    fetcher = Fetcher(stage, wrap)
     world = World(stage, fetcher, log, web)
     memory, identity = partition.Memory(8), LogIdentity("cluster", "topic")
     stage.restoring.opened[0] = partition.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from crawlog.agents.client.client import Client
+from crawlog.agents.client.transport import HttpRequest
+from crawlog.streams.http.login import Form
 from crawlog.streams.settings.settings import Settings
 
 
@@ -40,6 +42,11 @@ class Site:
         """Values of a header in all requests."""
         lines = [line for request in self.requests for line in request.split("\r\n")]
         return [line.partition(": ")[2] for line in lines if line.lower().startswith(header.lower() + ":")]
+
+
+def posting(form: Form, job: str) -> HttpRequest:
+    """The request that posts a form."""
+    return HttpRequest(form.url, job=job, form=form)
 
 
 @asynccontextmanager

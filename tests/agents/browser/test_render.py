@@ -26,6 +26,7 @@ from crawlog.agents.browser.installed import find_browser
 from crawlog.agents.browser.render import Renderer
 from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import RenderRules, ScopeSpec
@@ -154,8 +155,8 @@ class Stage:
         self.renderer.browser = browser
         get = self.client.get
 
-        async def noted(url: str, **more: Any) -> Answer:
-            answer = await get(url, **more)
+        async def noted(request: HttpRequest) -> Answer:
+            answer, url = await get(request), request.url
             self.became[url] = answer.error or str(answer.http)
             return answer
 

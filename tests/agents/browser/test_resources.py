@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,8 +14,8 @@ from crawlog.agents.browser.render import Renderer
 from crawlog.agents.browser.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.agents.browser.visit import Failed, Visit
 from crawlog.agents.client.body import FREE_BYTES
-from crawlog.agents.client.client import Asker, Client
 from crawlog.agents.client.per_address import Addresses
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.frontier.host_turns import FOREIGN_HOSTS, Hosts
 from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.errors import Misconfigured
@@ -33,6 +33,9 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import NO_FILE, load
 from crawlog.streams.url.place import Place, Places
 from tests.support.sites import Site, sites
+
+if TYPE_CHECKING:
+    from crawlog.agents.client.client import Client
 
 DELAY_S = 0.15
 
@@ -57,8 +60,9 @@ class Web:
         self.body = b"0123456789"
         self.leave = ""
 
-    async def get(self, url: str, *, asker: Asker, **_: Any) -> Answer:
+    async def get(self, request: HttpRequest) -> Answer:
         """An answer of ten bytes."""
+        url, asker = request.url, request.asker
         self.asked.append((time.monotonic(), url))
         if not asker.is_anonymous:
             self.known_at.append(url)
@@ -114,7 +118,7 @@ def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: floa
     )
 
     async def ask_rules(host: Host, _manner: Manner) -> None:
-        await web.get(f"{host.key}/robots.txt", asker=Asker())
+        await web.get(HttpRequest(f"{host.key}/robots.txt"))
         host.rules, host.rules_until = RobotsRules.parse(robots or b""), time.monotonic() + 60.0
         owner.frontier.finished(host)
 

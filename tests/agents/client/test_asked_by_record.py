@@ -9,6 +9,7 @@ from aiohttp.resolver import AsyncResolver
 from msgspec import structs
 
 from crawlog.agents.client.client import Client
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.log.job_records import own_manner
@@ -24,7 +25,7 @@ def manner(**rules: Any) -> Manner:
 
 async def asked(client: Client, port: int, name: str = "one", **rules: Any) -> Answer:
     """The answer to a request of a job with these rules."""
-    return await client.get(f"http://127.0.0.1:{port}/{name}", manner=manner(**rules))
+    return await client.get(HttpRequest(f"http://127.0.0.1:{port}/{name}", manner=manner(**rules)))
 
 
 @pytest.mark.parametrize("form", [sized, chunked])
@@ -71,7 +72,7 @@ async def test_cookies_are_kept_for_the_jobs_that_want_them() -> None:
     site = Pages(lambda _: cookie)
     async with served(site) as port, client_by() as client:
         for job, cookies in (("keeps", True), ("keeps", True), ("none", False), ("keeps", False)):
-            await client.get(f"http://127.0.0.1:{port}/one", job=job, manner=manner(cookies=cookies))
+            await client.get(HttpRequest(f"http://127.0.0.1:{port}/one", job=job, manner=manner(cookies=cookies)))
     assert ["Cookie: a=1" in request for request in site.requests] == [False, True, False, False]
 
 
@@ -91,7 +92,7 @@ async def test_a_job_without_a_user_agent_has_not_that_of_another_run(tmp_path: 
     try:
         async with served(site) as port:
             await asked(client, port)
-            await client.get(f"http://127.0.0.1:{port}/two")
+            await client.get(HttpRequest(f"http://127.0.0.1:{port}/two"))
     finally:
         await client.close()
     sent = [next(line for line in request.splitlines() if line.startswith("User-Agent")) for request in site.requests]
@@ -112,10 +113,10 @@ async def test_a_worker_that_may_ask_private_addresses_does_not_for_jobs_that_ma
     site = Pages()
     async with served(site) as port, client_by() as client:
         url = f"http://{host}:{port}/one"
-        closed = [await client.get(url, manner=manner(allow_private=False))]
+        closed = [await client.get(HttpRequest(url, manner=manner(allow_private=False)))]
         assert len(site.lines) == 0
-        opened = await client.get(url, manner=manner())
-        closed.append(await client.get(url, manner=manner(allow_private=False)))
+        opened = await client.get(HttpRequest(url, manner=manner()))
+        closed.append(await client.get(HttpRequest(url, manner=manner(allow_private=False))))
     assert opened.http == 200
     assert [(answer.http, answer.private) for answer in closed] == [(None, True)] * 2
     assert all("private address 127.0.0.1" in answer.error for answer in closed)
@@ -128,7 +129,10 @@ async def test_a_certificate_is_checked_for_each_job_that_wants_it_checked(tmp_p
     site = Pages()
     async with served(site, _server_tls(tmp_path)) as port, client_by() as client:
         url = f"https://127.0.0.1:{port}/one"
-        answers = [await client.get(url, manner=manner(verify_tls=strict)) for strict in (True, False, True, False)]
+        answers = [
+            await client.get(HttpRequest(url, manner=manner(verify_tls=strict)))
+            for strict in (True, False, True, False)
+        ]
     assert [answer.error or answer.http for answer in answers] == ["tls_certificate", 200, "tls_certificate", 200]
     assert len(site.requests) == 2
 
@@ -138,5 +142,5 @@ async def test_no_setting_opens_what_is_never_asked(host: str) -> None:
     """Addresses of the cloud's metadata, and other protocols' ports: nothing stays queued for them."""
     async with client_by() as client:
         for private in (True, False):
-            answer = await client.get(f"http://{host}/", manner=manner(allow_private=private))
+            answer = await client.get(HttpRequest(f"http://{host}/", manner=manner(allow_private=private)))
             assert (answer.private, answer.is_closed) == (True, False)

@@ -20,9 +20,11 @@ from crawlog.agents.client.body import DRAINED_BYTES, FREE_BYTES
 from crawlog.agents.client.budget import BodyBudget
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.protocol import LeaseLost
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.login import read_form
 from crawlog.streams.settings.settings import Settings
+from tests.support.sites import posting
 
 LIMIT = 10_000
 HTML = "Content-Type: text/html\r\n"
@@ -119,7 +121,7 @@ async def talk(
 async def got(speak: Speak, **fetch: Any) -> Answer:
     """The answer to one request."""
     async with talk(speak, **fetch) as (client, _, url):
-        return await client.get(url)
+        return await client.get(HttpRequest(url))
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -157,7 +159,7 @@ async def test_a_connection_cut_off_is_not_asked_again_at_once() -> None:
             out.write(response(b"<p>"))
 
     async with talk(speak) as (client, web, url):
-        answers = [await client.get(url) for _ in range(2)]
+        answers = [await client.get(HttpRequest(url)) for _ in range(2)]
     assert [answer.http for answer in answers] == [200, None]
     assert answers[1].error in ("disconnected", "connection_reset")
     assert (len(web.requests), web.connections) == (2, 1)
@@ -168,9 +170,9 @@ async def test_an_endless_body_is_cut_off_at_the_limit() -> None:
     endless = chunked(*[b"x" * 4000] * 100)
     async with talk(says(*endless, rest_s=0.1)) as (client, web, url):
         began = time.monotonic()
-        assert (await client.get(url)).error == "too_large"
+        assert (await client.get(HttpRequest(url))).error == "too_large"
         assert time.monotonic() - began < 5.0  # of 10
-        await client.get(url)
+        await client.get(HttpRequest(url))
         assert web.connections == 2
 
 
@@ -222,7 +224,7 @@ async def test_a_url_is_sent_as_it_was_queued() -> None:
     """To the byte."""
     async with talk(says(response(b"x"))) as (client, web, url):
         for path in ("/page?", "/a//b;c?x=%7b[1]&&", "/%e9'"):
-            assert (await client.get(url.removesuffix("/page") + path)).http == 200
+            assert (await client.get(HttpRequest(url.removesuffix("/page") + path))).http == 200
             assert web.requests[-1].startswith(b"GET %s HTTP/1.1\r\n" % path.encode())
 
 
@@ -351,7 +353,7 @@ async def test_a_broken_body_is_not_waited_for() -> None:
 async def test_a_redirect_is_told_and_not_followed(status: int) -> None:
     """Each hop is a URL of its own, for the frontier."""
     async with talk(says(response(b"", "Location: /elsewhere\r\n", f"{status} Moved"))) as (client, web, url):
-        answer = await client.get(url)
+        answer = await client.get(HttpRequest(url))
     assert (answer.http, answer.location, len(web.requests)) == (status, "/elsewhere", 1)
 
 
@@ -415,14 +417,14 @@ async def test_a_failure_is_one_word(parts: list[bytes | None], error: str) -> N
 async def test_nobody_there_is_a_failure_to_connect() -> None:
     """A port that nobody listens at."""
     async with talk(says(b"")) as (client, _, _):
-        assert (await client.get("http://127.0.0.1:2/")).error == "connect"
+        assert (await client.get(HttpRequest("http://127.0.0.1:2/"))).error == "connect"
 
 
 @pytest.mark.parametrize(("size", "connections"), [(DRAINED_BYTES, 1), (100 * DRAINED_BYTES, 2)])
 async def test_a_body_that_nobody_wants_is_not_kept(size: int, connections: int) -> None:
     """Of a small one the rest is read, for the connection's sake; a larger one is cut off."""
     async with talk(says(response(b"x" * size, "Content-Type: video/mp4\r\n"))) as (client, web, url):
-        answers = [await client.get(url) for _ in range(2)]
+        answers = [await client.get(HttpRequest(url)) for _ in range(2)]
     assert [(answer.http, answer.kept, answer.body, answer.error) for answer in answers] == [(200, False, b"", "")] * 2
     assert web.connections == connections
 
@@ -430,7 +432,7 @@ async def test_a_body_that_nobody_wants_is_not_kept(size: int, connections: int)
 async def test_robots_txt_of_any_type_is_kept_up_to_its_own_limit() -> None:
     """RFC 9309 2.5: what lies beyond is left out, and the rest counts."""
     async with talk(says(response(b"x" * 5000, "Content-Type: video/mp4\r\n"))) as (client, _, url):
-        answer = await client.get(url, any_type=True, max_bytes=100)
+        answer = await client.get(HttpRequest(url, any_type=True, max_bytes=100))
     assert (answer.body, answer.kept, answer.error) == (b"x" * 100, True, "")
 
 
@@ -438,9 +440,9 @@ async def test_a_lost_lease_sends_nothing() -> None:
     """It is asked last, once the connection stands."""
     async with talk(says(response(b"")), may_ask=lambda: False) as (client, web, url):
         with pytest.raises(LeaseLost):
-            await client.get(url)
+            await client.get(HttpRequest(url))
         with pytest.raises(LeaseLost):
-            await client.log_in(read_form(f"{url}#user=ann"), "j")
+            await client.get(posting(read_form(f"{url}#user=ann"), "j"))
     assert web.requests == []
 
 
@@ -448,10 +450,10 @@ async def test_a_connection_that_is_kept_looks_again() -> None:
     """Each request has its own look; a connection on which one must not be sent is not used any more."""
     looks = iter((True, False, True))
     async with talk(says(response(b"x")), may_ask=lambda: next(looks)) as (client, web, url):
-        await client.get(url)
+        await client.get(HttpRequest(url))
         with pytest.raises(LeaseLost):
-            await client.get(url)
-        assert (await client.get(url)).http == 200
+            await client.get(HttpRequest(url))
+        assert (await client.get(HttpRequest(url))).http == 200
     assert (len(web.requests), web.connections) == (2, 2)
 
 
@@ -469,7 +471,7 @@ async def test_a_failure_without_the_lease_is_no_answer(kind: str) -> None:
         url,
     ):
         with pytest.raises(LeaseLost):
-            await client.get("http://127.0.0.1:2/" if kind == "refused" else url)
+            await client.get(HttpRequest("http://127.0.0.1:2/" if kind == "refused" else url))
 
 
 @pytest.mark.parametrize("has_body", [False, True])
@@ -485,7 +487,7 @@ async def test_the_look_at_the_lease_is_the_last_thing_before_the_write(has_body
         return True
 
     async with talk(says(response(b"x")), may_ask=look) as (client, _, url):
-        asked = client.log_in(read_form(f"{url}#user=ann"), "j") if has_body else client.get(url)
+        asked = client.get(posting(read_form(f"{url}#user=ann"), "j")) if has_body else client.get(HttpRequest(url))
         try:
             assert (await asked).http == 200
         finally:
@@ -496,7 +498,7 @@ async def test_the_look_at_the_lease_is_the_last_thing_before_the_write(has_body
 async def test_the_request_says_who_asks() -> None:
     """And in which codings it may be answered."""
     async with talk(says(response(b"", HTML))) as (client, web, url):
-        await client.get(url)
+        await client.get(HttpRequest(url))
     assert b"User-Agent: tester\r\n" in web.requests[0]
     assert b"Accept-Encoding: gzip, deflate, br, zstd\r\n" in web.requests[0]
     assert b"Cookie" not in web.requests[0]
@@ -515,7 +517,7 @@ async def test_a_large_body_waits_for_room_without_its_deadline() -> None:
     parts = response(b"x" * size)
     async with talk(says(parts), max_body_bytes=size, timeout_s=2.0, chunk_timeout_s=1.0) as (client, _, url):
         others = await client.bodies.take(1 << 40)
-        asked = asyncio.create_task(client.get(url))
+        asked = asyncio.create_task(client.get(HttpRequest(url)))
         await until(lambda: client.bodies.waiting == 1)
         await asyncio.sleep(2.5)
         assert not asked.done()
@@ -532,10 +534,10 @@ async def test_large_bodies_together_are_no_larger_than_the_room(is_chunked: boo
     parts = [*chunked(b"x" * size), b"0\r\n\r\n"] if is_chunked else [response(b"x" * size)]
     async with talk(says(*parts), max_body_bytes=size) as (client, web, url):
         client.bodies = BodyBudget(2 * size)
-        asked = [asyncio.create_task(client.get(url)) for _ in range(5)]
+        asked = [asyncio.create_task(client.get(HttpRequest(url))) for _ in range(5)]
         await until(lambda: client.bodies.waiting == 3 and sum(one.done() for one in asked) == 2)
         web.speak = says(response(small))
-        assert (await client.get(url)).body == small
+        assert (await client.get(HttpRequest(url))).body == small
         for _ in range(5):
             done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
             assert sum(len(one.result().body) for one in done) <= 2 * size
@@ -557,7 +559,7 @@ async def test_who_is_given_up_when_the_body_is_here_holds_no_room(monkeypatch: 
     monkeypatch.setattr(aiohttp.ClientResponse, "wait_for_close", close)
     async with talk(says(response(b"x" * size)), max_body_bytes=size) as (client, _, url):
         whole = client.bodies.free_bytes
-        asked = asyncio.create_task(client.get(url))
+        asked = asyncio.create_task(client.get(HttpRequest(url)))
         await at_end.wait()
         assert client.bodies.free_bytes == whole - size
         asked.cancel()
@@ -577,11 +579,11 @@ async def test_what_is_not_kept_holds_no_room() -> None:
 
     async with talk(breaks_off, max_body_bytes=size) as (client, web, url):
         whole = client.bodies.free_bytes
-        assert (await client.get(url)).error == "bad_body"
+        assert (await client.get(HttpRequest(url))).error == "bad_body"
         web.speak = says(*chunked(*[b"x" * FREE_BYTES] * 6))
-        assert (await client.get(url)).error == "too_large"
+        assert (await client.get(HttpRequest(url))).error == "too_large"
         web.speak = says(*chunked(b"x" * 2 * FREE_BYTES))
-        asked = asyncio.create_task(client.get(url))
+        asked = asyncio.create_task(client.get(HttpRequest(url)))
         await until(lambda: client.bodies.free_bytes < whole)
         asked.cancel()
         await asyncio.wait([asked])

@@ -14,6 +14,7 @@ from aiohttp.streams import StreamReader
 from crawlog.agents.client import protocol
 from crawlog.agents.client.client import Client
 from crawlog.agents.client.protocol import FRAMING_BYTES, MOST_INTERIM, SLICE_BYTES
+from crawlog.agents.client.transport import HttpRequest
 from tests.agents.client.test_client import HTML, response, settings, talk, until
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ async def test_an_answer_in_turns_is_whole(is_chunked: bool) -> None:
 
     async with talk(speak, max_body_bytes=size, timeout_s=60.0) as (client, web, url):
         for _ in range(2):
-            answer = await client.get(url)
+            answer = await client.get(HttpRequest(url))
             assert (answer.error, answer.body) == ("", b"x" * size)
     assert web.connections == (1 if is_chunked else 2)
 
@@ -285,6 +286,6 @@ async def test_interim_responses_end(count: int, error: str) -> None:
 
     async with talk(speak) as (client, web, url):
         for _ in range(2):
-            answer = await client.get(url)
+            answer = await client.get(HttpRequest(url))
             assert (answer.error, answer.body) == (error, b"" if error else b"<p>x")
     assert web.connections == (2 if error else 1)

@@ -13,6 +13,7 @@ import uvloop
 
 from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.frontier.host_turns import Hosts
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import NO_FILE, load
@@ -157,7 +158,7 @@ async def turns() -> None:
 
 async def body_of(client: Client, url: str) -> bytes:
     """The body of a page."""
-    answer = await client.get(url)
+    answer = await client.get(HttpRequest(url))
     assert answer.error == ""
     return answer.body.strip()
 
@@ -168,7 +169,7 @@ async def test_an_unsolicited_answer_on_an_idle_connection_is_dropped(kind: str,
     """The next requests get their own answers, whether the loop has read the bytes or they wait in the kernel."""
     site = Pages(ANSWERS[kind])
     async with served(site) as port, client_by() as client:
-        await client.get(f"http://127.0.0.1:{port}/one")
+        await client.get(HttpRequest(f"http://127.0.0.1:{port}/one"))
         site.says(UNASKED)
         if is_read:
             await turns()
@@ -193,7 +194,7 @@ async def test_bytes_behind_an_answer_in_its_packet_end_the_connection(kind: str
     """The answer before them is whole, and the next requests get their own answers on another connection."""
     site = Pages(ANSWERS[kind], BEHIND[behind])
     async with served(site) as port, client_by() as client:
-        first = await client.get(f"http://127.0.0.1:{port}/one")
+        first = await client.get(HttpRequest(f"http://127.0.0.1:{port}/one"))
         bodies = [await body_of(client, f"http://127.0.0.1:{port}/{name}") for name in ("two", "three")]
     assert (first.error, first.body.strip()) == ("", b"one" if ANSWERS[kind](b"one").count(b"one") else b"")
     assert bodies == [b"two", b"three"]
@@ -256,7 +257,7 @@ async def test_requests_of_a_page_in_the_browser_get_their_own_answers() -> None
     async with served(site) as port, client_by() as client:
         hosts = Hosts(owner.frontier, Places(1).of, lambda *_: 0.0)
         resources = Resources(load({"network.allow_private": True}, NO_FILE, {}), client, hosts, _no_rules(owner))
-        await client.get(f"http://127.0.0.1:{port}/page")
+        await client.get(HttpRequest(f"http://127.0.0.1:{port}/page"))
         site.says(UNASKED)
         await turns()
         answer = await resources.get(script(f"http://127.0.0.1:{port}/app.js"), {}, budget())

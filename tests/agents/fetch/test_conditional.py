@@ -12,6 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.parse.stored_bodies import NEAR, Bodies, older, rounds
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
@@ -91,9 +92,14 @@ async def test_a_304_is_an_answer_and_a_page_brings_its_validators() -> None:
     """Those of error pages, and of bodies that are not kept, point to nothing."""
     site, gone = Site('ETag: "7"\r\nLast-Modified: then\r\n'), Site('ETag: "7"\r\n', status="404 Not Found")
     async with sites(site, gone) as client:
-        page, missing = await client.get(site.origin + "/"), await client.get(gone.origin + "/")
+        page, missing = (
+            await client.get(HttpRequest(site.origin + "/")),
+            await client.get(HttpRequest(gone.origin + "/")),
+        )
         site.answer = b"HTTP/1.1 304 Not Modified\r\n\r\n"
-        same = await client.get(site.origin + "/", headers=page.validators.headers if page.validators else None)
+        same = await client.get(
+            HttpRequest(site.origin + "/", headers=page.validators.headers if page.validators else None)
+        )
     assert page.validators == Validators('"7"', "then", UNWRITTEN, 0)
     assert (missing.http, missing.validators) == (404, None)
     assert (same.http, same.error, same.body) == (304, "", b"")
@@ -104,7 +110,7 @@ async def test_without_the_setting_nothing_is_kept() -> None:
     """`fetch.conditional` off."""
     site = Site('ETag: "7"\r\n')
     async with sites(site, conditional=False) as client:
-        assert (await client.get(site.origin + "/")).validators is None
+        assert (await client.get(HttpRequest(site.origin + "/"))).validators is None
 
 
 async def test_a_later_epoch_asks_by_the_validators_and_its_page_points_to_the_old_one(
@@ -143,10 +149,10 @@ async def test_a_server_that_mistakes_a_condition_is_asked_without_one(
     class Strict(Web):
         """As some servers are."""
 
-        async def get(self, url: str, **asked_for: Any) -> Answer:
+        async def get(self, request: HttpRequest) -> Answer:
             """412 to any condition."""
-            answer = await super().get(url, **asked_for)
-            if asked_for.get("headers"):
+            answer, _url = await super().get(request), request.url
+            if request.headers:
                 answer.http, answer.kept, answer.body, answer.validators = 412, False, b"", None
             return answer
 

@@ -12,6 +12,7 @@ from crawlog.agents.client.body import FREE_BYTES
 from crawlog.agents.client.budget import BodyBudget
 from crawlog.agents.client.per_address import Addresses, Busy
 from crawlog.agents.client.protocol import LeaseLost
+from crawlog.agents.client.transport import HttpRequest, Transport
 from crawlog.schemas.urls import RenderRules, decode
 from crawlog.streams.fetch import back_pressure, robots_answer
 from crawlog.streams.fetch.rendering import Reach
@@ -49,8 +50,8 @@ async def test_a_proxy_that_fails_is_no_failure_of_the_host(tmp_path: Path, monk
     async with running(tmp_path, monkeypatch, fetch__retry_delay_s=0.01, fetch__attempts=2) as world:
         get = world.web.get
 
-        async def without_proxy(url: str, **more: Any) -> Answer:
-            answer = await get(url, **more)
+        async def without_proxy(request: HttpRequest) -> Answer:
+            answer, url = await get(request), request.url
             if url.endswith("/x") and world.web.times(url) == 1:
                 answer = Answer(None, "proxy")
                 answer.by_proxy, answer.again_s = True, 0.3
@@ -72,8 +73,8 @@ async def test_a_cookie_check_is_passed_at_once_and_never_ends_in_a_loop(
     async with running(tmp_path, monkeypatch, fetch__retry_delay_s=3600.0, fetch__attempts=3) as world:
         get = world.web.get
 
-        async def checks(url: str, **more: Any) -> Answer:
-            answer = await get(url, **more)
+        async def checks(request: HttpRequest) -> Answer:
+            answer, url = await get(request), request.url
             if world.web.times(url) == 1 or url.endswith("/y"):
                 answer.http, answer.location, answer.is_cookie_check = 302, url, True
             return answer
@@ -92,8 +93,8 @@ async def test_an_answer_that_cannot_be_recorded_is_a_failure(tmp_path: Path, mo
     async with running(tmp_path, monkeypatch) as world:
         get = world.web.get
 
-        async def broken(url: str, **more: Any) -> Answer:
-            answer = await get(url, **more)
+        async def broken(request: HttpRequest) -> Answer:
+            answer, _url = await get(request), request.url
             answer.content_type = "text/\udce9"
             return answer
 
@@ -700,3 +701,59 @@ async def test_who_may_not_ask_for_robots_txt_is_told_so(tmp_path: Path, monkeyp
         with pytest.raises(LeaseLost):
             await world.robots.give(host, world.stage.frontier.usual)
         assert (host.in_flight, host.rules) == (0, None)
+
+
+class Signing:
+    """A transport around another one: a middleware, as a user writes it."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.requests: list[str] = []
+
+    async def get(self, request: HttpRequest) -> Answer:
+        """The answer to the request with a header more; one of its own where the site has none."""
+        self.requests.append(request.url)
+        answer = await self.inner.get(request._replace(headers={**(request.headers or {}), "X-Signed": "me"}))
+        if answer.http == 404:
+            answer.http, answer.body = 200, b"<title>from the cache</title>"
+        return answer
+
+
+async def test_a_transport_around_the_client_sees_every_request_and_changes_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages, robots.txt, the page of a form and its login."""
+    web = Members()
+    web.status["http://a.com/gone"] = 404
+    signing: list[Signing] = []
+
+    def wrap(inner: Transport) -> Transport:
+        signing.append(Signing(inner))
+        return signing[0]
+
+    forms = ("http://a.com/login#user=ann&password=x",)
+    async with running(tmp_path, monkeypatch, web, wrap, robots__obey=True, fetch__forms=forms) as world:
+        world.find("http://a.com/gone")
+        await world.all_done("http://a.com/gone")
+        assert [body for _, body in world.log.pages] == [b"<title>from the cache</title>"]
+    assert signing[0].requests == [
+        "http://a.com:80/robots.txt", "http://a.com/login", "http://a.com/login", "http://a.com/gone",
+    ]  # fmt: skip
+    assert web.signed == signing[0].requests
+
+
+class Members(Web):
+    """A web that takes any login."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signed: list[str] = []
+
+    async def get(self, request: HttpRequest) -> Answer:
+        """Notes the requests that were signed."""
+        self.signed += [request.url] * ("X-Signed" in (request.headers or {}))
+        if request.form is None:
+            return await super().get(request)
+        answer = Answer(302)
+        answer.location = "/home"
+        return answer

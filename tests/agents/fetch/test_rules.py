@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http import robots
 from crawlog.streams.http.answer import Answer
 from tests.support.fetching import Web, running
@@ -22,9 +22,9 @@ class Host(Web):
     target: str = ""
     retry_after: str | None = None
 
-    async def get(self, url: str, **asked_for: Any) -> Answer:
+    async def get(self, request: HttpRequest) -> Answer:
         """As told."""
-        answer = await super().get(url, **asked_for)
+        answer, url = await super().get(request), request.url
         if "robots" in url:
             hop = sum("robots" in asked for _, asked in self.asked) - 1
             answer.http = self.statuses[min(hop, len(self.statuses) - 1)]
@@ -83,9 +83,9 @@ async def test_an_answer_to_robots_txt_has_its_meaning(
 class Verbose(Web):
     """Each host has a file of its own, which forbids /no."""
 
-    async def get(self, url: str, **asked_for: Any) -> Answer:
+    async def get(self, request: HttpRequest) -> Answer:
         """As told."""
-        answer = await super().get(url, **asked_for)
+        answer, url = await super().get(request), request.url
         if url.endswith("/robots.txt"):
             lines = b"".join(b"Disallow: /%d\n" % n for n in range(100))
             answer.http, answer.body = 200, b"# %s\nUser-agent: *\nDisallow: /no\n%s" % (url.encode(), lines)
@@ -117,9 +117,9 @@ class Parked(Web):
 
     to: dict[str, str] = field(default_factory=dict)
 
-    async def get(self, url: str, **asked_for: Any) -> Answer:
+    async def get(self, request: HttpRequest) -> Answer:
         """A redirect where one is named."""
-        answer = await super().get(url, **asked_for)
+        answer, url = await super().get(request), request.url
         target = self.to.get(url.replace(":80/", "/"))
         if target is not None:
             answer.http, answer.location = 301, target

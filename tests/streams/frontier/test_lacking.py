@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command
 from crawlog.streams.frontier.commands import Commands
@@ -160,10 +161,11 @@ class Closed(Web):
 
     error = PRIVATE
 
-    async def get(self, url: str, **asked_for: Any) -> Answer:
+    async def get(self, request: HttpRequest) -> Answer:
         """As the real client, by the rules of the job."""
-        answer = await super().get(url, **asked_for)
-        rules = asked_for["manner"].rules
+        answer, url = await super().get(request), request.url
+        assert request.manner is not None
+        rules = request.manner.rules
         is_open = rules.allow_private if self.error == PRIVATE else not rules.verify_tls
         if "//a.com" not in url or is_open:
             return answer

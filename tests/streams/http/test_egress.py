@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from crawlog.agents.client.client import Asker
 from crawlog.agents.client.connections import Connector
+from crawlog.agents.client.transport import Asker, HttpRequest
 from crawlog.streams.fetch.retry import may_pass
 from crawlog.streams.http.egress import address_refusal, literal_refusal, port_refusal
 from crawlog.streams.http.login import read_form
-from tests.support.sites import sites
+from tests.support.sites import posting, sites
 
 METADATA = [
     "169.254.169.254",
@@ -147,9 +147,9 @@ async def test_nothing_is_sent_to_a_port_of_another_protocol(monkeypatch: pytest
     monkeypatch.setattr(Connector, "connect", lambda *_, **__: connected.append(None))
     for proxies in ((), ("http://127.0.0.1:1",), ("socks5h://127.0.0.1:1",)):
         async with sites(proxies=proxies) as client:
-            answers = [await client.get("http://127.0.0.1:25/robots.txt", any_type=True, max_bytes=10)]
-            answers.append(await client.get("http://127.0.0.1:25/page", asker=Asker(wants_place=True)))
-            answers.append(await client.log_in(read_form("http://127.0.0.1:25/login#user=ann"), "j"))
+            answers = [await client.get(HttpRequest("http://127.0.0.1:25/robots.txt", any_type=True, max_bytes=10))]
+            answers.append(await client.get(HttpRequest("http://127.0.0.1:25/page", asker=Asker(wants_place=True))))
+            answers.append(await client.get(posting(read_form("http://127.0.0.1:25/login#user=ann"), "j")))
         for answer in answers:
             assert (answer.http, answer.error) == (None, "bad_port: port 25 is another protocol's")
             assert not may_pass(answer), "it would be tried again"

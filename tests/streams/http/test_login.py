@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import pytest
 from pydantic import ValidationError
 
+from crawlog.agents.client.transport import HttpRequest
 from crawlog.agents.fetch.logins import shown
 from crawlog.streams.html.login_form import MAX_INPUTS, filled_in
 from crawlog.streams.http.answer import Answer
@@ -27,7 +28,7 @@ from crawlog.streams.http.login import (
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.sources import Sources, origins
 from tests.support.fetching import Web, World, running
-from tests.support.sites import Site, sites
+from tests.support.sites import Site, posting, sites
 
 TEXT = "http://a.com/login#user=ann&password=p%26ss"
 FIELDS = (("user", "ann"), ("password", "p&ss"))
@@ -206,11 +207,11 @@ async def test_the_form_goes_to_its_origin_and_its_cookies_come_back_there_for_t
     site, other = Site("Set-Cookie: id=7; Path=/\r\n"), Site("Set-Cookie: id=8; Path=/\r\n")
     async with sites(site, other, forms=lambda each: (f"{each[0].origin}/login#user=ann&password=p%26ss",)) as client:
         form = read_form(f"{site.origin}/login#user=ann&password=p%26ss")
-        assert (await client.log_in(form, "j")).http == 200
+        assert (await client.get(posting(form, "j"))).http == 200
         for job in ("j", "other", ""):
-            await client.get(site.origin + "/x", job=job)
+            await client.get(HttpRequest(site.origin + "/x", job=job))
         for _ in range(2):
-            await client.get(other.origin + "/x", job="j")
+            await client.get(HttpRequest(other.origin + "/x", job="j"))
     first = site.requests[0]
     assert first.startswith("POST /login HTTP/1.1\r\n")
     assert "Content-Type: application/x-www-form-urlencoded\r\n" in first
@@ -247,7 +248,7 @@ class Members(Web):
         self.is_in = False
         self.asked_with: list[str] = []
 
-    async def log_in(self, form: Form, job: str, manner: object) -> Answer:  # noqa: ARG002  # the client's
+    def _posted(self, form: Form, job: str) -> Answer:
         """The next status; 302 is a login."""
         self.asked_with.append(f"POST {form.url} {job}")
         self.before(form.url)
@@ -256,10 +257,13 @@ class Members(Web):
         self.is_in = answer.http == 302
         return answer
 
-    async def get(self, url: str, **asked_for: Any) -> Answer:
+    async def get(self, request: HttpRequest) -> Answer:
         """The page, or a redirect."""
+        url = request.url
+        if request.form is not None:
+            return self._posted(request.form, request.job)
         self.asked_with.append(f"GET {url}")
-        answer = await super().get(url, **asked_for)
+        answer = await super().get(request)
         if not self.is_in and not url.endswith(("/login", "/robots.txt")):
             answer.http, answer.location, answer.kept = 302, "/login?next=x", False
         return answer

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from crawlog.agents.client import connections
-from crawlog.agents.client.client import Asker
 from crawlog.agents.client.connections import Connector
 from crawlog.agents.client.per_address import Busy
 from crawlog.agents.client.protocol import LeaseLost
+from crawlog.agents.client.transport import Asker, HttpRequest
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.http.cookies import MOST_COOKIES
 from crawlog.streams.http.login import read_form
@@ -38,7 +38,7 @@ from crawlog.streams.http.request import (
 )
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.sources import Sources, origins, resolve
-from tests.support.sites import Site, sites
+from tests.support.sites import Site, posting, sites
 
 
 class Socks(Site):
@@ -105,8 +105,8 @@ async def test_a_login_is_sent_to_its_origin_and_to_no_other_port_or_robots_txt_
     mine, other = Site(), Site()
     async with sites(mine, other, logins=lambda each: (each[0].origin.replace("//", "//ann:p%40ss@"),)) as client:
         for site in (mine, other):
-            await client.get(site.origin + "/robots.txt", any_type=True)
-            await client.get(site.origin + "/")
+            await client.get(HttpRequest(site.origin + "/robots.txt", any_type=True))
+            await client.get(HttpRequest(site.origin + "/"))
     assert mine.got("Authorization") == [basic("ann", "p@ss")] * 2
     assert other.got("Authorization") == []
 
@@ -116,8 +116,8 @@ async def test_a_cookie_goes_back_to_its_domain_within_its_job_only() -> None:
     site, other = Site("Set-Cookie: id=7; Path=/\r\n"), Site(address="127.0.0.2")
     async with sites(site, other, cookies=True) as client:
         for job in ("a", "a", "b", ""):
-            await client.get(site.origin + "/", job=job)
-        await client.get(other.origin + "/", job="a")
+            await client.get(HttpRequest(site.origin + "/", job=job))
+        await client.get(HttpRequest(other.origin + "/", job="a"))
     assert site.got("Cookie") == ["id=7"]
     assert (len(other.requests), other.got("Cookie")) == (1, [])
 
@@ -144,9 +144,9 @@ async def test_a_redirect_to_itself_that_sets_a_new_cookie_is_told(
     async with sites(site, cookies=True) as client:
         to = location.replace("ORIGIN", site.origin.partition("//")[2])
         site.answer = Site(f"Location: {to}\r\nSet-Cookie: {cookie}\r\n", status="302 Found").answer
-        answers = [await client.get(site.origin + "/x", job="a") for _ in range(2)]
+        answers = [await client.get(HttpRequest(site.origin + "/x", job="a")) for _ in range(2)]
         assert [answer.is_cookie_check for answer in answers] == is_check
-        assert not (await client.get(site.origin + "/x")).is_cookie_check
+        assert not (await client.get(HttpRequest(site.origin + "/x"))).is_cookie_check
 
 
 async def test_a_redirect_back_to_where_it_began_with_a_new_cookie_is_told() -> None:
@@ -157,7 +157,7 @@ async def test_a_redirect_back_to_where_it_began_with_a_new_cookie_is_told() -> 
         async def moved(path: str, to: str, job: str = "a", cookie: str = "") -> bool:
             headers = f"Location: {to}\r\n" + (f"Set-Cookie: {cookie}; Path=/\r\n" if cookie else "")
             site.answer = Site(headers, status="302 Found").answer
-            return (await client.get(site.origin + path, job=job)).leads_back
+            return (await client.get(HttpRequest(site.origin + path, job=job))).leads_back
 
         assert not await moved("/x", "/check")
         assert not await moved("/check", "/x", job="b", cookie="id=7")
@@ -180,7 +180,7 @@ async def test_a_host_that_sets_cookies_without_end_keeps_its_session() -> None:
     async with sites(site, cookies=True) as client:
         for cookies in (first[:40], first[40:80], first[80:] + more[:20], [*more[20:], "c7=new"], []):
             site.answer = sets(*cookies)
-            await client.get(site.origin + "/", job="a")
+            await client.get(HttpRequest(site.origin + "/", job="a"))
     assert [len(sent.split("; ")) for sent in site.got("Cookie")] == [40, 80, MOST_COOKIES, MOST_COOKIES]
     assert set(site.got("Cookie")[-1].split("; ")) == {"c7=new", *first} - {"c7=7"}
 
@@ -191,9 +191,9 @@ async def test_an_anonymous_request_has_neither_login_nor_cookies() -> None:
     logins: Any = lambda each: (each[0].origin.replace("//", "//ann:pass@"),)  # noqa: E731  # a setting as others
     async with sites(site, cookies=True, logins=logins) as client:
         for anonymous in (True, False, True):
-            await client.get(site.origin + "/", job="a", asker=Asker(anonymous))
+            await client.get(HttpRequest(site.origin + "/", job="a", asker=Asker(anonymous)))
         assert (site.got("Cookie"), site.got("Authorization")) == ([], [basic("ann", "pass")])
-        await client.get(site.origin + "/", job="a")
+        await client.get(HttpRequest(site.origin + "/", job="a"))
     assert site.got("Cookie") == ["id=7"]
 
 
@@ -202,7 +202,7 @@ async def test_without_the_setting_no_cookie_is_kept() -> None:
     site = Site("Set-Cookie: id=7; Path=/\r\n")
     async with sites(site) as client:
         for _ in range(2):
-            await client.get(site.origin + "/", job="a")
+            await client.get(HttpRequest(site.origin + "/", job="a"))
     assert site.got("Cookie") == []
 
 
@@ -214,7 +214,7 @@ async def test_a_cookie_for_a_public_suffix_or_another_domain_is_dropped(domain:
     server = Site(f"Set-Cookie: id=7; Path=/{'; Domain=' + domain if domain else ''}\r\n")
     async with sites(server, cookies=True, proxies=lambda each: (each[0].origin,)) as client:
         for _ in range(2):
-            answer = await client.get("http://www.shop.co.uk/", job="a")
+            answer = await client.get(HttpRequest("http://www.shop.co.uk/", job="a"))
             assert answer.http == 200
     assert server.got("Cookie") == (["id=7"] if is_kept else [])
 
@@ -227,7 +227,7 @@ async def test_a_proxy_gets_the_whole_url_and_its_own_password_only() -> None:
         return each[0].origin.replace("//", "//ann:one@"), each[1].origin.replace("//", "//bob:two@")
 
     async with sites(one, two, proxies=pool) as client:
-        answers = [await client.get(f"http://host-{number}.test/page") for number in range(20)]
+        answers = [await client.get(HttpRequest(f"http://host-{number}.test/page")) for number in range(20)]
     assert {answer.http for answer in answers} == {200}
     assert len(one.requests) + len(two.requests) == 20
     assert set(one.got("Proxy-Authorization")) == {basic("ann", "one")}
@@ -243,7 +243,7 @@ async def test_a_dead_proxys_hosts_go_by_the_others_at_once() -> None:
         return each[0].origin, "http://127.0.0.1:1", "socks5h://127.0.0.1:1"
 
     async with sites(alive, proxies=pool) as client:
-        errors = [(await client.get(f"http://host-{number}.test/")).error for number in range(40)]
+        errors = [(await client.get(HttpRequest(f"http://host-{number}.test/"))).error for number in range(40)]
     assert set(errors) == {""}
     assert len(alive.requests) == 40
 
@@ -251,7 +251,7 @@ async def test_a_dead_proxys_hosts_go_by_the_others_at_once() -> None:
 async def test_where_no_proxy_serves_the_answer_says_so_and_when_to_come_again() -> None:
     """After `FAILURES` failures the only one rests."""
     async with sites(proxies=("http://127.0.0.1:1",)) as client:
-        answers = [await client.get(f"http://host-{number}.test/") for number in range(FAILURES)]
+        answers = [await client.get(HttpRequest(f"http://host-{number}.test/")) for number in range(FAILURES)]
     assert {(answer.error, answer.by_proxy) for answer in answers} == {("proxy", True)}
     assert [answer.again_s > 0 for answer in answers] == [False] * (FAILURES - 1) + [True]
 
@@ -268,7 +268,7 @@ async def test_a_proxy_that_dies_while_it_serves_is_not_the_hosts_failure() -> N
     cut.serve = hang_up  # type: ignore[method-assign]  # another server
     async with sites(cut, proxies=lambda each: (each[0].origin, "http://127.0.0.1:1")) as client:
         while not cut.requests:
-            answer = await client.get("http://host.test/")
+            answer = await client.get(HttpRequest("http://host.test/"))
     assert (answer.error, answer.by_proxy, len(cut.requests)) == ("proxy", True, 1)
 
 
@@ -289,7 +289,7 @@ async def test_a_socks_proxy_is_told_a_name_or_an_address_as_its_scheme_says(
     site = Site()
     proxy = Socks(site)
     async with sites(proxy, proxies=lambda each: (each[0].origin.replace("http", scheme),)) as client:
-        answers = [await client.get(url) for _ in range(2)]
+        answers = [await client.get(HttpRequest(url)) for _ in range(2)]
     assert [(answer.http, answer.error) for answer in answers] == [(200, "")] * 2
     assert proxy.wanted == [wanted], "the connection is kept"
     assert [request.partition("\r\n")[0] for request in site.requests] == ["GET /page HTTP/1.1"] * 2
@@ -314,7 +314,7 @@ async def test_tls_goes_through_a_socks_proxy_to_the_site(tmp_path: Path) -> Non
     proxy = Tunnel(site)
     pool: dict[str, Any] = {"proxies": lambda each: (each[0].origin.replace("http", "socks5h"),)}
     async with sites(proxy, ca_file=tmp_path / "cert.pem", **pool) as client:
-        answers = [await client.get(f"https://{name}/") for name in ("name.test", "other.test")]
+        answers = [await client.get(HttpRequest(f"https://{name}/")) for name in ("name.test", "other.test")]
     secure.close()
     assert [(answer.http, answer.error) for answer in answers] == [(200, ""), (None, "tls_certificate")]
     assert proxy.wanted == [("name.test", 443), ("other.test", 443)]
@@ -373,9 +373,9 @@ async def test_a_lease_lost_while_it_was_connected_sends_nothing_by_way_of_a_pro
     ways: dict[str, Any] = {"proxies": lambda each: (each[0].origin.replace("http", scheme),)}
     async with sites(proxy, may_ask=lambda: False, **ways) as client:
         with pytest.raises(LeaseLost):
-            await client.get(url)
+            await client.get(HttpRequest(url))
         with pytest.raises(LeaseLost):
-            await client.log_in(read_form(f"{url}#user=ann"), "j")
+            await client.get(posting(read_form(f"{url}#user=ann"), "j"))
     assert site.requests == []
 
 
@@ -386,7 +386,7 @@ async def test_a_socks_proxys_user_is_sent_to_it_alone(said: str, error: str) ->
     proxy = Socks(site, user="ann:p@ss")
     user = said.replace("p@ss", "p%40ss") + "@" if said else ""
     async with sites(proxy, proxies=lambda each: (each[0].origin.replace("http://", f"socks5h://{user}"),)) as client:
-        answer = await client.get("http://host.test/")
+        answer = await client.get(HttpRequest("http://host.test/"))
     assert (answer.error, answer.by_proxy) == (error, bool(error))
     assert "ann" not in str(site.requests)
 
@@ -408,7 +408,7 @@ async def test_what_a_socks_proxy_cannot_reach_is_the_sites_failure(
     """RFC 1928 6: host unreachable, connection refused; all else is the proxy's own."""
     proxy = Socks(Site(), reply=reply)
     async with sites(proxy, proxies=lambda each: (each[0].origin.replace("http", scheme),)) as client:
-        answer = await client.get("http://host.test/")
+        answer = await client.get(HttpRequest("http://host.test/"))
     assert (answer.error, answer.by_proxy) == (error, by_proxy)
 
 
@@ -433,7 +433,7 @@ async def test_a_socks_proxy_is_no_way_round_the_guard(
     monkeypatch.setattr(AsyncResolver, "resolve", resolve)
     proxy = Socks(Site())
     async with sites(proxy, proxies=lambda each: (each[0].origin.replace("http", scheme),), private=False) as client:
-        answer = await client.get(url)
+        answer = await client.get(HttpRequest(url))
     assert answer.private
     assert reason in answer.error
     assert proxy.wanted == []
@@ -451,9 +451,9 @@ async def test_what_a_public_page_asks_for_reaches_no_private_address_by_a_name(
     site = Site()
     async with sites(site) as client:
         url = site.origin.replace("127.0.0.1", "name.test") + "/"
-        own = await client.get(url, asker=Asker(wants_place=True))
-        refused = await client.get(url, asker=Asker(is_public=True))
-        again = await client.get(url)
+        own = await client.get(HttpRequest(url, asker=Asker(wants_place=True)))
+        refused = await client.get(HttpRequest(url, asker=Asker(is_public=True)))
+        again = await client.get(HttpRequest(url))
     assert (own.http, own.is_inside, again.http) == (200, True, 200)
     assert (refused.http, refused.private, refused.error) == (None, True, "private_address: private address 127.0.0.1")
     assert len(site.requests) == 2
@@ -467,7 +467,7 @@ async def test_a_proxys_own_name_is_no_way_round_the_guard_either(monkeypatch: p
 
     monkeypatch.setattr(AsyncResolver, "resolve", resolve)
     async with sites(proxies=("socks5://proxy.test:1",), private=False) as client:
-        answer = await client.get("http://proxy.test:8080/admin")
+        answer = await client.get(HttpRequest("http://proxy.test:8080/admin"))
     assert "private address 10.1.2.3" in answer.error
 
 
@@ -481,7 +481,7 @@ async def test_a_proxy_that_wants_a_login_is_no_answer_of_the_site() -> None:
     """407 is the proxy's, so it is no result with that status."""
     proxy = Site(status="407 Proxy Authentication Required")
     async with sites(proxy, proxies=lambda each: (each[0].origin,)) as client:
-        answer = await client.get("http://host.test/")
+        answer = await client.get(HttpRequest("http://host.test/"))
     assert (answer.http, answer.error) == (None, "proxy_login")
 
 
@@ -489,7 +489,7 @@ async def test_headers_are_sent_to_every_host() -> None:
     """A contact, for those who read their logs."""
     site = Site()
     async with sites(site, headers=("From: me@example.org",)) as client:
-        await client.get(site.origin + "/")
+        await client.get(HttpRequest(site.origin + "/"))
     assert site.got("From") == ["me@example.org"]
 
 
@@ -497,7 +497,9 @@ async def test_a_header_of_the_operators_is_sent_instead_of_a_pages() -> None:
     """However either is spelt; a browser writes them in lower case."""
     site = Site()
     async with sites(site, headers=("Accept-Language: de",)) as client:
-        await client.get(site.origin + "/", headers={"accept-language": "en", "accept": "application/json"})
+        await client.get(
+            HttpRequest(site.origin + "/", headers={"accept-language": "en", "accept": "application/json"})
+        )
     assert (site.got("Accept-Language"), site.got("Accept")) == (["de"], ["application/json"])
 
 
@@ -505,7 +507,7 @@ async def test_a_body_comes_no_faster_than_the_bandwidth() -> None:
     """A bucket of one second is free; the rest waits."""
     site = Site(body=b"x" * 150_000)
     async with sites(site, max_host_bytes_per_s=100_000) as client:
-        answer = await client.get(site.origin + "/")
+        answer = await client.get(HttpRequest(site.origin + "/"))
     assert (answer.kept, len(answer.body)) == (True, 150_000)
     assert answer.took_s > 0.4
 
@@ -628,10 +630,12 @@ async def test_names_that_lead_to_one_address_share_its_turns(monkeypatch: pytes
     async with sites(site) as client:
         urls = [site.origin.replace("127.0.0.1", f"n{n}.test") + "/" for n in range(1, 10)] + [site.origin + "/"]
         for url in urls:
-            assert (await client.addresses.at_once(url, partial(client.get, url), RequestRules(1.0, 1))).http == 200
+            assert (
+                await client.addresses.at_once(url, partial(client.get, HttpRequest(url)), RequestRules(1.0, 1))
+            ).http == 200
         with pytest.raises(Busy):
             await client.addresses.at_once(
-                urls[0].replace("n1", "n77"), partial(client.get, urls[0]), RequestRules(1.0, 1)
+                urls[0].replace("n1", "n77"), partial(client.get, HttpRequest(urls[0])), RequestRules(1.0, 1)
             )
     assert len(site.requests) == 10
 
@@ -648,10 +652,12 @@ async def test_a_name_without_addresses_is_asked_for_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(connections, "FAILED_S", 60.0)
     async with sites() as client:
         url = "http://nowhere.test/"
-        assert (await client.addresses.at_once(url, partial(client.get, url), RequestRules(1.0, 1))).error == "dns"
+        assert (
+            await client.addresses.at_once(url, partial(client.get, HttpRequest(url)), RequestRules(1.0, 1))
+        ).error == "dns"
         assert asked == ["nowhere.test"]
         monkeypatch.setattr(connections, "FAILED_S", 0.0)
         client._resolver._known.clear()
         for _ in range(2):
-            await client.get(url)
+            await client.get(HttpRequest(url))
     assert len(asked) == 3

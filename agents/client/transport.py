@@ -1,0 +1,70 @@
+"""One request as a value, and what answers it: the seam between the crawl and the web.
+
+    fetch, robots.txt, logins, a page in the browser ─► Transport.get(HttpRequest) ─► Answer
+
+The client is the transport that asks the web. A transport that wraps another one is a middleware; tests put a web of
+their own here.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from crawlog.streams.http import Answer, Form, Manner
+
+from .budget import BodyBudget
+
+
+class Asker(NamedTuple):
+    """For whom a request is sent.
+
+    Attributes:
+        is_anonymous: Neither login nor cookies are sent, and none are kept.
+        is_public: It is a page from a public address: private ones are closed to it wherever they are allowed.
+        wants_place: Whether the answer is from a private address must be known.
+        bodies: A separate budget for its body, for requests whose caller already holds some of `fetch.bodies_mb`.
+    """
+
+    is_anonymous: bool = False
+    is_public: bool = False
+    wants_place: bool = False
+    bodies: BodyBudget | None = None
+
+
+THE_CRAWL = Asker()
+
+
+class HttpRequest(NamedTuple):
+    """One request.
+
+    Attributes:
+        url: Canonical.
+        any_type: Keep the body whatever its type (robots.txt).
+        max_bytes: Keep so many bytes and drop the rest; None for the job's limit, above which no body is kept.
+        job: Whose cookies are sent; without one there are none.
+        headers: Further ones; those of its job and logins are stronger.
+        manner: Of the job that the request is for; None for what the worker asks for by itself.
+        asker: For whom.
+        within_s: Time for the whole answer, where it is less than the job gives it.
+        form: What is posted to the URL; None where it is only asked for.
+    """
+
+    url: str
+    any_type: bool = False
+    max_bytes: int | None = None
+    job: str = ""
+    headers: Mapping[str, str] | None = None
+    manner: Manner | None = None
+    asker: Asker = THE_CRAWL
+    within_s: float | None = None
+    form: Form | None = None
+
+
+class Transport(Protocol):
+    """Answers requests."""
+
+    async def get(self, request: HttpRequest, /) -> Answer:
+        """The answer; every failure is an answer too.
+
+        Returns: The caller gives `Answer.held` back once it is done with the body: until then others may have to wait.
+        Raises: LeaseLost: nothing was sent, or it failed when another worker may ask for it: that is no answer.
+        """
