@@ -23,7 +23,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.fetch import ReportedJobs
-from crawlog.streams.frontier import Commands, Frontier, Tenure
+from crawlog.streams.frontier import Commands, Frontier, KeptRests
 from crawlog.streams.log import Producer, Topics, limits_of, own_manner
 from crawlog.streams.state import Partition, Restorer, Snapshots, States
 from crawlog.streams.url import Place
@@ -72,7 +72,7 @@ class Stage:
         self.states = States(settings, self.names.urls, came=app.watchdog.beat)
         self._forwarding = Forwarding(self.producer, self.names)
         self.restoring = Restoring(app, self.states, self._forwarding, self.live, self._go_live)
-        self._tenure = Tenure()
+        self._kept_rests = KeptRests()
         self._stopping = asyncio.Event()
         self._follows = False
 
@@ -104,7 +104,7 @@ class Stage:
             follow(self.app, self.orders, self.reported_jobs.heard)
         await self.restoring.end()
         self._close()  # what a revocation that ran out of time has left
-        self._tenure.assigned(self.app.consumer_generation_id, partitions)
+        self._kept_rests.assigned(self.app.consumer_generation_id, partitions)
         self.restoring.begin(partitions, anew=True)
 
     def _go_live(self) -> None:
@@ -112,7 +112,7 @@ class Stage:
         for number, partition in self.restoring.opened.items():
             if number not in self.live:
                 self.live[number] = partition
-                self.frontier.own(number, partition.fold, partition.db, self._tenure.taken_up(number))
+                self.frontier.own(number, partition.fold, partition.db, self._kept_rests.taken_up(number))
         self.dispatching = True
         self.wake()
 
@@ -130,7 +130,7 @@ class Stage:
             crash_points.point("revoke.drained")
             for number in sorted(self.live):
                 self.checkpoint(self.live[number])
-                self._tenure.given_up(number, self.frontier.rests_of(number))
+                self._kept_rests.given_up(number, self.frontier.rests_of(number))
             crash_points.point("revoke.checkpointed")
         finally:
             self._close()

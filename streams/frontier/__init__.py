@@ -16,7 +16,7 @@ Imports go one way: host ← order ← schedule ← waits, manners, held_hosts �
 from .commands import FREE, Commands, Orders, host_of
 from .dispatcher import Frontier
 from .host import Host, HostQueue, NameTask, RobotsTask, Task
-from .kept_rests import Tenure
+from .kept_rests import KeptRests
 from .partition import OwnedPartition
 from .politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
 from .unmet_hosts import MET, Patience, Shares, by_partition
@@ -30,6 +30,7 @@ __all__ = [
     "Frontier",
     "Host",
     "HostQueue",
+    "KeptRests",
     "NameTask",
     "Orders",
     "OwnedPartition",
@@ -37,7 +38,6 @@ __all__ = [
     "RobotsTask",
     "Shares",
     "Task",
-    "Tenure",
     "backoff_s",
     "by_partition",
     "host_of",

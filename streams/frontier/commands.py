@@ -1,7 +1,7 @@
-"""What commands are in force, and what they mean for a job, a host, a stage. Pure; nothing here is kept but in the log.
+"""The commands in force, and what they mean for a job, a host, a stage. Pure; the log alone keeps them.
 
-Every worker folds the same commands of crawl.control, in their order, so all obey the same. A command is for the
-dispatcher, never for the fold: what it keeps waiting stays queued.
+Every worker reads the same commands of crawl.control in the same order, so all obey the same. A command concerns the
+dispatcher, never the fold: URLs that it keeps waiting stay queued.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 class Orders(NamedTuple):
-    """What is wanted of something.
+    """The commands for one target, taken together.
 
     Attributes:
-        paused: Nothing of it is handed out.
-        stopped: A `run` does not wait for what is paused: a job is stopped, or a host blocked.
+        paused: None of its URLs is handed out.
+        stopped: A `run` does not wait for its URLs either: the job is stopped, or the host blocked.
         slow_s: Least rest between two requests to one host.
     """
 
@@ -40,7 +40,7 @@ class Commands:
             self.take(command)
 
     def take(self, command: Command) -> None:
-        """A later command."""
+        """Take a command that came after the others."""
         at = command.kind, _with_port(command.target) if command.host else command.target
         self._newest.pop(at, None)
         self._of_jobs.clear()
@@ -58,18 +58,18 @@ class Commands:
         return frozenset(one for one in self.in_force if one.host and one.action in ("pause", "block"))
 
     def of_job(self, name: str) -> Orders:
-        """What is wanted of a job."""
+        """The commands for a job."""
         orders = self._of_jobs.get(name)
         if orders is None:
             orders = self._of_jobs[name] = _all([self._newest.get(("job", name))])
         return orders
 
     def of_stage(self, name: str) -> Orders:
-        """What is wanted of a stage."""
+        """The commands for a stage."""
         return _all([self._newest.get(("stage", name))])
 
     def of_host(self, key: str) -> Orders:
-        """What is wanted of a host, by all the names that it has.
+        """The commands for a host, by all its names.
 
         Args:
             key: `scheme://name:port`.
@@ -80,7 +80,7 @@ class Commands:
 
 
 def names_of(key: str) -> list[str]:
-    """What a host can be called in a command: itself, its name with and without its port, `.name` of each parent."""
+    """The names of a host in commands: its key, its name with and without port, and `.name` for it and each parent."""
     authority = key.partition("://")[2]
     name = authority.rpartition(":")[0]
     labels = name.split(".")
@@ -88,9 +88,9 @@ def names_of(key: str) -> list[str]:
 
 
 def host_of(text: str) -> str:
-    """The host of a command as it is written in one, from how a person may write it.
+    """A host as commands name it, from the forms that a person may write.
 
-    Raises: ValueError: it is none.
+    Raises: ValueError: The text is not a host.
     """
     scheme, is_url, rest = text.strip().rpartition("://")
     name, port = _parts(rest.removesuffix("/"))
@@ -118,7 +118,7 @@ def _with_port(host: str) -> str:
 
 
 def _all(commands: Iterable[Command | None]) -> Orders:
-    """What several commands want together: each has its effect."""
+    """Several commands together: each has its effect."""
     wanted = [command for command in commands if command is not None]
     if not wanted:
         return FREE

@@ -104,7 +104,7 @@ class Frontier:
                 if host.where == LATER:
                     host.where = IDLE
                 schedule.arrange(host)
-            owned.stir()
+            owned.look_again()
 
     def order(self, host: Host) -> None:
         """Tell a host of another worker's partition the commands in force."""
@@ -122,7 +122,7 @@ class Frontier:
         return sum(len(owned.pending) for owned in self.owned.values())
 
     def next(self, admitted: Sequence[bool] = EVERYBODY) -> Task | RobotsTask | NameTask | None:
-        """What may be requested now, or None; the caller says `finished` when its response has ended.
+        """The next task, or None; the caller says `finished` when its response has ended.
 
         Args:
             admitted: By standing, whether a host may be asked.
@@ -143,9 +143,9 @@ class Frontier:
         return None
 
     def _keeps_turns(self, name: str) -> bool:
-        """Whether a job that has nothing to fetch now is to be looked at again: it has URLs, and may go on.
+        """Whether a job without a task now keeps its place among the turns: it has URLs and may go on.
 
-        While its hosts rest it keeps its place among the turns: else the first job of a host would have all of them.
+        If it lost its place while its hosts rest, the first job of a shared host would have all of that host's turns.
         """
         for owned in self.owned.values():
             job = owned.fold.jobs.get(name)
@@ -154,7 +154,7 @@ class Frontier:
         return False
 
     def _may_have_more(self, name: str) -> bool:
-        """Whether a job is to be fetched here, and its pages with those in flight stay within its limit."""
+        """Whether this worker fetches a job, and its pages and requests in flight are below its `max_pages`."""
         only = self.schedule.only
         if (only and name != only) or self.schedule.commands.of_job(name).paused:
             return False
@@ -204,10 +204,10 @@ class Frontier:
         return None
 
     def _first_of(self, host: Host, name: str) -> HostQueue | None:
-        """The queue whose turn it is on a host that a job's line has given; None where nothing may go on.
+        """The queue whose turn it is on a host that came from a job's line; None where no queue may go on.
 
-        Jobs take turns on each host too: 1 a job is asked for elsewhere → 2 the host has rested, and it is another
-        job's turn in the worker. By those turns alone a job with many hosts would get nothing from one that it shares.
+        Jobs take turns on each host too. By the worker's turns alone a job with many hosts would get nothing from a
+        shared one: 1 the job has its turn at another host → 2 the shared host has rested when another job has its turn.
         """
         for queue in host.queues.values():
             job = queue.job.name
@@ -216,7 +216,7 @@ class Frontier:
         return None
 
     def _opening(self, host: Host, manner: Manner, now: float) -> RobotsTask | NameTask | None:
-        """What must be asked before the next page of a host: its name, then its robots.txt."""
+        """The task that comes before the next page of a host: its name, then its robots.txt; None if both are known."""
         if not host.is_named and not self.is_named(host.key):
             return NameTask(host)
         if not manner.rules.robots or host.knows_rules(now, manner.token) or host.closed_to(manner, now) is not None:
@@ -227,12 +227,12 @@ class Frontier:
         return RobotsTask(host, manner)
 
     def named(self, host: Host) -> None:
-        """Its name was resolved, or could not be: it is asked next, whatever came of it."""
+        """A NameTask has ended: the host's next task is another one, whether the name was found or not."""
         host.is_named = True
         self.unsent(host)
 
     def lend(self, place: "Place") -> Host | None:
-        """A host's entry, for a request that is not the queue's: `in_flight` counts it, `finished` ends it.
+        """A host's entry, for a request that comes from no queue: the caller counts `in_flight` up, `finished` down.
 
         Returns: None where another worker owns its partition.
         """
@@ -258,7 +258,7 @@ class Frontier:
         self.schedule.arrange(host)
 
     def unsent(self, host: Host, wait_s: float = 0.0) -> None:
-        """A task of the host ended without a request: a rule refused it, or its address is busy for so long."""
+        """A task of the host ended without a request: a rule refused it, or its address is busy for `wait_s`."""
         host.in_flight -= 1
         now = self.schedule.now()
         if host.in_flight == 0:
@@ -282,10 +282,10 @@ class Frontier:
                 owned.wake(now)
         self.schedule.arrange_rested(now)
         while self.schedule.wakes_at() <= now:
-            min(self.owned.values(), key=lambda owned: owned.sleepers.next_at()).rouse()
+            min(self.owned.values(), key=lambda owned: owned.sleepers.next_at()).wake_first()
 
     def next_at(self) -> float | None:
-        """When something may become ready without anyone's doing, monotonic; None when nothing waits for time."""
+        """When a host may become ready by time alone, monotonic; None when nothing waits for time."""
         schedule = self.schedule
         waits = (owned.wakes_at() for owned in self.owned.values())
         at = min([schedule.wakes_at(), schedule.resting.next_at, *waits])

@@ -1,6 +1,6 @@
-"""A host's queues as the dispatcher has them in memory, and what it hands out of them.
+"""A host in memory, its queues, and the tasks that the dispatcher hands out of them.
 
-A queue may hold a million URLs; memory holds its window, the next ones, as they stand in the state's rows.
+A queue may hold a million URLs. Memory holds its window: the next ones, as they stand in the state's rows.
 """
 
 from bisect import bisect_left, insort
@@ -22,13 +22,14 @@ WINDOW = 30
 """URLs of one host queue in memory, at most."""
 
 ROW_BYTES = 150
-"""Memory that a URL in a window takes on the average, at most: of longer ones fewer are held."""
+"""Mean memory of a URL in a window, at most: a window of longer URLs holds fewer."""
 
 _OBJECT_BYTES = 57
-"""What a row in a window takes beside its bytes: an object's head, and its place in the list."""
+"""Memory of a row in a window beside its bytes: an object's head, and its place in the list."""
 
 LENGTHS = 3
-"""Of queues that come first where places run out: more than a window, 16 URLs to a window, 8 to 15."""
+"""Number of length classes of long queues, which come first where places run out: more than a window, 16 URLs to a
+window, 8 to 15."""
 
 _LAST = (1 << 64) - 1
 _KEY = r.QUEUE_KEY_BYTES - r.QUEUE_PREFIX_BYTES
@@ -37,7 +38,7 @@ NEVER = float("-inf")
 """Before any time."""
 
 IDLE, LATER, READY = range(3)
-"""Where a host is: nowhere, among those that rest, in line."""
+"""Where a host is: in no list, among those that rest, in line."""
 
 
 class Cache(Protocol):
@@ -47,14 +48,14 @@ class Cache(Protocol):
         """Remember a value."""
 
     def remember(self, key: bytes, value: bytes) -> None:
-        """Remember a value, by and by."""
+        """Remember a value; it may be written later."""
 
     def cached(self, key: bytes) -> bytes | None:
         """A remembered value, or None."""
 
 
 class HostPartition(Cache, Protocol):
-    """The partition of a host, to those who have only the host or a task of it."""
+    """The partition of a host, for code that has only the host or one of its tasks."""
 
     @property
     def fold(self) -> Fold:
@@ -65,19 +66,19 @@ class HostPartition(Cache, Protocol):
         """Its hosts in memory."""
 
     def manner(self, job: int, /) -> "Manner":
-        """How the URLs of a job are asked for."""
+        """How the URLs of a job are requested."""
 
     def pop(self, host: "Host", queue: "HostQueue", /) -> "Task | None":
         """The next URL of a host queue that still has its row."""
 
     def lack(self, host: "Host", job: int, setting: str, /) -> None:
-        """All that a job has on a host stays queued, as this worker lacks a setting for it; until a look later."""
+        """Leave all URLs of a job on a host queued for a while: this worker lacks a setting for them."""
 
     def is_lacking(self, job: int, host: int, /) -> bool:
-        """Whether this worker lacks a setting for what a job has on a host, by its hash, as far as it knows."""
+        """Whether this worker is known to lack a setting for a job's URLs on a host, given by its hash."""
 
     def forget(self, host: "Host", until: float | None = None, /) -> None:
-        """Let a host go that has no request in flight; it sleeps, if a time is given."""
+        """Take a host without a request in flight out of memory; it sleeps, if a time is given."""
 
 
 class Task:
@@ -101,7 +102,7 @@ class Task:
 
     @property
     def manner(self) -> "Manner":
-        """How it is asked for, by the newest record of its job."""
+        """How it is requested, by the newest record of its job."""
         return self.partition.manner(self.job.number)
 
     @property
@@ -112,7 +113,7 @@ class Task:
 
 
 class RobotsTask:
-    """A host whose robots.txt must be fetched before its pages, as the job asks whose page comes first."""
+    """A host whose robots.txt must be fetched before its pages, in the manner of the job whose page is next."""
 
     __slots__ = ("host", "manner")
 
@@ -133,16 +134,16 @@ class NameTask:
 class HostQueue:
     """The queue of one (job, host): a sorted window of it, and whether the rows hold more.
 
-    The window holds rows as they are, changed with them: they lie side by side on disk, where one look-up each, in the
-    order of dispatch, would read a block each. A row's key, without what all have in common, and its value are one
-    object, which takes half the memory of two.
+    The window holds copies of rows, which change with the rows. Rows of a queue lie side by side on disk, so one scan
+    fills a window; a look-up for each URL, in the order of dispatch, would read a block each. An entry is the row's key
+    without the common prefix, followed by its value: one object takes half the memory of two.
     Invariant: while `more`, every row below `upto` that is not dispatched is in the window; else every row is.
 
     Attributes:
-        turn: Of its host's, the one for which the host is in the job's line.
-        ring: The one of the longest queues there in which it stands; `LENGTHS` for none.
-        asked_at: When the job last asked the host, as long as its delay counts for that.
-        manner, rules, own_s: The rest that the job wants between two requests, and of which manner and robots.txt.
+        turn: The host's turn for which the host is in the job's line.
+        ring: The length class of the ring in which it stands there; `LENGTHS` for none.
+        asked_at: When the job last asked the host; NEVER once the job's delay has passed.
+        manner, rules, own_s: Rest that the job wants between two requests, and the manner and robots.txt it is of.
     """
 
     __slots__ = (
@@ -166,7 +167,7 @@ class HostQueue:
         self.own_s = 0.0
 
     def delay_s(self, manner: "Manner", robots: "RobotsRules | None") -> float:
-        """Seconds between two requests to the host as the job wants it, with robots.txt's wish if it obeys that.
+        """Seconds between two requests to the host as the job wants it, Crawl-delay included if it obeys robots.txt.
 
         Args:
             robots: The host's, as far as it is known.
@@ -184,7 +185,7 @@ class HostQueue:
         return bool(self.window or self.overdue or self.more)
 
     def add(self, key: bytes, value: bytes, most: int) -> bool:
-        """Take a new row, unless it lies behind the window, and let go what is beyond so many; whether it did."""
+        """Take a new row, and cut the window to `most`. Returns: False for a row behind the window, which stays out."""
         if self.more and key >= self.upto:
             return False
         row = key[r.QUEUE_PREFIX_BYTES :] + value
@@ -194,7 +195,7 @@ class HostQueue:
         return True
 
     def fill(self, found: list[tuple[bytes, bytes]], most: int, pending: Collection[bytes]) -> None:
-        """Take the rows from `upto` on: all there are, unless these are more than `most`; those dispatched left out."""
+        """Take the rows found from `upto` on, without dispatched ones; if more than `most`, the rows hold more."""
         self.more = len(found) > most
         if self.more:
             self.upto = found.pop()[0]
@@ -210,13 +211,13 @@ class HostQueue:
             self.more = True
 
     def take(self) -> tuple[bytes, bytes]:
-        """The first row of the window, which must have one: it is no longer in it."""
+        """Take the first row out of the window, which must not be empty."""
         first = self.window.pop(0)
         self.held -= len(first) + _OBJECT_BYTES
         return self.prefix + first[:_KEY], first[_KEY:]
 
     def change(self, key: bytes, value: bytes | None) -> None:
-        """A row was changed, or removed: so it is in the window, if it is there."""
+        """Change a row of the window, or remove it; a row outside the window is left alone."""
         end = key[r.QUEUE_PREFIX_BYTES :]
         at = bisect_left(self.window, end)
         if at < len(self.window) and self.window[at].startswith(end):
@@ -228,20 +229,20 @@ class HostQueue:
 
     @property
     def length(self) -> int:
-        """How long it is, by powers of two: 0 where it is longer than a window, then by how much it is shorter."""
+        """Its length class, by powers of two: 0 if it is longer than a window, more the shorter it is."""
         return 0 if self.more else WINDOW.bit_length() + 1 - len(self.window).bit_length()
 
     @property
     def is_spent(self) -> bool:
-        """Whether the next URL, if there is one, must be read from the rows, and another one was read before."""
+        """Whether the window was used up: the next URL, if there is one, must be read from the rows."""
         return not (self.window or self.overdue or (self.more and not self.upto))
 
 
 class Closed(NamedTuple):
-    """Why robots.txt could not be read by jobs that keep to a rule, where others may read it.
+    """Why jobs without a setting could not read robots.txt; jobs that have it may.
 
     Attributes:
-        to: The setting of jobs that are not concerned.
+        to: The setting.
         until: When it may be tried again.
     """
 
@@ -255,22 +256,22 @@ class Host:
 
     Attributes:
         key: `scheme://name:port`.
-        ready_at: It is not asked before this time.
+        ready_at: It rests until this time, by its answers.
         asked_at: When its last request was handed out, or ended; the first is taken back if no request is sent.
         ended_at: When its last request ended.
-        paced_until: It is not asked before this time either, by the delays of its jobs.
-        orders: What commands want of it.
-        slowed_until: It is not asked before this time either, while a command slows it.
+        paced_until: It rests until this time, by the delays of its jobs.
+        orders: The commands for it.
+        slowed_until: It rests until this time, by a command that slows it.
         is_opening: Its robots.txt was asked for, and no page since.
-        is_named: Its name was resolved, or could not be, and nothing was asked since.
+        is_named: Its name was looked up, found or not, and nothing was asked since.
         standing: Whether it answers, as far as is known.
         delay_s: Rest between two requests, the greatest of its jobs, robots.txt's wish included.
         per_host: Requests at a time, the least of its jobs.
-        wish_s: Robots.txt's Crawl-delay, if there is one, for requests that are no queue's.
+        wish_s: Robots.txt's Crawl-delay, if there is one, for requests that do not come from a queue.
         failures: Requests in a row that were turned away.
         rules: Its robots.txt; None until fetched; see `knows_rules`.
         unreachable: Why its robots.txt could not be read; its URLs then fail.
-        closed: Why not by some jobs alone, at most one entry a setting.
+        closed: Why some jobs could not read it, at most one entry a setting.
     """
 
     __slots__ = (
@@ -308,7 +309,7 @@ class Host:
         self.where = IDLE
 
     def ask(self, now: float) -> None:
-        """A request is handed out, or ends; the next one comes a delay later."""
+        """A request is handed out, or has ended; the next one comes a delay later."""
         self.asked_at = now
         self.paced_until = max(self.paced_until, now + self.delay_s)
 
@@ -317,11 +318,11 @@ class Host:
         self.ready_at = max(self.ready_at, until)
 
     def knows_rules(self, now: float, token: str) -> bool:
-        """Whether it is here what robots.txt says to a token, and young enough; else that is read again."""
+        """Whether robots.txt's rules for a token are known and fresh; else it is read again."""
         return self.rules is not None and self.rules.is_for(token) and now < self.rules_until
 
     def close(self, to: str, reason: str, until: float) -> None:
-        """Robots.txt cannot be read but by jobs that have a setting."""
+        """Only jobs that have a setting can read robots.txt."""
         self.closed = (*(one for one in self.closed if one.to != to), Closed(to, reason, until))
 
     def closed_to(self, manner: "Manner", now: float) -> Closed | None:

@@ -1,4 +1,4 @@
-"""Which hosts rest, and in which order those are asked that may be, where more are ready than can be fetched."""
+"""The hosts that rest, and the order of those that may be asked, for when more are ready than can be fetched."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,9 @@ from .unmet_hosts import EVERYBODY, MET, NEW, SILENT
 
 
 class Ring:
-    """Hosts in turns, by registrable domain: of each that has some, one stands in the ring.
+    """Hosts in turns, by registrable domain: one host of each domain stands in the ring, the others queue behind it.
 
-    Nearly every domain has one host: so those, and there may be 10,000, cost a place each and no queue of their own.
+    Nearly every domain has one host, and there may be 10,000: each of these costs one place and no queue.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Ring:
         self._others: dict[str, deque[tuple[int, Host]] | None] = {}  # by domain, for each that stands in the ring
 
     def add(self, host: Host, *, first: bool = False) -> None:
-        """Take a host for the turn that it is in, as the last one or as the first."""
+        """Take a host for its present turn, as the last one or as the first."""
         domain, entry = host.domain, (host.turn, host)
         if domain not in self._others:
             self._others[domain] = None
@@ -36,7 +36,7 @@ class Ring:
         return bool(self._ring)
 
     def pop(self) -> Host | None:
-        """The next host that is still in the turn it was added for: domains in turn, hosts of a domain in turn."""
+        """Take the next host, by turns of domains and of hosts in a domain; entries of an earlier turn are dropped."""
         while self._ring:
             turn, host = self._ring.popleft()
             others = self._others[host.domain]
@@ -50,13 +50,13 @@ class Ring:
 
 
 class Line:
-    """Hosts of one job that may be asked now. Every second place is for those that have more to fetch than others.
+    """Hosts of one job that may be asked now. Every second place is for hosts with long queues.
 
-    A crawl lasts as long as its longest queue, whose host is asked once a delay at most. In plain turns it would wait
-    for a place, whenever they run out, beside hosts that have time; so its wait would be the crawl's. Lengths are told
-    apart by powers of two, and each has half of the places that longer ones leave, or all where those have no host.
-    A robots.txt takes no turn: the first page after it comes before hosts that nothing is known of, for only pages tell
-    how long a queue is. Each host so has its first page no later than in plain turns, and most have it sooner.
+    A crawl lasts as long as its longest queue, and its host is asked at most once a delay. If it waited in plain turns
+    beside hosts that have time, the whole crawl would wait. Queues are classed by powers of two. Each class has half of
+    the places that longer ones leave, or all of them if those have no host.
+    A robots.txt takes no turn: the first page after it comes before unknown hosts, since only pages tell how long a
+    queue is. So each host has its first page no later than in plain turns, and most have it sooner.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Line:
         self._turns = cycle((self._all, first, self._all, second, self._all, first, self._all, third))
 
     def add(self, host: Host, queue: HostQueue) -> None:
-        """Take a host, or see how its queue has grown; each ring but the one it is taken from keeps an old entry."""
+        """Take a host, or move it to the ring of its grown queue; its old entries stay in the other rings, outdated."""
         if queue.turn != host.turn:
             queue.turn, queue.ring = host.turn, LENGTHS
             self._all.add(host, first=host.is_named or (host.is_opening and host.rules is not None))
@@ -87,25 +87,25 @@ class Line:
 
 
 class Lines:
-    """The lines of one job, by standing. Every second turn is for hosts that have answered, while there are such."""
+    """The lines of one job, by standing. Every second turn is for hosts that have answered, if there are any."""
 
     def __init__(self) -> None:
         self._lines = (Line(), Line(), Line())
         self._turns = cycle((MET, NEW, MET, SILENT))
 
     def add(self, host: Host, queue: HostQueue) -> None:
-        """Take a host, or see how its queue has grown."""
+        """Take a host, or note how its queue has grown."""
         self._lines[host.standing].add(host, queue)
 
     def pop(self, admitted: Sequence[bool] = EVERYBODY) -> Host | None:
-        """The next host of those that are admitted, by standing."""
+        """Take the next host whose standing is admitted."""
         for standing in (next(self._turns), MET, NEW, SILENT):
             if admitted[standing] and (host := self._lines[standing].pop()) is not None:
                 return host
         return None
 
     def let_go(self, job: str) -> None:
-        """End the lines of a job, by its name: a host that was in one may join another of the job."""
+        """Empty the lines of a job, given by its name, so that its hosts may join new ones."""
         while (host := self.pop()) is not None:
             for queue in host.queues.values():
                 if queue.job.name == job:
@@ -113,10 +113,10 @@ class Lines:
 
 
 class Resting:
-    """Hosts that rest, by the time when they may be asked, and those of one time in the order they came.
+    """Hosts that rest, by the time when they may be asked; hosts of the same time in the order they came.
 
-    Most rest for the usual delay from now on, so each of them comes behind those before it: a queue, where a heap of
-    10,000 costs twice as much a host as one of 1,000.
+    Most rest for the usual delay from now on, so each comes after the ones before it and a queue will do. A heap of
+    10,000 costs twice as much a host as a heap of 1,000.
     """
 
     def __init__(self) -> None:
@@ -128,8 +128,8 @@ class Resting:
         """Take a host that may be asked at a time.
 
         Args:
-            is_usual: Whether that is no later than the usual delay from now on: one that rests for very long would send
-                all that come after it to the heap.
+            is_usual: Whether the time is no later than the usual delay from now on. A later one in the queue would send
+                all hosts after it to the heap.
         """
         self._count += 1
         usual = self._usual
@@ -139,7 +139,7 @@ class Resting:
             heappush(self._others, (at, self._count, host))
 
     def pop(self, now: float) -> Host | None:
-        """The first of those that have rested, if there is one."""
+        """Take the first host that has rested; None if there is none."""
         usual, others = self._usual, self._others
         if usual and (not others or usual[0] < others[0]):
             return usual.popleft()[2] if usual[0][0] <= now else None
@@ -147,7 +147,7 @@ class Resting:
 
     @property
     def next_at(self) -> float:
-        """When the first of them may be asked."""
+        """When the first host may be asked; `inf` if none rests."""
         return min([first[0][0] for first in (self._usual, self._others) if first], default=inf)
 
     def __iter__(self) -> Iterator[tuple[float, int, Host]]:

@@ -89,7 +89,7 @@ class OwnedPartition:
         for host in list(self.hosts.values()):
             if job in host.queues:
                 self._schedule.pace_anew(host)
-        self.stir()
+        self.look_again()
 
     def forgotten(self, job: int) -> None:
         """All rows of a job were dropped; waits without a row end when they are due, requests in flight as always."""
@@ -112,9 +112,9 @@ class OwnedPartition:
         """
         return self._schedule.may_go_on(host, job) and not self.is_lacking(job.number, mark)
 
-    def stir(self) -> None:
+    def look_again(self) -> None:
         """Look at those hosts and waits again that might not go on: a job, a command or a setting has changed."""
-        self.waits.stir(lambda host, queue: self.may_go_on(host.key, host.hash, queue.job))
+        self.waits.look_again(lambda host, queue: self.may_go_on(host.key, host.hash, queue.job))
         self.sleepers.set_timers(self._schedule.now())
 
     # ------------------------------------------------------------------ hosts, awake and asleep
@@ -186,7 +186,7 @@ class OwnedPartition:
                 found[job.number] = row
         return found
 
-    def rouse(self) -> None:
+    def wake_first(self) -> None:
         """Wake the sleeping host that is due first, if it has something to fetch and may go on."""
         mark = self.sleepers.first()
         if mark is None:
@@ -201,7 +201,7 @@ class OwnedPartition:
             self.sleepers.add(mark, inf)
 
     def rests(self) -> dict[int, float]:
-        """Until when the hosts rest that may not be asked now, by their hashes."""
+        """Until when each host that may not be asked now rests, by its hash."""
         now = self._schedule.now()
         rests = self.sleepers.rests(now)
         for host in self.hosts.values():
@@ -221,10 +221,10 @@ class OwnedPartition:
         return queue
 
     def load(self, rests: Mapping[int, float] | None = None) -> None:
-        """Take up what the rows hold, after a restore: no host is asked before one full delay has passed.
+        """Read all queues and waits from the rows, after a restore: no host is asked before one full delay has passed.
 
         Args:
-            rests: Until when hosts rest, by hash, where that is known: others may be asked now.
+            rests: Until when hosts rest, by hash, if that is known; hosts that are not named may be asked now.
         """
         schedule, asleep = self._schedule, self.sleepers.times
         now = schedule.now()
@@ -265,7 +265,7 @@ class OwnedPartition:
             lacked = self.manners.try_all()
             for host in [host for host in self.hosts.values() if host.hash in lacked]:
                 self._schedule.arrange(host)
-            self.stir()
+            self.look_again()
         for key, row, host_key, domain in self.waits.take_due(now):
             job = r.job_of(key)
             if not self.may_go_on(host_key, hashed(host_key), self.fold.numbers[job]):
@@ -312,7 +312,7 @@ class OwnedPartition:
         return True
 
     def back(self, task: Task) -> None:
-        """Put a dispatched URL that was never tried at the front of its queue."""
+        """Put a dispatched URL back at the front of its queue: it was never tried."""
         if self.pending.get(task.key) is not task:
             return
         self.ended(task.key)

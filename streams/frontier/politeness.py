@@ -1,13 +1,13 @@
-"""How long a host rests: our floor, robots.txt's wish, and what the server asks for. Pure: time is `now`."""
+"""How long a host rests: by our own delay, by robots.txt's Crawl-delay, and by Retry-After. Pure: time is `now`."""
 
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 522, 524})
-"""Answers that may change soon: tried again, and only the last one is a result."""
+"""Statuses that may change soon: the URL is tried again, and only the last answer is a result."""
 
 TURNED_AWAY = frozenset({429, 503})
-"""Answers that speak for the whole host: it rests, not only the URL."""
+"""Statuses that concern the whole host: it rests, not only the URL."""
 
 
 def crawl_delay_s(floor_s: float, wish_s: float | None, most_s: float) -> float:
@@ -35,7 +35,7 @@ def backoff_s(failures: int, base_s: float, most_s: float, jitter: float) -> flo
 
 
 def retry_after_s(header: str | None, now: float) -> float | None:
-    """What a Retry-After header asks for (RFC 9110 10.2.3): seconds or a date; None when absent or no sense in it.
+    """Seconds that a Retry-After header asks for (RFC 9110 10.2.3), as a number or a date; None if absent or invalid.
 
     Args:
         now: UTC epoch seconds.
@@ -43,7 +43,7 @@ def retry_after_s(header: str | None, now: float) -> float | None:
     if not header:
         return None
     text = header.strip()
-    whole, point, part = text.partition(".")  # a fraction is none of the RFC's forms, but there is sense in it
+    whole, point, part = text.partition(".")  # the RFC has no fractions, but servers send them
     if text.isascii() and whole.isdigit() and (part.isdigit() or not point):
         return float(f"{whole[:10]}.{part[:3]}")
     try:

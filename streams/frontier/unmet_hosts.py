@@ -1,4 +1,4 @@
-"""Hosts that may never answer: how much of a worker they hold, and how long they are waited for. Pure: time is `now`.
+"""Hosts that may never answer: how many places they hold, and how long a request to them lasts. Pure: time is `now`.
 
 A host is MET once it has answered a request for a page, NEW before, and SILENT while its last request had no whole
 answer. NEW and SILENT ones together are strangers. Whether a host is silent stands in its row, as failures in a row.
@@ -14,48 +14,49 @@ if TYPE_CHECKING:
     from crawlog.streams.http import Answer
 
 MET, NEW, SILENT = range(3)
-"""What is known of a host."""
+"""A host's standing."""
 
 EVERYBODY = (True, True, True)
-"""By standing: who may have a place."""
+"""By standing, whether a host may have a place."""
 
 LATE_S = 0.1
-"""A host that has not answered by then needs no place while it is waited for. So a place serves ten first contacts a
-second, and 128 places ask 5,000 hosts in 4 s."""
+"""A request gives its place back after this time without an answer, and goes on. So a place serves ten first contacts
+a second, and 128 places ask 5,000 hosts in 4 s."""
 
 SILENT_LATE_S = 0.5
-"""The same for a silent host. Its next attempt can wait: so retries are spread, where very many hosts fail together."""
+"""The same for a silent host. It is longer so that retries are spread when very many hosts fail together."""
 
 FLOOR_S = 3.0
-"""Nobody is waited for less: a lost packet, DNS, and the round trips of TCP and TLS fit in."""
+"""Shortest timeout: a lost packet, DNS, and the round trips of TCP and TLS fit in."""
 
 SHORT = 6.0
-"""Where places are short, a stranger's first attempt has this part of `fetch.timeout_s`."""
+"""Where places are short, a stranger's first attempt lasts `fetch.timeout_s` divided by this."""
 
 CROWDED = 4
-"""Where late ones fill this part of their room, a first attempt has `FLOOR_S`: most of those asked do not answer."""
+"""Where late requests fill more than one part in so many of their room, a first attempt lasts `FLOOR_S`: most hosts do
+not answer."""
 
 AGAIN = 4.0
-"""Each further attempt has so many times the time; the last one has all there is, so no slow host is lost."""
+"""Each further attempt lasts so many times longer; the last one has the usual time, so no slow host is lost."""
 
 OF_NETWORK = 4
-"""So many failures of a network weigh as much as one of an address: it has many hosts."""
+"""So many failures of a network count as one of an address, since a network has many hosts."""
 
 REMEMBERED = 20_000
 """Domains, addresses and networks whose failures are remembered."""
 
 
 class Shares:
-    """Who holds how many places.
+    """How many places requests hold, by the standing of their hosts.
 
-    Strangers hold at most half of the places, and silent ones half of that: so those that answer have a half, new
-    ones a quarter. What may be late holds a place only while it is young.
+    Strangers hold at most half of the places, and silent ones half of that. So hosts that answer have one half, new
+    ones a quarter. A request that may be late holds a place only while it is young.
 
     Args:
-        most_late: Room for those that wait without a place, half of it for silent hosts; the others keep theirs.
+        most_late: Room for requests that wait without a place, half of it for silent hosts; others keep their place.
 
     Attributes:
-        ages_at: When the next one will be late. Those that found no room to be late wait for another's end.
+        ages_at: When the next request will be late. One without room to be late waits until another ends.
     """
 
     def __init__(self, most_late: int) -> None:
@@ -68,11 +69,11 @@ class Shares:
         self._is_crowded = False
 
     def take(self, one: Hashable, standing: int, young_from: float | None = None, room: int = 1) -> None:
-        """Something begins.
+        """A request begins.
 
         Args:
-            young_from: Now, where it may be late; else it holds its place to its end.
-            room: That it takes when it is late.
+            young_from: Now, if it may be late; else it holds its place until it ends.
+            room: Room that it takes when it is late.
         """
         self._held[one] = self._holds, standing, 1
         self._holds[standing] += 1
@@ -88,7 +89,7 @@ class Shares:
             self._young[standing].pop(one, None)
 
     def age(self, now: float) -> None:
-        """Those no longer young give their places back, as far as there is room for late ones."""
+        """Take the places back from requests that are no longer young, as far as there is room for late ones."""
         if now < self.ages_at and not self._is_crowded:
             return
         self.ages_at, self._is_crowded = inf, False
@@ -115,7 +116,7 @@ class Shares:
             del young[one]
 
     def left(self, most: int) -> tuple[int, int, int]:
-        """By standing, how many more may have a place.
+        """How many more requests may have a place, by standing.
 
         Args:
             most: Places in all.
@@ -126,17 +127,17 @@ class Shares:
         return free, strangers, min(strangers, max(most // 4, 1) - silent)
 
     def part(self, most: int) -> float:
-        """The part of the usual time that a stranger's first attempt has, by the places and the room that are left."""
+        """Share of the usual time for a stranger's first attempt, by the places and the room that are left."""
         if CROWDED * sum(self._late) > self._most_late:
             return 0.0
         return 1.0 / SHORT if self.left(most)[NEW] <= most // 8 else 1.0
 
     def __iter__(self) -> Iterator[Hashable]:
-        """All that have begun and not ended."""
+        """The requests that have begun and not ended."""
         return iter(self._held)
 
     def strangers(self) -> Iterator[Hashable]:
-        """Those of strangers."""
+        """The requests to strangers."""
         return (one for one, (_, standing, _) in self._held.items() if standing != MET)
 
 
@@ -145,7 +146,7 @@ def _late_s(standing: int) -> float:
 
 
 class Stranger(Protocol):
-    """What is to be known of a host."""
+    """The facts about a host that count here."""
 
     key: str
     domain: str
@@ -153,13 +154,13 @@ class Stranger(Protocol):
 
 
 class Patience:
-    """How long a stranger is waited for, by what its domain, its addresses and their networks did before.
+    """How long a request to a stranger may last, by earlier failures of its domain, addresses and networks.
 
-    An attempt that ends early for want of patience is a failed one like others: the next one has more time.
+    An attempt that ends early counts as failed like any other: the next one has more time.
 
     Args:
-        addresses_of: Those of a host, by its key, as far as they are known.
-        part: Of the usual time, so much is left by others that wait for a place.
+        addresses_of: The known addresses of a host, given by its key.
+        part: Share of the usual time, as `Shares.part` says it.
     """
 
     def __init__(self, addresses_of: Callable[[str], Sequence[str]], part: Callable[[], float]) -> None:
@@ -173,7 +174,7 @@ class Patience:
         Args:
             usual_s: That time.
             attempt: Attempts made before this one.
-            is_last: Whether nothing comes after it.
+            is_last: Whether no attempt comes after it.
         """
         if host.standing == MET or is_last:
             return None
@@ -184,10 +185,10 @@ class Patience:
         return time_s if time_s < usual_s else None
 
     def heard(self, host: Stranger, answer: "Answer", *, is_page: bool) -> None:
-        """A request to a host has ended: what it is from now on, and what it says of its neighbours.
+        """A request to a host has ended: note its standing, and count or clear failures of its neighbours.
 
         Args:
-            is_page: Whether it was asked for a page: many servers have a robots.txt at once, and pages never.
+            is_page: Whether it was for a page: many servers answer for robots.txt at once, and for pages never.
         """
         if answer.private or answer.by_proxy:
             return
@@ -213,7 +214,7 @@ class Patience:
         return max(self._failures.get(name, 0) // (OF_NETWORK if name[0] == "n" else 1) for name in self._names(host))
 
     def _names(self, host: Stranger) -> set[str]:
-        """What its failures are remembered by."""
+        """The names under which its failures are counted."""
         addresses = self._addresses_of(host.key)
         return {
             f"d {host.domain}",
@@ -228,7 +229,7 @@ def network_of(address: str) -> str:
 
 
 def standing_of(row: "HostRow | None") -> int:
-    """What a host's row says of it, after a restart."""
+    """A host's standing by its row, after a restart."""
     if row is None:
         return NEW
     return SILENT if row.failures else MET

@@ -115,7 +115,7 @@ class Waits:
             if _place_of(due_key) >= start:
                 yield due_key
 
-    def stir(self, may_go_on: Callable[[Host, HostQueue], bool]) -> None:
+    def look_again(self, may_go_on: Callable[[Host, HostQueue], bool]) -> None:
         """Drop the overdue URLs that may not go on, and read those again whose job may: a job or a command changed."""
         for host, queue in self._overdue():
             if not may_go_on(host, queue):  # they count as woken, and may be many

@@ -474,7 +474,7 @@ async def test_hosts_of_a_partition_that_comes_back_at_once_rest_no_longer_than_
         monkeypatch.setattr(
             stage.restoring, "_until_live", lambda _: asyncio.sleep(0)
         )  # there is no broker to read from
-        stage._tenure.assigned(1, {0})
+        stage._kept_rests.assigned(1, {0})
         world.find("http://a.com/", "http://b.com/")
         await world.until(lambda: not world.fetcher.places and len(world.log.dones) == 2 and world.is_folded)
         stage.rebalance_started()
