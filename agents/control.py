@@ -16,7 +16,15 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from crawlog.schemas import control, progress
 from crawlog.streams.frontier import Commands
-from crawlog.streams.log import DAMAGE, DENIED, Topics, at_end, consumer_config, edges, refused
+from crawlog.streams.log import (
+    DAMAGE_CODES,
+    DENIED_CODES,
+    Topics,
+    consumer_config,
+    is_log_end,
+    partition_edges,
+    read_error,
+)
 from crawlog.streams.settings import Settings
 
 if TYPE_CHECKING:
@@ -105,10 +113,10 @@ class ControlTail:
         """Begin to read; returns where crawl.control ended then, 0 when it held nothing."""
         while not self._stop.is_set():
             try:
-                first, past = edges(consumer, self._topics.control, [0])[0]
+                first, past = partition_edges(consumer, self._topics.control, [0])[0]
                 places = [TopicPartition(self._topics.control, 0, OFFSET_BEGINNING)]
                 if self._found is not None:
-                    _, end = edges(consumer, self._topics.progress, [0])[0]
+                    _, end = partition_edges(consumer, self._topics.progress, [0])[0]
                     places.append(TopicPartition(self._topics.progress, 0, end))
             except KafkaException as error:
                 log.warning("control_unread", error=str(error))
@@ -124,7 +132,7 @@ class ControlTail:
             return
         error = record.error()
         is_control = record.topic() == self._topics.control
-        if error is not None and not at_end(error):
+        if error is not None and not is_log_end(error):
             self._meet(consumer, record, error)
             return
         if error is None and not is_control:
@@ -140,13 +148,13 @@ class ControlTail:
 
         Raises: DamagedLog: a command or a job cannot be read. AccessDenied: nor may they be.
         """
-        if error.code() in DENIED and record.topic():
-            raise refused(record, self._settings)
-        if error.code() not in DAMAGE:
+        if error.code() in DENIED_CODES and record.topic():
+            raise read_error(record, self._settings)
+        if error.code() not in DAMAGE_CODES:
             log.warning("control_unread", error=error.str())
             self._stop.wait(POLL_S)
         elif record.topic() == self._topics.control:
-            raise refused(record)
+            raise read_error(record)
         else:
             consumer.seek(TopicPartition(self._topics.progress, 0, OFFSET_END))  # the next report replaces it
 

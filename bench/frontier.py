@@ -32,7 +32,7 @@ from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.machine import State
 from crawlog.streams.settings.sources import NO_FILE, load
-from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
 
@@ -108,7 +108,7 @@ class Worker:
         self.places = Places(PARTITIONS)
         self.frontier = Frontier(own_manner(load({"robots.obey": False}, NO_FILE, {})), self.clock, self.clock)
         self._limit = state.checkpoint_changes
-        memory = Memory(state.memory_mb)
+        memory = StateMemory(state.memory_mb)
         log = LogIdentity("bench", "bench")
         self.partitions = [
             Partition(folder / str(n), n, self.places, log, memory, state.cached_pages) for n in range(PARTITIONS)

@@ -25,9 +25,9 @@ from bench.site import WORK
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import identity, kafka_config
+from crawlog.streams.log.client import kafka_config, log_identity
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer, restore_changes
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
@@ -109,13 +109,13 @@ def rebuild(settings: Settings, title: str, total: int, distinct: int, *, confir
     settings = settings.model_copy(
         update={"kafka": settings.kafka.model_copy(update={"prefix": prefix, "partitions": 1})}
     )
-    provision.ensure(settings)
+    provision.ensure_topics(settings)
     topic = topics.Topics(prefix).urls
     records, entries, size = write(settings, topic, total, distinct, confirm=confirm)
     folder = WORK / "rebuild" / "state"
     shutil.rmtree(folder, ignore_errors=True)
-    memory = Memory(settings.state.memory_mb)
-    partition = Partition(folder, 0, Places(1), identity(settings, topic), memory, settings.state.cached_pages)
+    memory = StateMemory(settings.state.memory_mb)
+    partition = Partition(folder, 0, Places(1), log_identity(settings, topic), memory, settings.state.cached_pages)
     limit = restore_changes(settings.state.checkpoint_changes, 1)
 
     def bounded(one: Partition) -> None:

@@ -24,7 +24,7 @@ from bench.site import WORK
 from crawlog.streams.fold.overlay import Rows
 from crawlog.streams.fold.seen import SeenTable
 from crawlog.streams.settings.machine import State
-from crawlog.streams.state.partition import Database, Memory
+from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
 from crawlog.streams.worker.process import spare_the_collector
@@ -147,7 +147,7 @@ def measure(way: Way, total: int, distinct: int, folder: Path) -> Result:
     """Offers everything once this way, in an empty store."""
     shutil.rmtree(folder, ignore_errors=True)
     state = State()
-    database = Database(folder, Memory(state.memory_mb))
+    database = Database(folder, StateMemory(state.memory_mb))
     rows = Rows(database)
     seen = SeenTable(rows, state.cached_pages)
     place = Places(1).of
@@ -175,7 +175,7 @@ def measure(way: Way, total: int, distinct: int, folder: Path) -> Result:
     _settle(database)
     cpu_s, wall_s = time.process_time() - cpu - making_s, time.monotonic() - wall - making_s
     database.close()
-    Database(folder, Memory(state.memory_mb)).close()  # what a compaction left half done goes when it is opened
+    Database(folder, StateMemory(state.memory_mb)).close()  # what a compaction left half done goes when it is opened
     assert all(taken), "every URL is offered"
     return Result(way, made, distinct, cpu_s, wall_s, dropped, twice, disk_of(folder))
 

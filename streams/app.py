@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import get_args
 
-from crawlog.streams.log import ENVIRONMENT, name_of
+from crawlog.streams.log import SINK_ENVIRONMENT, sink_name_of
 from crawlog.streams.settings import Settings, load
 from crawlog.streams.worker import CrawlApp
 
@@ -33,7 +33,7 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
     if worker_name is None:
         worker_name = os.environ.get("CRAWLOG_WORKER") or f"{socket.gethostname()}-{os.getpid()}"
     if sink_name is None:
-        sink_name = name_of(os.environ.get(ENVIRONMENT, ""))
+        sink_name = sink_name_of(os.environ.get(SINK_ENVIRONMENT, ""))
     app = CrawlApp(stage, _with_bootstrap(settings), worker_name, sink_name if stage == "sink" else "")
     app.is_machines_fault = _is_machines_fault
     return app
@@ -45,15 +45,18 @@ def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
     Args:
         settings: Gives them; what is wrong with them is the worker's last words.
     """
-    from crawlog.streams.worker import refuse, run  # builds Faust's worker, which a client of the apps does not need
+    from crawlog.streams.worker import (  # builds Faust's worker, which a client of the apps does not need
+        refuse_to_start,
+        run_worker,
+    )
 
     if stage != "sink":  # FILE is as open as its user has it
         os.umask(files.OTHERS)
     try:
         app = _the(stage, settings)
     except CrawlError as error:
-        refuse(error, stage)
-    run(app)
+        refuse_to_start(error, stage)
+    run_worker(app)
 
 
 def _with_bootstrap(settings: Settings) -> Settings:

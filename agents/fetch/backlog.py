@@ -15,7 +15,14 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from crawlog.streams.fetch import Pressure
-from crawlog.streams.log import consumer_config, edges, group, kafka_config, metadata_of, reached
+from crawlog.streams.log import (
+    commit_metadata,
+    consumer_config,
+    kafka_config,
+    partition_edges,
+    reached_offset,
+    stage_group,
+)
 from crawlog.streams.settings import Settings
 
 log = structlog.get_logger()
@@ -57,17 +64,17 @@ class PagesLog:
         if not numbers:
             return {}
         if self._consumer is None:
-            self._consumer = Consumer(consumer_config(self._settings, group=group(self._settings, "parse")))
+            self._consumer = Consumer(consumer_config(self._settings, group=stage_group(self._settings, "parse")))
         consumer = self._consumer
         places = [TopicPartition(self._topic, number) for number in numbers]
         found, parsed = {}, {}
         committed = consumer.committed(places, ANSWER_S)
-        held = edges(consumer, self._topic, numbers)  # after it, so that no commit is behind the end
+        held = partition_edges(consumer, self._topic, numbers)  # after it, so that no commit is behind the end
         for place in committed:
             low, end = held[place.partition]
             self.lows[place.partition] = low
             parsed[place.partition] = max(place.offset, low)
-            found[place.partition] = (max(min(reached(place.offset, metadata_of(place)), end), low), end)
+            found[place.partition] = (max(min(reached_offset(place.offset, commit_metadata(place)), end), low), end)
         if time.monotonic() - self._trimmed_at > TRIM_S:
             self._trimmed_at = time.monotonic()
             try:

@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition
 from crawlog.streams.errors import NotCopied
 from crawlog.streams.fold import rows as r
 from crawlog.streams.log import Admin
-from crawlog.streams.state import Manifest, Partition, Snapshots, check, copy_database
+from crawlog.streams.state import Manifest, Partition, Snapshots, check_database, copy_database
 
 from .frontier_agent import Stage
 
@@ -101,7 +101,7 @@ class Snapshotter:
         raise NotCopied(f"{database.path} was written during each of {TRIES} copies")
 
     def _copy(self, snapshots: Snapshots, frozen: Path, meta: r.Meta) -> tuple[list[Manifest], int]:
-        check(frozen, CHECK_REST_S)  # older ones go for this one, and the log before it may go, too
+        check_database(frozen, CHECK_REST_S)  # older ones go for this one, and the log before it may go, too
         _, sent = snapshots.make(frozen, meta, time.time())
         kept = snapshots.prune(meta.partition, time.time())
         if self._settings.snapshots.trim_log:

@@ -16,7 +16,7 @@ import structlog
 import xxhash
 
 from crawlog.streams.errors import EngineError, RestoreInterrupted, Unusable
-from crawlog.streams.log import commits_of, group
+from crawlog.streams.log import committed_offsets, stage_group
 from crawlog.streams.state import Partition, Restorer, restore_changes
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Standby:
                 partition.checkpoint()
 
         topic = self._stage.names.urls
-        checkpointed = commits_of(self._settings, group(self._settings, "fetch"), topic, self._open)
+        checkpointed = committed_offsets(self._settings, stage_group(self._settings, "fetch"), topic, self._open)
         most = {number: offset for number, (offset, _) in checkpointed.items()}
         Restorer(self._settings, topic).restore(opened, lambda *_: None, bounded, self._interrupt, most=most)
         for partition in opened:

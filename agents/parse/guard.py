@@ -23,7 +23,7 @@ from crawlog.agents.sandbox import Trial, TrialHistory
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.settings import RECORD_HEADROOM, Settings
 from crawlog.streams.spiders import Bounds, Parse, Trust, load_spider, trust_of
-from crawlog.streams.worker import Suspects, Verdict, make_room
+from crawlog.streams.worker import Suspects, Verdict, give_back_memory
 
 log = structlog.get_logger()
 
@@ -168,7 +168,7 @@ class Clock:
 class Guard(NamedTuple):
     """What a page may take, and which spiders may be run for it; without a trial none is tried.
 
-    `make_room` is told the size of each page before it is parsed.
+    `give_back_memory` is told the size of each page before it is parsed.
     """
 
     bounds: Bounds = Bounds()
@@ -193,7 +193,7 @@ def guard_of(settings: Settings, worker: str) -> Guard:
     clock.start()
     bounds = Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM)
     trial = Trial(settings.parse, TrialHistory(settings.run.data / "trials" / f"{worker}.jsonl"))
-    return Guard(bounds, clock, notes, trial, make_room, trust_of(settings))
+    return Guard(bounds, clock, notes, trial, give_back_memory, trust_of(settings))
 
 
 def _limit_memory(size_bytes: int) -> None:

@@ -16,7 +16,7 @@ from crawlog.schemas import dead, urls
 from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
-from crawlog.streams.log import Topics, Written
+from crawlog.streams.log import Topics, WrittenEnds
 from crawlog.streams.parse import Batch, Encoded, Founds, Job, Message, Page, PageOutputs
 from crawlog.streams.url import hashed_to
 
@@ -61,7 +61,7 @@ class Outputs:
         self._founds = Founds(self._send_founds)
         self._found_ends: dict[int, int] = {}
         self._item_ends: dict[int, int] = {}
-        self.written = Written(self._found_ends, self._item_ends)
+        self.written = WrittenEnds(self._found_ends, self._item_ends)
 
     def give(self, job: Job, outputs: PageOutputs, page: Page) -> None:
         """Send all that a page gave; its founds gather until `flush`."""

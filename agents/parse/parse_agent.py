@@ -21,9 +21,9 @@ from crawlog.agents import progress
 from crawlog.agents.control import Garbage, Obedience, follow
 from crawlog.schemas import dead
 from crawlog.schemas.progress import MAX_PARSED_TOLD, Progress
-from crawlog.streams.log import Producer, Topics, partitions
+from crawlog.streams.log import Producer, Topics, partition_count
 from crawlog.streams.url import Places
-from crawlog.streams.worker import COMMIT_S, CrawlApp, within
+from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
 from .guard import guard_of
 from .stage import ParseStage
@@ -63,7 +63,7 @@ class Worker:
         """The first assignment builds the stage; each one lets pages in again."""
         self._orders.owned()
         settings = self._app.crawl
-        count = await asyncio.to_thread(partitions, settings)
+        count = await asyncio.to_thread(partition_count, settings)
         if self._stage is not None:
             return
         self._founds = Producer(settings, self._app.worker_name, linger_ms=FOUND_LINGER_MS)
@@ -129,7 +129,7 @@ class Worker:
         while stage.undone and not self._orders.is_rebalancing:
             self._app.watchdog.beat()
             await asyncio.sleep(GATHER_S)
-        await within(COMMIT_S, self._app.positions.flush(), "commit")
+        await finish_within(COMMIT_S, self._app.positions.flush(), "commit")
 
     def rebalance_started(self) -> None:
         """Let nobody wait for room."""

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
-from crawlog.streams.log import DAMAGE, Patience, at_end, consumer_config, edges, passes
+from crawlog.streams.log import DAMAGE_CODES, ReadPatience, consumer_config, is_log_end, is_transient, partition_edges
 from crawlog.streams.settings import Settings
 
 BATCH = 256
@@ -72,7 +72,7 @@ class Bodies:
     def _there(self, places: Collection[Place]) -> set[Place]:
         """Those that lie between the ends of their partitions."""
         assert self._consumer is not None
-        ends = edges(self._consumer, self._topic, {number for number, _ in places})
+        ends = partition_edges(self._consumer, self._topic, {number for number, _ in places})
         return {(number, offset) for number, offset in places if ends[number][0] <= offset < ends[number][1]}
 
     def _read(self, runs: Mapping[int, list[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
@@ -81,7 +81,7 @@ class Bodies:
         assert consumer is not None
         left = {number: set(offsets) for number, offsets in runs.items()}
         consumer.assign([TopicPartition(self._topic, number, offsets[0]) for number, offsets in runs.items()])
-        patience = Patience(self._topic)
+        patience = ReadPatience(self._topic)
         try:
             while left:
                 records = patience.take(consumer, left)
@@ -99,8 +99,8 @@ class Bodies:
 def _taken(record: Message, left: dict[int, set[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
     """What a record is of what is left to read; that ends at the log's end, and with what is behind it."""
     error, number = record.error(), record.partition() or 0
-    if error is not None and not at_end(error) and error.code() not in DAMAGE:
-        if passes(error):
+    if error is not None and not is_log_end(error) and error.code() not in DAMAGE_CODES:
+        if is_transient(error):
             return
         raise KafkaException(error)
     offsets, offset = left.get(number, set()), record.offset() or 0

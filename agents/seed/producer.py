@@ -32,11 +32,11 @@ from crawlog.streams.log import (
     SeedBatch,
     SeedBatches,
     Topics,
-    bounds,
-    found_partitions,
-    kept,
-    known,
-    partitions,
+    control_entries,
+    kept_settings,
+    log_bounds,
+    partition_count,
+    partition_count_if_any,
     read_partitions,
     resolve_spec,
     write_control,
@@ -335,18 +335,18 @@ def plant(  # noqa: PLR0913  # all that a crawl begins with
     Raises: Misconfigured: there is no URL in `source`; nothing was written.
     """
     topics = Topics(settings.kafka.prefix)
-    said = known(settings, topics, joins=True)
+    said = control_entries(settings, topics, joins=True)
     copy = said.get(f"job/{job}".encode())
     kind = copy.spec.scope.kind if isinstance(copy, JobCopy) else settings.scope.kind
     names = scope_names(source, kind)
     if not isinstance(copy, JobCopy):
         listed = sorted(names)[:MAX_NAMES]
         copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed, requests))
-    elif line := kept(job, copy.spec, settings, requests):
+    elif line := kept_settings(job, copy.spec, settings, requests):
         report(line)
     if f"finished/{job}".encode() in said:
         write_control(producer, topics, [copy])  # workers report the counts of an old job again
-    count = partitions(settings)
+    count = partition_count(settings)
     if kind != "any":
         names.difference_update(copy.spec.scope.names)
         write_names(producer, topics, copy, names, count)
@@ -372,7 +372,7 @@ def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]
     """
     known_urls: set[bytes] = set()
     with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
-        every = bounds(settings, topics.urls, list(range(found_partitions(settings))))
+        every = log_bounds(settings, topics.urls, list(range(partition_count_if_any(settings))))
         for message in read_partitions(settings, topics.urls, every):
             for found in _seeds_of(message.value(), job):
                 if found.url.encode() not in known_urls:
@@ -392,7 +392,7 @@ def old_seeds(settings: "Settings", prefix: str, job: str) -> AbstractContextMan
     if prefix == settings.kafka.prefix:
         raise Misconfigured(f"--from-log {prefix} is the log that the seeds would go to: give -s kafka.prefix=NEW.")
     old = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"prefix": prefix})})
-    if not found_partitions(old):
+    if not partition_count_if_any(old):
         raise Misconfigured(f"--from-log {prefix}: there is no topic {Topics(prefix).urls}; `crawlog doctor` names all")
     return kept_seeds(old, Topics(prefix), job)
 

@@ -27,15 +27,15 @@ from crawlog.streams.errors import CrawlError, DamagedLog, Misconfigured, RetryL
 from crawlog.streams.log import (
     Producer,
     SinkSpec,
-    bounds,
-    commits_of,
-    forget,
-    group,
-    identity,
+    committed_offsets,
     is_ours,
-    partitions,
+    log_bounds,
+    log_identity,
+    partition_count,
     read_records,
+    remove_groups,
     sink_from,
+    stage_group,
 )
 from crawlog.streams.sink import Entry, Results, empty, entry, forget_others, state_of
 from crawlog.streams.worker import CrawlApp
@@ -90,14 +90,14 @@ class SinkStage:
         self._settings = settings
         self._items, self._dead = topics
         self._producer = producer
-        self._group = group(settings, f"sink-{results.sink.id}")
+        self._group = stage_group(settings, f"sink-{results.sink.id}")
         self._one_at_a_time = asyncio.Lock()
 
     async def starts(self, partitions: Iterable[int]) -> dict[int, int]:
         """Where reading starts: the state's offsets, or from the beginning where the log is not the one it knows."""
         numbers = sorted(partitions)
-        held = await asyncio.to_thread(bounds, self._settings, self._items, numbers)
-        made = await asyncio.to_thread(commits_of, self._settings, self._group, self._items, numbers)
+        held = await asyncio.to_thread(log_bounds, self._settings, self._items, numbers)
+        made = await asyncio.to_thread(committed_offsets, self._settings, self._group, self._items, numbers)
         async with self._one_at_a_time:
             known = self.results.meta.offsets
             past = {at: known[at] for at, (_, end) in held.items() if known.get(at, 0) > end}
@@ -222,7 +222,7 @@ class Worker:
 
     async def starts(self, assigned: set[int]) -> dict[int, int]:
         """Where reading starts. Raises: Misconfigured: somebody has added partitions to crawl.items."""
-        await asyncio.to_thread(partitions, self._app.crawl)
+        await asyncio.to_thread(partition_count, self._app.crawl)
         return await self._stage.starts(assigned)
 
     async def owned(self, partitions: set[int]) -> None:
@@ -299,7 +299,7 @@ class Worker:
 
 
 def _read_all(settings: "Settings", topic: str, partition: int, start: int, end: int) -> list[Record]:
-    first, _ = bounds(settings, topic, [partition])[partition]
+    first, _ = log_bounds(settings, topic, [partition])[partition]
     records = read_records(settings, topic, partition, max(start, first), end)
     return [Read(partition, record.offset() or 0, record.key(), record.value()) for record in records]
 
@@ -312,7 +312,7 @@ def opened(settings: "Settings", topic: str, sink: SinkSpec) -> tuple[Results, s
     note, told = "", False
     while True:
         try:
-            results = Results(settings.run.data, sink, identity(settings, topic))
+            results = Results(settings.run.data, sink, log_identity(settings, topic))
         except Unusable as error:
             note = _emptied(settings, topic, sink, str(error))
         except RetryLater as error:
@@ -323,14 +323,14 @@ def opened(settings: "Settings", topic: str, sink: SinkSpec) -> tuple[Results, s
         else:
             if removed := forget_others(settings.run.data, sink):
                 log.info("sink_states_removed", count=len(removed), reason="this one writes their file now")
-                forget(settings, [group(settings, f"sink-{other.id}") for other in removed])
+                remove_groups(settings, [stage_group(settings, f"sink-{other.id}") for other in removed])
             return results, note
 
 
 def _emptied(settings: "Settings", topic: str, sink: SinkSpec, why: str) -> str:
     """Set a state that cannot be used aside, where the log can fill it again; returns a note for the user."""
     state = state_of(sink.folder(settings.run.data))
-    held = bounds(settings, topic, list(range(partitions(settings))))
+    held = log_bounds(settings, topic, list(range(partition_count(settings))))
     if lost := [f"{topic}[{at}] begins at offset {first}" for at, (first, _) in held.items() if first]:
         raise Misconfigured(
             f"the sink's state {state} is {why}. It cannot be filled again: {lost[0]}. Run the crawlog that wrote it, "

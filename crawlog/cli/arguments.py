@@ -14,7 +14,7 @@ from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:
     from crawlog.commands.order import Order
-    from crawlog.streams.log import Kind
+    from crawlog.streams.log import TargetKind
     from crawlog.streams.settings import Settings
     from crawlog.streams.spiders import Loaded
 
@@ -195,7 +195,7 @@ def result_output(named: str) -> str:
     return named
 
 
-def reset_target(given: Mapping[str, Any]) -> "tuple[Kind, str | int]":
+def reset_target(given: Mapping[str, Any]) -> "tuple[TargetKind, str | int]":
     """The one option of `crawlog replay` that names a target, and its value.
 
     Args:
@@ -203,9 +203,9 @@ def reset_target(given: Mapping[str, Any]) -> "tuple[Kind, str | int]":
 
     Raises: Misconfigured: none, or several.
     """
-    from crawlog.streams.log import Kind
+    from crawlog.streams.log import TargetKind
 
-    named = [(kind, given[kind.replace("-", "_")]) for kind in get_args(Kind)]
+    named = [(kind, given[kind.replace("-", "_")]) for kind in get_args(TargetKind)]
     chosen = [(kind, value) for kind, value in named if value is not None and value is not False]
     if len(chosen) != 1:
         several = f"; got {' and '.join(f'--{kind}' for kind, _ in chosen)}" if chosen else ""

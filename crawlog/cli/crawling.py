@@ -91,14 +91,14 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
     from crawlog.agents.seed import Source, collect, old_seeds, plant
     from crawlog.progress.picture import Picture
     from crawlog.progress.watch import Watch
-    from crawlog.streams.log import Producer, ensure, said_rules
+    from crawlog.streams.log import Producer, ensure_topics, said_rules
 
     with ExitStack() as stack:
         source = stack.enter_context(Source(sources, collect=lambda url: collect(settings, url, tell)))
         reached = stack.enter_context(reachable_log(settings))
         if from_log:
             source = Source([str(stack.enter_context(old_seeds(reached, from_log, job)))])
-        ensure(reached)
+        ensure_topics(reached)
         began = time.monotonic()
         login = login_of(settings, reached)
         with closing(Watch(reached, Picture(), login)) as watch:

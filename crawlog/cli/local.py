@@ -58,13 +58,13 @@ def status(as_json: bool, **given: Any) -> int:
 def worker(stage: "Stage", **given: Any) -> int:
     """Run one Faust worker; the same as `faust -A crawlog.streams.app:STAGE worker`."""
     from crawlog.processes.folder import prepare
-    from crawlog.streams.log import ensure
+    from crawlog.streams.log import ensure_topics
     from crawlog.streams.settings import for_stage
 
     settings = settings_of(given)
     prepare(settings.run.data)
     settings = running_log(settings)
-    ensure(settings)  # asks the cluster before Faust does, whose answer would be a traceback
+    ensure_topics(settings)  # asks the cluster before Faust does, whose answer would be a traceback
     from crawlog.streams.app import worker as work
 
     work(stage, lambda: for_stage(settings, stage))

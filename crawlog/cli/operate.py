@@ -44,9 +44,9 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
             answer(*commands.listing(reached, as_json=as_json))
         return outcome.FINISHED
     with reachable_log(settings) as reached:
-        from crawlog.streams.log import ensure
+        from crawlog.streams.log import ensure_topics
 
-        ensure(reached)
+        ensure_topics(reached)
         tell(commands.give(reached, command) if command else commands.cancel(reached, job))
     return outcome.FINISHED
 
@@ -76,10 +76,10 @@ def _choice_options(command: Command) -> Command:
 def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_json: bool, **given: Any) -> int:
     """List the open dead letters by error, the commonest first: offset, time, job, URL."""
     from crawlog.commands.dead import listed
-    from crawlog.streams.log import Choice
+    from crawlog.streams.log import LetterChoice
 
     with existing_log(settings_of(given)) as reached:
-        answer(*listed(reached, Choice(stage, job, reason), limit, handled=handled, as_json=as_json))
+        answer(*listed(reached, LetterChoice(stage, job, reason), limit, handled=handled, as_json=as_json))
     return outcome.FINISHED
 
 
@@ -116,11 +116,11 @@ def dead_redrive(
 ) -> int:
     """Send the records back to the stages that could not handle them, as they were."""
     from crawlog.commands.dead import check_choice, redriven
-    from crawlog.streams.log import Choice
+    from crawlog.streams.log import LetterChoice
 
     check_choice(offsets, every=every)
     with existing_log(settings_of(given)) as reached:
-        choice = Choice(stage, job, reason, frozenset(offsets))
+        choice = LetterChoice(stage, job, reason, frozenset(offsets))
         answer(*redriven(reached, choice, execute=execute and not dry_run, report=tell))
     return outcome.FINISHED
 
@@ -133,9 +133,9 @@ def dead_drop(
 ) -> int:
     """Lay dead letters aside: they stay in the log, and are listed no more."""
     from crawlog.commands.dead import check_choice, dropped
-    from crawlog.streams.log import Choice
+    from crawlog.streams.log import LetterChoice
 
     check_choice(offsets, every=every)
     with existing_log(settings_of(given)) as reached:
-        answer(*dropped(reached, Choice(stage, job, reason, frozenset(offsets)), execute=execute and not dry_run))
+        answer(*dropped(reached, LetterChoice(stage, job, reason, frozenset(offsets)), execute=execute and not dry_run))
     return outcome.FINISHED

@@ -10,7 +10,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import tell
 
 if TYPE_CHECKING:
-    from crawlog.streams.log import Login
+    from crawlog.streams.log import BrokerLogin
     from crawlog.streams.settings import Settings
 
 
@@ -41,7 +41,7 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
                 local.stop()
 
 
-def login_of(settings: "Settings", reached: "Settings") -> "Login | None":
+def login_of(settings: "Settings", reached: "Settings") -> "BrokerLogin | None":
     """For clients of the local engine that may outlive its broker; None for those of another cluster."""
     from crawlog.processes.hold import same_log
     from crawlog.streams import engine
@@ -59,7 +59,7 @@ def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator
     """
     from crawlog.processes.hold import same_log
     from crawlog.streams import engine
-    from crawlog.streams.log import partitions
+    from crawlog.streams.log import partition_count
 
     settings = same_log(settings)
     if not settings.kafka.bootstrap and not engine.exists(settings.run.data):
@@ -69,7 +69,7 @@ def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator
         )
     with reachable_log(settings) as reached:
         if needs_topics:
-            partitions(reached)
+            partition_count(reached)
         yield reached
 
 

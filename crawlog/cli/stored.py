@@ -28,11 +28,11 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
     """Show the topics: partitions, records, size, and lag per consumer group."""
     settings = settings_of(given)
     with reachable_log(settings) if create else existing_log(settings, needs_topics=False) as reached:
-        from crawlog.streams.log import Admin, describe, ensure, sinks_of
+        from crawlog.streams.log import Admin, ensure_topics, known_sink_groups, topic_rows
 
         if create:
-            ensure(reached)
-        rows = describe(reached, sinks_of(Admin(reached)))
+            ensure_topics(reached)
+        rows = topic_rows(reached, known_sink_groups(Admin(reached)))
     if as_json:
         for row in rows:
             answer(json.dumps(row._asdict()))
@@ -157,10 +157,10 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     settings = settings_of(rest)
     from crawlog.commands.replay import Order
     from crawlog.commands.replay import replay as move
-    from crawlog.streams.log import check_name
+    from crawlog.streams.log import check_group_name
 
     order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"], job)
-    check_name(settings, group)
+    check_group_name(settings, group)
     with existing_log(settings) as reached:
         return move(reached, order, tell)
 

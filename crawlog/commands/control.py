@@ -36,10 +36,10 @@ def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Comm
 
 def give(settings: "Settings", command: Command) -> str:
     """Put a command into the log; returns what to tell."""
-    from crawlog.streams.log import Producer, Topics, known, write_command
+    from crawlog.streams.log import Producer, Topics, control_entries, write_command
 
     topics = Topics(settings.kafka.prefix)
-    said = known(settings, topics)
+    said = control_entries(settings, topics)
     write_command(Producer(settings, "crawlog-control"), topics, command)
     return f"{described(command)}: {effect(said, command)}"
 
@@ -69,7 +69,7 @@ def cancel(settings: "Settings", job: str) -> str:
 
     Raises: Misconfigured: there is no such job.
     """
-    from crawlog.streams.log import cancel as end
+    from crawlog.streams.log import cancel_job as end
 
     if end(settings, job) is None:
         raise Misconfigured(f"there is no job {job} in the log; `crawlog status` names those that there are.")
@@ -83,9 +83,9 @@ def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
 
 def listing(settings: "Settings", *, as_json: bool) -> list[str]:
     """The commands in force, a line each: in words, or as they stand in the log."""
-    from crawlog.streams.log import Topics, known
+    from crawlog.streams.log import Topics, control_entries
 
-    found = in_force(known(settings, Topics(settings.kafka.prefix)))
+    found = in_force(control_entries(settings, Topics(settings.kafka.prefix)))
     if as_json:
         return [encode(command).decode() for command in found]
     return [described(command) for command in found] or ["no command is in force"]

@@ -17,19 +17,19 @@ from crawlog.outcome import counted
 from crawlog.schemas import dead, pages
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.log import (
-    Choice,
     Letter,
+    LetterChoice,
     Letters,
     Producer,
     Topics,
-    became,
-    bounds,
-    by_error,
-    by_place,
-    mark,
-    partitions,
+    letter_fate,
+    letter_mark,
+    letters_by_error,
+    letters_by_place,
+    log_bounds,
+    partition_count,
     read_records,
-    refusal,
+    redrive_refusal,
 )
 from crawlog.terminal import hinted
 
@@ -56,9 +56,9 @@ class Dead:
     def __init__(self, settings: "Settings") -> None:
         self._settings = settings
         names = Topics(settings.kafka.prefix)
-        self.partitions = partitions(settings)  # says at once where there are no topics yet
+        self.partitions = partition_count(settings)  # says at once where there are no topics yet
         self._topic = names.dead
-        self.start, self.end = bounds(settings, self._topic, [0])[0]
+        self.start, self.end = log_bounds(settings, self._topic, [0])[0]
         self.letters = Letters()
         for record in read_records(settings, self._topic, 0, self.start, self.end):
             self.letters.take(record.offset() or 0, _at(record), _headers(record), record.value())
@@ -80,7 +80,7 @@ class Dead:
         """Every letter by its offset."""
         return self.letters.all
 
-    def chosen(self, choice: Choice) -> list[Letter]:
+    def chosen(self, choice: LetterChoice) -> list[Letter]:
         """The open letters meant.
 
         Raises: Misconfigured: an offset that is no letter.
@@ -100,7 +100,7 @@ class Dead:
                     yield record
 
 
-def listed(settings: "Settings", choice: Choice, limit: int, *, handled: bool, as_json: bool) -> list[str]:
+def listed(settings: "Settings", choice: LetterChoice, limit: int, *, handled: bool, as_json: bool) -> list[str]:
     """The newest letters meant as lines: by error, the commonest first, and oldest first."""
     dead_letters = Dead(settings)
     found = dead_letters.letters.chosen(choice, handled=handled)
@@ -117,7 +117,7 @@ def listed(settings: "Settings", choice: Choice, limit: int, *, handled: bool, a
 def _grouped(letters: list[Letter], shown: set[int]) -> list[str]:
     """A line for each error, and under it a line for each letter that is shown: a limit hides no error."""
     lines = []
-    for group in by_error(letters):
+    for group in letters_by_error(letters):
         newest = group[-1]
         lines.append(f"{counted(len(group), 'dead letter')} of {newest.stage or '?'}: {newest.error}")
         lines += [_entry(letter) for letter in group if letter.offset in shown]
@@ -146,7 +146,7 @@ def _place(letter: Letter) -> str:
 def _became(letter: Letter) -> str:
     """How often it was tried, and whether it was dealt with."""
     tries = f", try {letter.tries}" if letter.tries > 1 else ""
-    return tries + (f" [{became(letter)}]" if letter.handled else "")
+    return tries + (f" [{letter_fate(letter)}]" if letter.handled else "")
 
 
 def _as_dict(letter: Letter) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _pretty(value: bytes | None) -> list[str]:
     return [*text[:SHOWN_BYTES].splitlines(), *cut]
 
 
-def redriven(settings: "Settings", choice: Choice, *, execute: bool, report: Report) -> list[str]:
+def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, report: Report) -> list[str]:
     """Sends the records of the letters meant back to their stages; without `execute` says what it would send."""
     dead_letters = Dead(settings)
     groups, told = _groups(settings, dead_letters.chosen(choice), dead_letters.partitions)
@@ -205,7 +205,7 @@ def redriven(settings: "Settings", choice: Choice, *, execute: bool, report: Rep
 def _groups(settings: "Settings", letters: list[Letter], partitions: int) -> tuple[list[list[Letter]], list[str]]:
     """Letters by record, and lines about those whose record cannot go back."""
     inputs = Topics(settings.kafka.prefix).inputs
-    refused = [(group, refusal(group[0], inputs, partitions)) for group in by_place(letters)]
+    refused = [(group, redrive_refusal(group[0], inputs, partitions)) for group in letters_by_place(letters)]
     told = [f"{_numbers(group)} stays: {why}" for group, why in refused if why]
     return [group for group, why in refused if not why], told
 
@@ -234,7 +234,7 @@ def _redrive(
     _acknowledged(producer)
     done = [by_offset[offset] for offset in sent]
     if done:
-        _mark(settings, producer, mark(done, "redriven", list(sent.values()), time.time()))
+        _mark(settings, producer, letter_mark(done, "redriven", list(sent.values()), time.time()))
     return len(done)
 
 
@@ -246,21 +246,21 @@ def _original(
     if record.value() is not None or pages.HEADER not in dict(headers):
         return record.key(), record.value(), headers
     topic, partition, offset = letter.place
-    start, end = bounds(settings, topic, [partition])[partition]
+    start, end = log_bounds(settings, topic, [partition])[partition]
     stored = next(read_records(settings, topic, partition, offset, offset + 1), None) if start <= offset < end else None
     return (None, None, None) if stored is None else (stored.key(), stored.value(), _headers(stored))
 
 
-def dropped(settings: "Settings", choice: Choice, *, execute: bool) -> list[str]:
+def dropped(settings: "Settings", choice: LetterChoice, *, execute: bool) -> list[str]:
     """Marks the letters meant as dealt with; without `execute` says which."""
     letters = Dead(settings).chosen(choice)
     told = [_line(letter) for letter in letters]
     if not execute:
         return [*told, f"{counted(len(letters), 'dead letter')} would be laid aside; --execute does it"]
     producer = Producer(settings, "crawlog-dead")
-    groups = by_place(letters)
+    groups = letters_by_place(letters)
     for at in range(0, len(groups), BATCH):
-        _mark(settings, producer, mark(groups[at : at + BATCH], "dropped", [], time.time()))
+        _mark(settings, producer, letter_mark(groups[at : at + BATCH], "dropped", [], time.time()))
     where = hinted("still in the log (`crawlog dead list --all`)")
     return [*told, f"{counted(len(letters), 'dead letter')} laid aside, {where}"]
 

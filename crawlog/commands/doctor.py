@@ -244,16 +244,16 @@ def _retention(configs: dict[str, str]) -> Finding:
 
 
 def _topics(settings: "Settings", counts: dict[str, int]) -> Finding:
-    from crawlog.streams.log import TABLE, partitions
+    from crawlog.streams.log import TOPIC_KINDS, partition_count
 
     prefix, wanted = settings.kafka.prefix, settings.kafka.partitions
-    has = {kind.name: counts.get(prefix + kind.name, 0) for kind in TABLE if kind.split}
+    has = {kind.name: counts.get(prefix + kind.name, 0) for kind in TOPIC_KINDS if kind.split}
     if not any(has.values()):
         return Finding("topics", "ok", f"none yet with the prefix {prefix!r}; the first crawl creates them")
     found = ", ".join(f"{prefix}{name} {count}" for name, count in has.items()) + " partitions"
     with contextlib.suppress(EngineError):
         try:
-            partitions(settings)
+            partition_count(settings)
         except Misconfigured as error:
             return Finding("topics", "fail", found, str(error))
     if len(set(has.values())) > 1 or 0 in has.values():

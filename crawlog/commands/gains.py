@@ -11,7 +11,7 @@ from crawlog.streams.errors import EngineError
 
 if TYPE_CHECKING:
     from crawlog.processes.supervisor import Supervisor
-    from crawlog.streams.log import Commonest
+    from crawlog.streams.log import CommonestError
 
     from .job_in_log import JobInLog
 
@@ -43,7 +43,7 @@ class Gains:
         return self._losses.tally.count
 
     @property
-    def commonest(self) -> "Commonest | None":
+    def commonest(self) -> "CommonestError | None":
         """The error that most of them failed with."""
         return self._losses.tally.commonest
 

@@ -80,16 +80,16 @@ class JobInLog:
 
         Raises: Misconfigured: the log has no such job, and no seeds were given.
         """
-        from crawlog.streams.log import counting, ended, settled
+        from crawlog.streams.log import counting_epochs, job_end, settled_control
 
-        said = settled(self._settings, self._producer, self.topics)
+        said = settled_control(self._settings, self._producer, self.topics)
         known = said.get(f"job/{self.name}".encode())
         known = known if isinstance(known, JobCopy) else None
         if known is None and self.order.source is None:
             raise Misconfigured(f"there is no job {self.name} in the log; give the URLs that it starts with.")
-        if (before := ended(said, self.name)) is not None and before.counts is not None:
+        if (before := job_end(said, self.name)) is not None and before.counts is not None:
             self.was_back = before.counts.page_back
-        self.since, self.voids = counting(said, self.name)
+        self.since, self.voids = counting_epochs(said, self.name)
         if known is not None:
             self._go_on(known, None if self._supervisor.has_lost_founds else before)
 
@@ -130,11 +130,11 @@ class JobInLog:
     def _wanted(self, copy: JobCopy, source: "Source | None") -> "JobSpec":
         """What the settings of this command make of the job; without seeds it goes on as it was given."""
         from crawlog.agents.seed import MAX_NAMES, scope_names
-        from crawlog.streams.log import kept, resolve_spec
+        from crawlog.streams.log import kept_settings, resolve_spec
 
         spec = copy.spec
         if source is None:
-            if line := kept(copy.job, spec, self._settings, self.requests):
+            if line := kept_settings(copy.job, spec, self._settings, self.requests):
                 self._say(line)
             return spec
         kind = self._settings.scope.kind

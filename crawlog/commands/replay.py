@@ -60,7 +60,7 @@ class Order:
     """
 
     group: str
-    kind: offsets.Kind
+    kind: offsets.TargetKind
     value: str | int = ""
     topics: Sequence[str] = ()
     execute: bool = False

@@ -254,13 +254,13 @@ class Run:
 
     def _record(self, finish: Finish, gains: Gains) -> None:
         """Puts the end on record, unless it stands there; a job that was stopped, or that blocks hold, has none yet."""
-        from crawlog.streams.log import commands, known_job
+        from crawlog.streams.log import commands_in_force, known_job
 
         settings, job = self.supervisor.settings, self.job
         copy = known_job(settings, job.topics, job.name)
         assert copy is not None
         reason = {"running": "finished", "stopped": "max_pages"}.get(copy.spec.state, copy.spec.state)
-        counts, orders = self.supervisor.picture.counts(copy.job), commands(settings, job.topics)
+        counts, orders = self.supervisor.picture.counts(copy.job), commands_in_force(settings, job.topics)
         if orders.of_job(copy.job).stopped:
             reason = "stopped"
         elif reason == "finished" and counts.held:

@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, report: Say) -> int:
     """Makes a snapshot of every state in the data folder, or lists all that there are of this crawl."""
-    from crawlog.streams.log import Topics, identity, partitions
+    from crawlog.streams.log import Topics, log_identity, partition_count
     from crawlog.streams.state import Snapshots, store_of
     from crawlog.streams.worker import logs
 
@@ -30,12 +30,12 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
     if not settings.snapshots.to:
         raise Misconfigured("snapshots.to is empty: say where to, with -s snapshots.to=DIR or a URL such as s3://…")
     kept = settings.snapshots
-    log = identity(settings, Topics(settings.kafka.prefix).urls)
+    log = log_identity(settings, Topics(settings.kafka.prefix).urls)
     snapshots = Snapshots(store_of(kept.to), log, kept.keep, kept.rewind_h)
     if action == "make":
         found = list(_made(settings, snapshots, report))
     else:
-        found = [one for number in range(partitions(settings)) for one in snapshots.of(number)]
+        found = [one for number in range(partition_count(settings)) for one in snapshots.of(number)]
     if as_json:
         for one in found:
             say(json.dumps(_facts(one)))
@@ -50,14 +50,14 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
     from crawlog.streams.errors import NotCopied, Unusable
     from crawlog.streams.fold import rows as r
-    from crawlog.streams.state import Database, Memory, check, copy_database
+    from crawlog.streams.state import Database, StateMemory, check_database, copy_database
 
-    state, memory = settings.run.data / "state", Memory(settings.state.memory_mb)
+    state, memory = settings.run.data / "state", StateMemory(settings.state.memory_mb)
     for folder in sorted(path for path in state.glob("*") if path.name.isdigit()):
         copy = state / f".frozen-{folder.name}-{secrets.token_hex(4)}"
         try:
             copy_database(folder, copy)
-            check(copy)
+            check_database(copy)
             database = Database(copy, memory)
             stored = database.get(r.META)
             database.close()

@@ -123,7 +123,7 @@ def down(settings: "Settings") -> int:
 
 def status(settings: "Settings", *, as_json: bool = False) -> int:
     """Tells on standard output what runs on the folder, and how far its jobs are."""
-    from crawlog.streams.log import Topics, found_partitions, known
+    from crawlog.streams.log import Topics, control_entries, partition_count_if_any
 
     data = settings.run.data
     held, local = holder(data), engine.running(data)
@@ -131,8 +131,8 @@ def status(settings: "Settings", *, as_json: bool = False) -> int:
     if local and not settings.kafka.bootstrap:
         settings = local.point(settings)
     jobs, commands = ([], [])
-    if settings.kafka.bootstrap and (count := found_partitions(settings)):
-        said = known(settings, Topics(settings.kafka.prefix))
+    if settings.kafka.bootstrap and (count := partition_count_if_any(settings)):
+        said = control_entries(settings, Topics(settings.kafka.prefix))
         jobs, commands = _jobs(settings, said, count, has_workers=held is not None), in_force(said)
     found = {
         "data": str(data),
@@ -211,7 +211,7 @@ def _picture(settings: "Settings", partitions: int) -> Picture:
 
 def main() -> None:
     """The supervisor in the background, until SIGTERM."""
-    from crawlog.streams.log import Producer, Topics, settled
+    from crawlog.streams.log import Producer, Topics, settled_control
     from crawlog.streams.settings import NO_FILE, load
 
     out, sys.stdout = sys.stdout, sys.stderr
@@ -221,7 +221,7 @@ def main() -> None:
             supervisor.launch()
             supervisor.connect()
             own = supervisor.settings
-            settled(own, Producer(own, "crawlog-up"), Topics(own.kafka.prefix))
+            settled_control(own, Producer(own, "crawlog-up"), Topics(own.kafka.prefix))
             supervisor.go(("fetch", "parse"))
             supervisor.until_working(WORKING_S)
             workers = len(names(settings, with_sink=False))

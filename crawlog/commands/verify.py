@@ -14,7 +14,7 @@ from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
     from crawlog.streams.fold import DescribedRow
-    from crawlog.streams.log import Check, Finding
+    from crawlog.streams.log import Check, CheckFinding
     from crawlog.streams.settings import Settings
     from crawlog.streams.state import Difference, Verdict
 
@@ -81,7 +81,7 @@ def log_lines(check: "Check") -> list[str]:
     return told
 
 
-def findings(found: "Iterable[Finding]", missing: int) -> list[str]:
+def findings(found: "Iterable[CheckFinding]", missing: int) -> list[str]:
     """What is missing, the first ones one by one."""
     told = [str(one) for one in islice(found, SHOWN)]
     if missing > SHOWN:

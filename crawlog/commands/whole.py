@@ -65,11 +65,11 @@ class Whole:
         return "fetch" in stages and not self._has_founds and not self._supervisor.has_lost_founds
 
     def _may_lack(self) -> bool:
-        from crawlog.streams.log import Topics, cuts_of, pages_named
+        from crawlog.streams.log import Topics, cuts_against, pages_named
 
         names = Topics(self._supervisor.settings.kafka.prefix)
         picture = self._supervisor.picture
         known = list(pages_named(names, picture.of("fetch")))
-        is_cut = bool(cuts_of(known, {names.pages: self._supervisor.ends("parse")}))
+        is_cut = bool(cuts_against(known, {names.pages: self._supervisor.ends("parse")}))
         is_back = picture.counts(self._job).page_back > self._was_back
         return is_cut or is_back or self._supervisor.is_unchecked

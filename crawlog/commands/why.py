@@ -23,20 +23,20 @@ from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_o
 from crawlog.streams.frontier import FREE, Commands, Orders
 from crawlog.streams.http import RobotsRules
 from crawlog.streams.log import (
-    REPORTS,
-    TIMEOUT_S,
+    CLUSTER_TIMEOUT_S,
+    REPORTS_READ,
     Admin,
     Letter,
     Letters,
     Topics,
-    became,
-    bounds,
     consumer_config,
-    group,
-    known,
-    partitions,
+    control_entries,
+    letter_fate,
+    log_bounds,
+    partition_count,
     read_around,
     read_records,
+    stage_group,
 )
 from crawlog.streams.url import InvalidUrl, Places, partition_of, serialise
 
@@ -106,7 +106,7 @@ class Inquiry:
     def __init__(self, settings: "Settings", at: float | None, only: str, report: Report) -> None:
         self._settings = settings
         self._names = Topics(settings.kafka.prefix)
-        self._places = Places(partitions(settings))
+        self._places = Places(partition_count(settings))
         self._at = at
         self._only = only
         self._report = report
@@ -149,9 +149,11 @@ class Inquiry:
 
     def _supposed(self, partition: int) -> list[UrlsRecord]:
         """Jobs as crawl.control has them, where the log's begin was trimmed away and their records with it."""
-        if not bounds(self._settings, self._names.urls, [partition])[partition][0]:
+        if not log_bounds(self._settings, self._names.urls, [partition])[partition][0]:
             return []
-        copies = (entry for entry in known(self._settings, self._names).values() if isinstance(entry, JobCopy))
+        copies = (
+            entry for entry in control_entries(self._settings, self._names).values() if isinstance(entry, JobCopy)
+        )
         return [UrlsRecord(job=copy.job, epoch=copy.epoch, spec=copy.spec) for copy in copies]
 
     def _is_read(self, history: History) -> bool:
@@ -173,7 +175,7 @@ class Inquiry:
                 self._report(f"{topic}[{partition}]: read {record.offset() or 0:,} of {end:,} records")
 
     def _range(self, topic: str, partition: int, since: float = 0.0) -> tuple[int, int]:
-        start, end = bounds(self._settings, topic, [partition])[partition]
+        start, end = log_bounds(self._settings, topic, [partition])[partition]
         if since:
             start = max(start, self._first_after(topic, partition, since, end))
         if self._at is not None:
@@ -185,7 +187,7 @@ class Inquiry:
         consumer = Consumer(consumer_config(self._settings))
         try:
             asked = TopicPartition(topic, partition, int(at * 1000) + 1)
-            found = consumer.offsets_for_times([asked], TIMEOUT_S)[0].offset
+            found = consumer.offsets_for_times([asked], CLUSTER_TIMEOUT_S)[0].offset
         finally:
             consumer.close()
         return end if found < 0 else min(found, end)
@@ -196,7 +198,7 @@ class Inquiry:
         """Where its pages are, and what they are; those that were trimmed are said to be."""
         topic = self._names.pages
         for partition, offset in history.pages:
-            start, end = bounds(self._settings, topic, [partition])[partition]
+            start, end = log_bounds(self._settings, topic, [partition])[partition]
             record = (
                 next(read_records(self._settings, topic, partition, offset, offset + 1), None)
                 if (start <= offset < end)
@@ -212,7 +214,7 @@ class Inquiry:
     def _is_parsed(self, partition: int, offset: int) -> bool:
         """Whether parse has done this page; asked of its group, so it is about now."""
         if self._parsed is None:
-            self._parsed = Admin(self._settings).committed(group(self._settings, "parse"), self._names.pages)
+            self._parsed = Admin(self._settings).committed(stage_group(self._settings, "parse"), self._names.pages)
         return offset < self._parsed.get((self._names.pages, partition), 0)
 
     def _page(self, record: "Message", partition: int, offset: int) -> Event:
@@ -244,7 +246,7 @@ class Inquiry:
                     yield self._item(record, partition)
 
     def _count(self) -> int:
-        return partitions(self._settings)
+        return partition_count(self._settings)
 
     def _item(self, record: "Message", partition: int) -> Event:
         offset, at = record.offset() or 0, _timestamp(record)
@@ -304,7 +306,7 @@ class Inquiry:
         queued = [state.job for state in history.states() if state.status in ("queued", "waiting")]
         if self._at is not None or not queued:
             return []
-        said = known(self._settings, self._names).values()
+        said = control_entries(self._settings, self._names).values()
         commands = Commands(entry for entry in said if isinstance(entry, Command))
         wanted = {f"job {job}": commands.of_job(job) for job in queued}
         wanted |= {"stage fetch": commands.of_stage("fetch"), history.place.host: commands.of_host(history.place.host)}
@@ -315,9 +317,11 @@ class Inquiry:
         queued = [state.job for state in history.states() if state.status in ("queued", "waiting")]
         if self._at is not None or not queued:
             return
-        start, end = bounds(self._settings, self._names.progress, [0])[0]
+        start, end = log_bounds(self._settings, self._names.progress, [0])[0]
         newest: Progress | None = None
-        for record in read_around(self._settings, self._names.progress, 0, max(start, end - REPORTS), end, _pass_over):
+        for record in read_around(
+            self._settings, self._names.progress, 0, max(start, end - REPORTS_READ), end, _pass_over
+        ):
             report = progress.decode(record.value())
             if report is not None and (report.stage, report.partition) == ("fetch", history.place.partition):
                 newest = report
@@ -348,7 +352,7 @@ def _buried(letter: Letter) -> Event:
     topic, partition, offset = letter.place
     where = f"{topic}[{partition}]:{offset}"
     tries = f", try {letter.tries}" if letter.tries > 1 else ""
-    handled = f" ({became(letter)} since)" if letter.handled else ""
+    handled = f" ({letter_fate(letter)} since)" if letter.handled else ""
     what = f"dead letter of {letter.stage} for {where}{tries}: {letter.error}{handled}"
     detail = {"stage": letter.stage, "record": where, "error": letter.error, "handled": letter.handled}
     return Event(letter.at, "dead", 0, letter.offset, "dead", what, letter.job, 0, detail)

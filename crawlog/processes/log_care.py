@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from crawlog.streams import engine as local
-    from crawlog.streams.log import Check, Cut
+    from crawlog.streams.log import Check, CutPartition
     from crawlog.streams.settings import Settings
 
 
@@ -20,8 +20,8 @@ class LogCare:
     def __init__(self, settings: "Settings", report: Callable[[str], None]) -> None:
         from crawlog.streams.log import Marks
 
-        self.cuts: list[Cut] = []
-        self.lost_founds: list[Cut] = []
+        self.cuts: list[CutPartition] = []
+        self.lost_founds: list[CutPartition] = []
         self._settings = settings
         self._report = report
         self._marks = Marks(settings, settings.kafka.partitions)
@@ -34,31 +34,31 @@ class LogCare:
         self._settings = settings
         self._marks = Marks(settings, settings.kafka.partitions)
 
-    def due(self) -> "Sequence[Cut]":
+    def due(self) -> "Sequence[CutPartition]":
         """Partitions whose leaders' epochs say that they have lost records, where it is time to look."""
         return self._marks.due()
 
-    def lost(self) -> "list[Cut]":
+    def lost(self) -> "list[CutPartition]":
         """The partitions that have lost records since anybody looked, by their ends or by their leaders' epochs."""
         return [*self._cuts(), *self._marks.look()]
 
-    def _cuts(self) -> "list[Cut]":
-        from crawlog.streams.log import Topics, cuts
+    def _cuts(self) -> "list[CutPartition]":
+        from crawlog.streams.log import Topics, find_cuts
 
-        return cuts(self._settings, Topics(self._settings.kafka.prefix), self._say_once)
+        return find_cuts(self._settings, Topics(self._settings.kafka.prefix), self._say_once)
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
             self._said.add(line)
             self._report(line)
 
-    def founds(self, cuts: "Iterable[Cut]") -> "list[Cut]":
+    def founds(self, cuts: "Iterable[CutPartition]") -> "list[CutPartition]":
         """Those of these partitions that are of crawl.urls."""
         from crawlog.streams.log import Topics
 
         return [one for one in cuts if one.topic == Topics(self._settings.kafka.prefix).urls]
 
-    def make_again(self, engine: "local.Engine | None", found: "Sequence[Cut]" = ()) -> None:
+    def make_again(self, engine: "local.Engine | None", found: "Sequence[CutPartition]" = ()) -> None:
         """Makes again what the log has lost. No worker may write meanwhile.
 
         Args:

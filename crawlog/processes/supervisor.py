@@ -29,7 +29,7 @@ from .workers import Name, Workers
 
 if TYPE_CHECKING:
     from crawlog.progress.watch import Watch
-    from crawlog.streams.log import Check, Cut
+    from crawlog.streams.log import Check, CutPartition
     from crawlog.streams.settings import Settings
 
 WORKERS_STOP_S = 3.8
@@ -101,11 +101,11 @@ class Supervisor:
         if not self.settings.kafka.bootstrap:
             self._start_engine()
         from crawlog.progress.watch import Watch
-        from crawlog.streams.log import ensure
+        from crawlog.streams.log import ensure_topics
         from crawlog.streams.worker import logs
 
         logs.configure("debug" if self.settings.log.level == "debug" else "warning")  # standard output is for answers
-        ensure(self.settings)
+        ensure_topics(self.settings)
         self._care = LogCare(self.settings, self.report)
         self._care.make_again(self.engine)
         self.watch = Watch(self.settings, self.picture)
@@ -137,7 +137,7 @@ class Supervisor:
         return has_cuts or bool(self.picture.cuts) or (self.engine is not None and self.engine.is_unchecked)
 
     @property
-    def lost_founds(self) -> "Sequence[Cut]":
+    def lost_founds(self) -> "Sequence[CutPartition]":
         """Partitions of crawl.urls that were ever found to have lost records: with each, seeds may be gone."""
         return self._care.lost_founds if self._care else ()
 
@@ -256,7 +256,7 @@ class Supervisor:
         self.watch = Watch(self.settings, self.picture)
         self._workers.restart({stage: self._told(stage) | more for stage, more in self._more.items()})
 
-    def _was_cut(self, found: "Sequence[Cut]") -> bool:
+    def _was_cut(self, found: "Sequence[CutPartition]") -> bool:
         """Whether the log has lost records while workers ran; they were ended so that these can be made again."""
         if not found:
             return False

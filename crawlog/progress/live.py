@@ -14,7 +14,7 @@ from .picture import by_rule, needed
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from crawlog.streams.log import Commonest
+    from crawlog.streams.log import CommonestError
 
 LINE_EVERY_S = 10.0
 SCREEN_EVERY_S = 0.5
@@ -50,7 +50,7 @@ class Frame(NamedTuple):
     hosts: list[tuple[str, int, float]]
     paused: str = ""
     dead: int = 0
-    commonest: "Commonest | None" = None
+    commonest: "CommonestError | None" = None
     left_s: float | None = None
     reading: str = ""
     naming: int = 0

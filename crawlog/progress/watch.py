@@ -8,7 +8,17 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from crawlog.schemas import progress
 from crawlog.streams.errors import EngineError
-from crawlog.streams.log import AWAY, DAMAGE, Admin, Login, Tally, Topics, consumer_config, group, refused
+from crawlog.streams.log import (
+    BROKER_AWAY,
+    DAMAGE_CODES,
+    Admin,
+    BrokerLogin,
+    LetterTally,
+    Topics,
+    consumer_config,
+    read_error,
+    stage_group,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -41,7 +51,7 @@ class Watch:
     """
 
     def __init__(
-        self, settings: "Settings", picture: "Picture", login: Login | None = None, since: float = inf
+        self, settings: "Settings", picture: "Picture", login: BrokerLogin | None = None, since: float = inf
     ) -> None:
         names = Topics(settings.kafka.prefix)
         self._inputs = {"fetch": names.urls, "parse": names.pages, "sink": names.items}
@@ -79,7 +89,7 @@ class Watch:
 
     def _begin(self, error: KafkaError | None) -> None:
         """Read from the end on; again where the position was lost, or a report is damaged: the next one replaces it."""
-        if error is not None and error.code() not in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE}:
+        if error is not None and error.code() not in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES}:
             return
         self._now = end = self._admin.ends((self._progress,), 1)[self._progress][0]
         has_before = error is None and self._since < inf
@@ -90,7 +100,7 @@ class Watch:
         self._heard_at = time.monotonic()
 
     def _error(self, error: KafkaError) -> None:
-        self._is_away |= error.code() in AWAY
+        self._is_away |= error.code() in BROKER_AWAY
 
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input.
@@ -111,7 +121,7 @@ class Watch:
     def lag(self, stage: str, sink: str = "") -> int:
         """Records that a stage's group has not committed; of the sink's groups the one of this id."""
         name, ends = self._inputs[stage], self.ends(stage)
-        committed = self._admin.committed(group(self._admin.settings, f"{stage}-{sink}" if sink else stage), name)
+        committed = self._admin.committed(stage_group(self._admin.settings, f"{stage}-{sink}" if sink else stage), name)
         return sum(max(0, end - committed.get((name, partition), 0)) for partition, end in enumerate(ends))
 
     def has_others(self, own: "Container[str]", within_s: float) -> bool:
@@ -121,9 +131,9 @@ class Watch:
 
         Raises: EngineError: no answer in time.
         """
-        from crawlog.streams.log import names_of
+        from crawlog.streams.log import member_names
 
-        found = names_of(self._admin, group(self._admin.settings, "fetch"), within_s)
+        found = member_names(self._admin, stage_group(self._admin.settings, "fetch"), within_s)
         return any(name not in own for name in found)
 
     def close(self) -> None:
@@ -142,7 +152,7 @@ class Losses:
     """
 
     def __init__(self, settings: "Settings", job: str, start: int) -> None:
-        self.tally = Tally(job)
+        self.tally = LetterTally(job)
         self._next = start
         self._topic = Topics(settings.kafka.prefix).dead
         self._consumer = Consumer(consumer_config(settings))
@@ -155,8 +165,8 @@ class Losses:
         """
         for record in self._consumer.consume(BATCH, wait_s):
             error = record.error()
-            if error is not None and error.code() in DAMAGE:
-                raise refused(record)
+            if error is not None and error.code() in DAMAGE_CODES:
+                raise read_error(record)
             if error is None:
                 pairs = record.headers() or ()
                 self.tally.take([(name, value) for name, value in pairs if isinstance(value, bytes)])  # type: ignore[str-unpack]  # pairs

@@ -42,7 +42,7 @@ LEAST_BYTES = 49
 """Of a batch's length: its head without a record."""
 
 
-class Batch(NamedTuple):
+class SegmentBatch(NamedTuple):
     """A batch as its head tells; `records` is None where it is damaged, and `next` 0 where nothing can be read behind.
 
     Attributes:
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
     records: list[DefaultRecord] | None
 
 
-class Cut(msgspec.Struct):
+class CutOff(msgspec.Struct):
     """What a partition is about to lose.
 
     Attributes:
@@ -82,7 +82,7 @@ class Cut(msgspec.Struct):
         )
 
 
-class Lost(msgspec.Struct, omit_defaults=True):
+class LostRange(msgspec.Struct, omit_defaults=True):
     """A record behind damage, as far as it can be read.
 
     Attributes:
@@ -106,8 +106,8 @@ class Damage(NamedTuple):
         stops_brokers: Whether no broker starts with it.
     """
 
-    cut: Cut
-    lost: list[Lost]
+    cut: CutOff
+    lost: list[LostRange]
     file: Path
     at: int
     stops_brokers: bool
@@ -123,9 +123,9 @@ class Damage(NamedTuple):
 def damaged(folder: Path) -> Damage | None:
     """What a partition's folder loses when a broker checks it; None where its files are whole."""
     topic, _, number = folder.name.rpartition("-")
-    found: Cut | None = None
+    found: CutOff | None = None
     place = (folder, 0, False)
-    lost: list[Lost] = []
+    lost: list[LostRange] = []
     for path in sorted(folder.glob("*.log")):
         start = last = int(path.stem)
         content, at = _content(path), 0
@@ -134,7 +134,7 @@ def damaged(folder: Path) -> Damage | None:
         while 0 <= at < len(content) and any(content[at : at + _HEAD.size]):  # else it is longer than what was written
             batch = _batch(content, at, last, start + OFFSETS)
             if batch.records is None and found is None:
-                found = Cut(topic, int(number), last, last, len(content) - at, 0)
+                found = CutOff(topic, int(number), last, last, len(content) - at, 0)
                 place = (path, at, not 0 <= _first(content, at, start) - start < OFFSETS)
             if found is not None and batch.records is not None:
                 lost += [_lost(topic, int(number), record) for record in batch.records]
@@ -156,16 +156,16 @@ def _first(content: bytes | mmap, at: int, otherwise: int) -> int:
     return int(_HEAD.unpack_from(content, at)[0]) if at + _HEAD.size <= len(content) else otherwise
 
 
-def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> Batch:
+def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> SegmentBatch:
     """The batch that begins at a place of a file, where this offset is expected, and one below `most` is possible."""
-    bad = Batch(offset, offset, 0, None)
+    bad = SegmentBatch(offset, offset, 0, None)
     if at + _HEAD.size > len(content):
         return bad
     first, length, _, version, _ = _HEAD.unpack_from(content, at)
     behind = at + PREFIX_BYTES + length
     if length < LEAST_BYTES or behind > len(content):
         return bad
-    skipped = Batch(offset, offset, behind if _is_head(content, behind, offset) else 0, None)
+    skipped = SegmentBatch(offset, offset, behind if _is_head(content, behind, offset) else 0, None)
     if version != VERSION or not offset <= first < most:
         return skipped
     try:
@@ -173,7 +173,11 @@ def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> Batch:
         records = list(batch) if batch is not None and batch.validate_crc() else None
     except (KafkaError, ValueError, RuntimeError, OSError):  # what a decompressor makes of it
         records = None
-    return Batch(first, batch.next_offset, behind, records) if records is not None and batch is not None else skipped
+    return (
+        SegmentBatch(first, batch.next_offset, behind, records)
+        if records is not None and batch is not None
+        else skipped
+    )
 
 
 def _is_head(content: bytes | mmap, at: int, offset: int) -> bool:
@@ -184,9 +188,9 @@ def _is_head(content: bytes | mmap, at: int, offset: int) -> bool:
     return bool(first > offset and length >= LEAST_BYTES and version == VERSION)
 
 
-def _lost(topic: str, partition: int, record: DefaultRecord) -> Lost:
+def _lost(topic: str, partition: int, record: DefaultRecord) -> LostRange:
     key = (record.key or b"").decode("utf-8", "replace")
-    found = Lost(topic, partition, record.offset, key)
+    found = LostRange(topic, partition, record.offset, key)
     kind = topic.rpartition(".")[2]
     try:
         if kind == "urls":
@@ -205,7 +209,7 @@ def _lost(topic: str, partition: int, record: DefaultRecord) -> Lost:
     return found
 
 
-def write_down(folders: Iterable[Path], file: Path) -> list[Cut]:
+def write_down(folders: Iterable[Path], file: Path) -> list[CutOff]:
     """Writes down what these partitions lose when a broker checks them; no file where that is nothing.
 
     A partition that would stop the broker is ended here, as the broker ends the others.
@@ -223,9 +227,9 @@ def write_down(folders: Iterable[Path], file: Path) -> list[Cut]:
     return [one.cut for one in found]
 
 
-def _plain(one: Cut | Lost) -> dict[str, object]:
+def _plain(one: CutOff | LostRange) -> dict[str, object]:
     plain: dict[str, object] = msgspec.to_builtins(one)
-    if isinstance(one, Cut):
+    if isinstance(one, CutOff):
         del plain["topic"]
     return plain
 
@@ -233,7 +237,7 @@ def _plain(one: Cut | Lost) -> dict[str, object]:
 def founds(file: Path) -> Iterator[tuple[str, int, u.UrlsRecord]]:
     """Topic, partition and record of the founds that were written down; what became of URLs is left out."""
     for line in file.read_bytes().splitlines():
-        one = msgspec.json.decode(line, type=Lost) if b'"value"' in line else None
+        one = msgspec.json.decode(line, type=LostRange) if b'"value"' in line else None
         record = u.decode(one.value.encode()) if one is not None else u.UrlsRecord()
         urls = [found for found in record.urls or () if not found.again]
         if record.url is not None:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 
 from crawlog.streams.errors import EngineError
 
-from .client import DENIED, commits_of, denied, kafka_config
+from .client import DENIED_CODES, access_denied, committed_offsets, kafka_config
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -32,7 +32,7 @@ ANSWER_TIMEOUT_S = 15.0
 REFUSED_TIMEOUT_S = 1.0
 """Longest wait where nobody listens at the address, there is no such name, or who listens refuses us."""
 
-REFUSALS = frozenset({KafkaError._RESOLVE, *DENIED})
+REFUSALS = frozenset({KafkaError._RESOLVE, *DENIED_CODES})
 """What a cluster that is up says to a client that has the wrong credentials, certificates or address."""
 
 POLL_S = 0.02
@@ -71,7 +71,7 @@ class Admin:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # stands among its causes, in no order
             self._last = error.str()
             self._is_refused = error.code() in REFUSALS or "refused" in self._last
-            self._is_denied = error.code() in DENIED
+            self._is_denied = error.code() in DENIED_CODES
 
     def metadata(self, topic: str | None = None) -> "ClusterMetadata":
         """What the cluster consists of; tried for as long as a broker may take that is not refusing connections."""
@@ -167,14 +167,14 @@ class Admin:
     def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
         """What a group has committed on a topic; empty for a group that never was."""
         known = self.metadata(topic).topics.get(topic)
-        found = commits_of(self.settings, group_id, topic, known.partitions) if known else {}
+        found = committed_offsets(self.settings, group_id, topic, known.partitions) if known else {}
         return {(topic, number): offset for number, (offset, _) in found.items()}
 
     def _failed(self, error: KafkaException) -> EngineError:
         kafka = self.settings.kafka
         said = error.args[0].str() + (f" ({self._last})" if self._last else "")
-        if self._is_denied or error.args[0].code() in DENIED:
-            return denied(self.settings, said)
+        if self._is_denied or error.args[0].code() in DENIED_CODES:
+            return access_denied(self.settings, said)
         if error.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR:
             return EngineError(
                 f"The Kafka broker at {kafka.bootstrap} cannot write its log: {said}.\n"

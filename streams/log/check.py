@@ -18,10 +18,10 @@ from crawlog.streams.errors import DamagedLog
 
 from . import groups
 from .admin import Admin
-from .client import bounds, commits_of, consumer_config, passes
-from .ledger import Ledger, name_of
-from .read import Patience, at_end, check_jump, refused
-from .topics import Topics, group
+from .client import committed_offsets, consumer_config, is_transient, log_bounds
+from .ledger import Ledger, page_name
+from .read import ReadPatience, check_jump, is_log_end, read_error
+from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -60,7 +60,7 @@ class Part(msgspec.Struct):
     damaged: list[Range] = []
 
 
-class Finding(msgspec.Struct, omit_defaults=True):
+class CheckFinding(msgspec.Struct, omit_defaults=True):
     """Something that is missing.
 
     Attributes:
@@ -82,7 +82,7 @@ class Finding(msgspec.Struct, omit_defaults=True):
         return f"{self.topic}[{self.partition}] {offsets}: {self.what}" + f" ({self.url})" * bool(self.url)
 
 
-class Lost(NamedTuple):
+class LostPage(NamedTuple):
     """A done whose page is gone.
 
     Attributes:
@@ -150,7 +150,7 @@ class Check:
         found = {number: one.unparsed() for number, one in self._ledgers.items()}
         return {number: offsets[0] for number, offsets in found.items() if offsets}
 
-    def lost(self) -> Iterator[Lost]:
+    def lost(self) -> Iterator[LostPage]:
         """The dones whose pages are gone, read once more."""
         for number, ledger in self._ledgers.items():
             pages_of = dict(ledger.gone())
@@ -159,7 +159,7 @@ class Check:
                 record = u.decode(message.value())
                 for result in record.results or ():
                     if result.page is not None and (message.offset(), result.page[1]) in gone:
-                        yield Lost(
+                        yield LostPage(
                             number, message.offset() or 0, record.job or "", record.epoch, result, result.page[1]
                         )
 
@@ -173,27 +173,29 @@ class Check:
                     meta = pages.PageMeta("", "")
                 yield Unparsed(number, message.offset() or 0, meta)
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[CheckFinding]:
         """All that is missing."""
         for part in self.parts:
             for start, end in part.damaged:
-                yield Finding(part.topic, part.partition, start, end, "cannot be read: damaged")
+                yield CheckFinding(part.topic, part.partition, start, end, "cannot be read: damaged")
         for one in self.lost():
             what = f"gone, and crawl.urls[{one.partition}] {one.offset} says that it was fetched"
-            yield Finding(self.names.pages, one.partition, one.page, one.page + 1, what, one.result.url, one.job)
+            yield CheckFinding(self.names.pages, one.partition, one.page, one.page + 1, what, one.result.url, one.job)
         for page in self.unparsed():
             what = "no item record, dead letter or later page of its URL"
-            yield Finding(self.names.pages, page.partition, page.offset, page.offset + 1, what, page.meta.url, page.job)
+            yield CheckFinding(
+                self.names.pages, page.partition, page.offset, page.offset + 1, what, page.meta.url, page.job
+            )
 
     def _read(self, told: Mapping[int, int]) -> dict[int, Ledger]:
         """Reads all topics; where each ends is asked in the order in which records follow from each other."""
         settings, names, numbers = self._settings, self.names, list(range(self._count))
-        committed = commits_of(settings, group(settings, "parse"), names.pages, numbers)
+        committed = committed_offsets(settings, stage_group(settings, "parse"), names.pages, numbers)
         parsed = {n: max(told.get(n, 0), committed.get(n, (0, ""))[0]) for n in numbers}
-        urls = bounds(settings, names.urls, numbers)
-        held = bounds(settings, names.pages, numbers)
-        rest = {names.items: bounds(settings, names.items, numbers)}
-        rest |= {topic: bounds(settings, topic, [0]) for topic in (names.dead, names.control, names.progress)}
+        urls = log_bounds(settings, names.urls, numbers)
+        held = log_bounds(settings, names.pages, numbers)
+        rest = {names.items: log_bounds(settings, names.items, numbers)}
+        rest |= {topic: log_bounds(settings, topic, [0]) for topic in (names.dead, names.control, names.progress)}
         ledgers = {n: Ledger(start, end, parsed[n]) for n, (start, end) in held.items()}
 
         def page(message: Message) -> None:
@@ -203,7 +205,7 @@ class Check:
             except ValueError:
                 ledger.page(offset, 0)
                 raise
-            ledger.page(offset, name_of(meta.job, meta.url), needs_item=meta.kind != "robots")
+            ledger.page(offset, page_name(meta.job, meta.url), needs_item=meta.kind != "robots")
 
         def url(message: Message) -> None:
             _note(ledgers[message.partition() or 0], message.offset() or 0, u.decode(message.value()))
@@ -211,7 +213,7 @@ class Check:
         def item(message: Message) -> None:
             record = items.decode(message.value())
             if record.page[0] in ledgers:
-                ledgers[record.page[0]].named(record.page[1], name_of(record.job, record.url))
+                ledgers[record.page[0]].named(record.page[1], page_name(record.job, record.url))
 
         def letter(message: Message) -> None:
             headers = {name: value for name, value in message.headers() or () if isinstance(value, bytes)}  # type: ignore[str-unpack]  # pairs
@@ -244,10 +246,10 @@ def _note(ledger: Ledger, offset: int, record: u.UrlsRecord) -> None:
     job = record.job or u.DEFAULT_JOB
     for result in record.results or ():
         if result.page is not None:
-            ledger.done(name_of(job, result.url), offset, result.page[1])
+            ledger.done(page_name(job, result.url), offset, result.page[1])
     for found in record.urls or ():
         if found.again:
-            ledger.again(name_of(job, found.url))
+            ledger.again(page_name(job, found.url))
 
 
 def _report(message: Message) -> None:
@@ -280,7 +282,7 @@ def readable(settings: "Settings", topic: str, parts: Mapping[int, Part]) -> Ite
         yield from _until_damaged(settings, topic, parts, left, damaged)
         for number in damaged:
             part, at = parts[number], left[number]
-            behind = bounds(settings, topic, [number])[number][0]
+            behind = log_bounds(settings, topic, [number])[number][0]
             if behind <= at:  # else it was trimmed meanwhile
                 behind = _next_readable(settings, topic, number, at, part.end)
                 part.damaged.append((at, behind))
@@ -300,7 +302,7 @@ def _until_damaged(
     consumer = _consumer(settings)
     try:
         consumer.assign([TopicPartition(topic, number, at) for number, at in left.items()])
-        patience = Patience(topic)
+        patience = ReadPatience(topic)
         while left:
             yield from (one for one in patience.take(consumer, left) if _is_record(consumer, one, parts, left))
     except DamagedLog as error:
@@ -318,13 +320,13 @@ def _is_record(consumer: Consumer, message: Message, parts: Mapping[int, Part], 
     if number not in left:
         return False
     end = parts[number].end
-    if error is not None and not (passes(error) or at_end(error)):
-        raise refused(message)
+    if error is not None and not (is_transient(error) or is_log_end(error)):
+        raise read_error(message)
     if error is None:
         if offset != left[number]:
             check_jump(consumer, parts[number].topic, number, left[number], offset)
         left[number] = offset + 1
-    if at_end(error) or left[number] >= end:
+    if is_log_end(error) or left[number] >= end:
         del left[number]
     return error is None and offset < end
 
@@ -364,9 +366,9 @@ def _readable_from(settings: "Settings", topic: str, partition: int, at: int, en
             error = None if message is None else message.error()
             if message is not None and error is None:
                 return min(message.offset() or 0, end)
-            if at_end(error):
+            if is_log_end(error):
                 return end
-            errors += error is not None and not passes(error)
+            errors += error is not None and not is_transient(error)
     finally:
         consumer.close()
     return None

@@ -31,10 +31,10 @@ QUEUED_BYTES = 32 << 20
 AGAIN_S = 0.05
 """Rest before a question is asked again whose answer passes."""
 
-TIMEOUT_S = 30.0
+CLUSTER_TIMEOUT_S = 30.0
 """How long an answer of the cluster may take, seconds; a broker that has just started needs some."""
 
-PASSING = frozenset(
+TRANSIENT_CODES = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -58,7 +58,7 @@ PASSING = frozenset(
 )
 """Errors of a broker that starts, moves or is away for a moment."""
 
-DAMAGE = frozenset(
+DAMAGE_CODES = frozenset(
     {
         KafkaError.INVALID_MSG,
         KafkaError.INVALID_MSG_SIZE,
@@ -70,10 +70,10 @@ DAMAGE = frozenset(
 )
 """Errors of a record that is not what was written."""
 
-AWAY = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION})
+BROKER_AWAY = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION})
 """Errors after which a client of the local engine looks whether its broker was started anew, with another password."""
 
-DENIED = frozenset(
+DENIED_CODES = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -89,7 +89,7 @@ _EPOCHS = frozenset({KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_E
 
 Answer = TypeVar("Answer")
 
-Login = Callable[[], tuple[str, str]]
+BrokerLogin = Callable[[], tuple[str, str]]
 """The user and password that the broker wants now. It may raise: that ends the command."""
 
 
@@ -194,24 +194,24 @@ def _ssl_context(kafka: "Kafka") -> ssl.SSLContext:
     return context
 
 
-def passes(error: KafkaError) -> bool:
+def is_transient(error: KafkaError) -> bool:
     """Whether to ask again. `KafkaError.retriable` is about transactions, and False for all of these."""
-    return error.code() in PASSING
+    return error.code() in TRANSIENT_CODES
 
 
-def denied(settings: "Settings", said: str) -> AccessDenied:
-    """The error for an answer of `DENIED`."""
+def access_denied(settings: "Settings", said: str) -> AccessDenied:
+    """The error for an answer of `DENIED_CODES`."""
     return AccessDenied(settings.kafka.bootstrap, settings.kafka.security_protocol, said)
 
 
 def _unanswered(settings: "Settings", topic: str, error: KafkaException) -> EngineError:
     why = error.args[0]
-    if why.code() in DENIED:
-        return denied(settings, f"{topic}: {why.str()}")
+    if why.code() in DENIED_CODES:
+        return access_denied(settings, f"{topic}: {why.str()}")
     return EngineError(f"{settings.kafka.bootstrap} gives no answer about {topic}: {why}; see `crawlog doctor`")
 
 
-def identity(settings: "Settings", topic: str) -> LogIdentity:
+def log_identity(settings: "Settings", topic: str) -> LogIdentity:
     """Cluster id and topic id (base64, as Kafka prints it) of `topic`; asked again while the answer is one that passes.
 
     Raises: EngineError: the cluster does not answer, or has no such topic.
@@ -219,8 +219,8 @@ def identity(settings: "Settings", topic: str) -> LogIdentity:
     admin = AdminClient(kafka_config(settings))
 
     def ask() -> LogIdentity:
-        cluster = admin.describe_cluster(request_timeout=TIMEOUT_S).result()
-        described = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic].result()
+        cluster = admin.describe_cluster(request_timeout=CLUSTER_TIMEOUT_S).result()
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=CLUSTER_TIMEOUT_S)[topic].result()
         return LogIdentity(str(cluster.cluster_id), str(described.topic_id))
 
     try:
@@ -229,7 +229,7 @@ def identity(settings: "Settings", topic: str) -> LogIdentity:
         raise _unanswered(settings, topic, error) from error
 
 
-def edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+def partition_edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
     """The first offset of each partition and the one after its last, in two requests to each broker.
 
     Asked again for a while where the answer is one that passes, such as a leader that is not elected yet.
@@ -246,32 +246,34 @@ def edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int
 def _edge(consumer: Consumer, topic: str, partitions: Sequence[int], edge: int) -> dict[int, int]:
     asked = [TopicPartition(topic, partition, edge) for partition in partitions]  # as a time it means the same
     try:
-        places = consumer.offsets_for_times(asked, TIMEOUT_S)
+        places = consumer.offsets_for_times(asked, CLUSTER_TIMEOUT_S)
         for place in places:
             if place.error is not None:
                 raise KafkaException(place.error)
     except KafkaException as error:
         if error.args[0].code() in _EPOCHS:
-            consumer.list_topics(topic, TIMEOUT_S)  # else it may ask with the leader epochs it knows for ever
+            consumer.list_topics(topic, CLUSTER_TIMEOUT_S)  # else it may ask with the leader epochs it knows for ever
         raise
     return {place.partition: place.offset for place in places}
 
 
-def bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
+def log_bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
     """Offset of the first record and the one after the last, of each partition.
 
     Raises: EngineError: the cluster does not answer, or has no such partition.
     """
     consumer = Consumer(consumer_config(settings))
     try:
-        return edges(consumer, topic, partitions)
+        return partition_edges(consumer, topic, partitions)
     except KafkaException as error:
         raise _unanswered(settings, topic, error) from error
     finally:
         consumer.close()
 
 
-def commits_of(settings: "Settings", group: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, str]]:
+def committed_offsets(
+    settings: "Settings", group: str, topic: str, partitions: Iterable[int]
+) -> dict[int, tuple[int, str]]:
     """Offset and metadata of what a group has committed, by partition; those without a commit are left out.
 
     A consumer asks: while the broker loads its groups, librdkafka's admin client (2.16) crashes the process.
@@ -281,14 +283,14 @@ def commits_of(settings: "Settings", group: str, topic: str, partitions: Iterabl
     consumer = Consumer(consumer_config(settings, group))
     places = [TopicPartition(topic, at) for at in partitions]
     try:
-        return _patiently(lambda: _commits(consumer.committed(places, TIMEOUT_S)))
+        return _patiently(lambda: _commits(consumer.committed(places, CLUSTER_TIMEOUT_S)))
     except KafkaException as error:
         raise _unanswered(settings, topic, error) from error
     finally:
         consumer.close()
 
 
-def metadata_of(place: TopicPartition) -> str:
+def commit_metadata(place: TopicPartition) -> str:
     """Of a commit; bytes may follow that are nobody's, as librdkafka (2.16) hands it out without an end."""
     try:
         return place.metadata or ""
@@ -300,16 +302,16 @@ def _commits(found: list[TopicPartition]) -> dict[int, tuple[int, str]]:
     for place in found:
         if place.error is not None:
             raise KafkaException(place.error)
-    return {place.partition: (place.offset, metadata_of(place)) for place in found if place.offset >= 0}
+    return {place.partition: (place.offset, commit_metadata(place)) for place in found if place.offset >= 0}
 
 
 def _patiently(ask: Callable[[], Answer]) -> Answer:
     """An answer of the cluster, asked for again for a while where it is an error that passes."""
-    until = time.monotonic() + TIMEOUT_S
+    until = time.monotonic() + CLUSTER_TIMEOUT_S
     while True:
         try:
             return ask()
         except KafkaException as error:
-            if not passes(error.args[0]) or time.monotonic() > until:
+            if not is_transient(error.args[0]) or time.monotonic() > until:
                 raise
             time.sleep(AGAIN_S)

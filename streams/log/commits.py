@@ -14,7 +14,7 @@ OURS = "crawlog"
 tool or with `crawlog replay`, commits without it: that is how a stage that keeps its own offset knows an order."""
 
 
-class Only(NamedTuple):
+class ReplayOrder(NamedTuple):
     """A replay of one job: records of others are passed over, up to where they were done before it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Only(NamedTuple):
         return f"replay {self.job} {self.upto};"
 
 
-class Written(NamedTuple):
+class WrittenEnds(NamedTuple):
     """Offsets behind the last records that parse has in the log: one that ends before them was cut.
 
     Attributes:
@@ -54,13 +54,13 @@ class Written(NamedTuple):
         return told
 
 
-def merged(one: Written, other: Written) -> Written:
+def merged_ends(one: WrittenEnds, other: WrittenEnds) -> WrittenEnds:
     """What either knows."""
     founds, items = (
         {at: max(mine.get(at, 0), theirs.get(at, 0)) for at in sorted({*mine, *theirs})}
         for mine, theirs in zip(one, other, strict=True)
     )
-    return Written(founds, items)
+    return WrittenEnds(founds, items)
 
 
 class Position(NamedTuple):
@@ -75,8 +75,8 @@ class Position(NamedTuple):
 
     offset: int
     reached: int
-    only: Only | None = None
-    written: Written = Written()
+    only: ReplayOrder | None = None
+    written: WrittenEnds = WrittenEnds()
 
     @property
     def metadata(self) -> str:
@@ -92,17 +92,17 @@ MOST_ENDS = 128
 MOST_BYTES = 1_900
 """Of them: a broker takes 4,096 bytes of metadata. Of offsets of nine digits it is 128 partitions."""
 
-_WRITTEN = {name: re.compile(rf" {name} ((?:[0-9]{{1,5}}:[0-9]{{1,19}},?){{1,128}});") for name in Written._fields}
+_WRITTEN = {name: re.compile(rf" {name} ((?:[0-9]{{1,5}}:[0-9]{{1,19}},?){{1,128}});") for name in WrittenEnds._fields}
 _REACHED = re.compile(rf"{OURS} ([0-9]{{1,19}});")
 _ONLY = re.compile(rf"(?:{OURS} [0-9]{{1,19}}; )?replay ([A-Za-z0-9._-]{{1,100}}) ([0-9]{{1,19}});")
 """With an end, as readers may be given bytes that come after it (`kafka.metadata_of`); an offset has 64 bits."""
 
 
-def written(metadata: str) -> Written:
+def written_ends(metadata: str) -> WrittenEnds:
     """What the writer of a commit, and those before it, had in the log."""
     found = {name: pattern.search(metadata) for name, pattern in _WRITTEN.items()}
     pairs = {name: [pair.split(":") for pair in one[1].split(",")] for name, one in found.items() if one}
-    return Written(**{name: {int(number): int(end) for number, end in ends} for name, ends in pairs.items()})
+    return WrittenEnds(**{name: {int(number): int(end) for number, end in ends} for name, ends in pairs.items()})
 
 
 def without_written(metadata: str) -> str:
@@ -117,19 +117,19 @@ def is_ours(metadata: str) -> bool:
     return metadata.startswith(OURS)
 
 
-def reached(offset: int, metadata: str) -> int:
+def reached_offset(offset: int, metadata: str) -> int:
     """How far the worker is that wrote a commit; the commit's own offset, where its metadata says nothing else."""
     found = _REACHED.match(metadata)
     return offset if found is None else max(offset, int(found[1]))
 
 
-def only(metadata: str) -> Only | None:
+def replay_order(metadata: str) -> ReplayOrder | None:
     """The job that alone is replayed, by a commit's metadata; None where all are."""
     found = _ONLY.match(metadata)
-    return None if found is None else Only(found[1], int(found[2]))
+    return None if found is None else ReplayOrder(found[1], int(found[2]))
 
 
-class Range(NamedTuple):
+class HeldRange(NamedTuple):
     """What the log holds of one partition.
 
     Attributes:
@@ -145,8 +145,8 @@ class Range(NamedTuple):
     first: int
     end: int
     reached: int | None = None
-    only: Only | None = None
-    written: Written = Written()
+    only: ReplayOrder | None = None
+    written: WrittenEnds = WrittenEnds()
 
     @property
     def position(self) -> Position | None:

@@ -17,15 +17,15 @@ from crawlog.streams.errors import DamagedLog
 
 from . import groups
 from .admin import Admin
-from .client import bounds, commits_of
-from .commits import written
+from .client import committed_offsets, log_bounds
+from .commits import written_ends
 from .read import read_around
-from .topics import Topics, group
+from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-REPORTS = 2_000
+REPORTS_READ = 2_000
 """Reports at the end of crawl.progress that are read: a minute of 32 partitions."""
 
 Say = Callable[[str], None]
@@ -40,7 +40,7 @@ class Known(NamedTuple):
     by: str
 
 
-class Cut(NamedTuple):
+class CutPartition(NamedTuple):
     """A partition that ends before an offset that is known, or was cut there and has had other records since.
 
     Attributes:
@@ -65,7 +65,7 @@ class Cut(NamedTuple):
         return f"{self.topic}[{self.partition}] ends at offset {self.end}, and {self.by} was at {self.known}"
 
 
-def cuts_of(known: Iterable[Known], ends: Mapping[str, tuple[int, ...]]) -> list[Cut]:
+def cuts_against(known: Iterable[Known], ends: Mapping[str, tuple[int, ...]]) -> list[CutPartition]:
     """The partitions that end too early, each with the highest offset that is known of it."""
     highest: dict[tuple[str, int], Known] = {}
     for one in known:
@@ -73,13 +73,13 @@ def cuts_of(known: Iterable[Known], ends: Mapping[str, tuple[int, ...]]) -> list
         if at not in highest or one.offset > highest[at].offset:
             highest[at] = one
     return [
-        Cut(topic, number, ends[topic][number], one.offset, one.by)
+        CutPartition(topic, number, ends[topic][number], one.offset, one.by)
         for (topic, number), one in sorted(highest.items())
         if number < len(ends.get(topic, ())) and one.offset > ends[topic][number]
     ]
 
 
-def cuts(settings: "Settings", names: Topics, say: Say) -> list[Cut]:
+def find_cuts(settings: "Settings", names: Topics, say: Say) -> list[CutPartition]:
     """The partitions that were cut; in a log that no worker has worked on, none.
 
     Args:
@@ -89,25 +89,25 @@ def cuts(settings: "Settings", names: Topics, say: Say) -> list[Cut]:
     """
     admin = Admin(settings)
     count = groups.count(admin, names.urls)
-    start, end = bounds(settings, names.progress, [0])[0]
+    start, end = log_bounds(settings, names.progress, [0])[0]
     if start == end and not any(admin.ends((names.urls,), count)[names.urls]):
         return []
-    known = [*_commits(admin, names), *_named(settings, names, max(start, end - REPORTS), end, say)]
+    known = [*_commits(admin, names), *_named(settings, names, max(start, end - REPORTS_READ), end, say)]
     ends = admin.ends((names.urls, names.pages, names.items), count)  # others may write: last
-    return cuts_of(known, ends)
+    return cuts_against(known, ends)
 
 
 def _commits(admin: Admin, names: Topics) -> Iterator[Known]:
     for name, topic in (
-        (group(admin.settings, "fetch"), names.urls),
-        *((n, names.items) for n in groups.sinks_of(admin)),
+        (stage_group(admin.settings, "fetch"), names.urls),
+        *((n, names.items) for n in groups.known_sink_groups(admin)),
     ):
         for (_, number), offset in admin.committed(name, topic).items():
             yield Known(topic, number, offset, f"the group {name}")
-    name, numbers = group(admin.settings, "parse"), range(groups.count(admin, names.pages))
-    for number, (offset, metadata) in commits_of(admin.settings, name, names.pages, numbers).items():
+    name, numbers = stage_group(admin.settings, "parse"), range(groups.count(admin, names.pages))
+    for number, (offset, metadata) in committed_offsets(admin.settings, name, names.pages, numbers).items():
         yield Known(names.pages, number, offset, f"the group {name}")
-        told = written(metadata)
+        told = written_ends(metadata)
         for topic, ends in ((names.urls, told.founds), (names.items, told.items)):
             for at, end in ends.items():
                 yield Known(topic, at, end, f"what the group {name} wrote")

@@ -44,7 +44,7 @@ class Letter(msgspec.Struct):
     handled: str = ""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class LetterChoice(msgspec.Struct, frozen=True):
     """Which letters are meant; empty fields choose all.
 
     Attributes:
@@ -112,7 +112,7 @@ class Letters:
                 place = (letter.place[0], partition, to)
                 self._tries[place] = max(self._tries.get(place, 1), letter.tries + 1)
 
-    def chosen(self, choice: Choice, *, handled: bool = False) -> list[Letter]:
+    def chosen(self, choice: LetterChoice, *, handled: bool = False) -> list[Letter]:
         """The letters meant, oldest first; those dealt with only on request."""
         return [one for one in self.all.values() if (handled or not one.handled) and choice.takes(one)]
 
@@ -140,7 +140,7 @@ def _url(header: bytes | None, value: bytes | None) -> str:
     return several[0].url + (f" (and {len(several) - 1} more)" if len(several) > 1 else "")
 
 
-def by_error(letters: Iterable[Letter]) -> list[list[Letter]]:
+def letters_by_error(letters: Iterable[Letter]) -> list[list[Letter]]:
     """Letters with the same stage and error together, the commonest first; numbers in an error may differ."""
     errors: dict[tuple[str, str], list[Letter]] = {}
     for letter in letters:
@@ -148,25 +148,25 @@ def by_error(letters: Iterable[Letter]) -> list[list[Letter]]:
     return sorted(errors.values(), key=lambda group: (-len(group), -group[-1].offset))
 
 
-def became(letter: Letter) -> str:
+def letter_fate(letter: Letter) -> str:
     """What was done with a letter, in words: URLs are dropped, letters are laid aside."""
     return "laid aside" if letter.handled == "dropped" else letter.handled
 
 
-class Commonest(NamedTuple):
+class CommonestError(NamedTuple):
     """The kind of error that most records failed with: the first of them, and how many records have one."""
 
     error: str
     records: int
 
 
-class Tally:
+class LetterTally:
     """Records of one job that could not be handled; one that failed several times at its place counts once."""
 
     def __init__(self, job: str) -> None:
         self._job = job.encode()
         self._places: set[tuple[bytes, ...]] = set()
-        self._kinds: dict[str, Commonest] = {}
+        self._kinds: dict[str, CommonestError] = {}
 
     def take(self, headers: Headers) -> None:
         """One record of crawl.dead, by its headers."""
@@ -178,7 +178,7 @@ class Tally:
         error = named.get("error", b"").decode("utf-8", "replace")
         kind = error.partition(":")[0]
         first, count = self._kinds.get(kind, (error, 0))
-        self._kinds[kind] = Commonest(first, count + 1)
+        self._kinds[kind] = CommonestError(first, count + 1)
 
     @property
     def count(self) -> int:
@@ -186,12 +186,12 @@ class Tally:
         return len(self._places)
 
     @property
-    def commonest(self) -> Commonest | None:
+    def commonest(self) -> CommonestError | None:
         """Errors of one kind are one: their texts may name the page. None where nothing failed."""
         return max(self._kinds.values(), key=lambda kind: kind.records, default=None)
 
 
-def by_place(letters: Iterable[Letter]) -> list[list[Letter]]:
+def letters_by_place(letters: Iterable[Letter]) -> list[list[Letter]]:
     """Letters about one record together: a record that was read again, or is bad in two ways, has several."""
     places: dict[tuple[str, int, int], list[Letter]] = {}
     for letter in letters:
@@ -199,7 +199,7 @@ def by_place(letters: Iterable[Letter]) -> list[list[Letter]]:
     return list(places.values())
 
 
-def mark(groups: list[list[Letter]], how: str, to: list[tuple[int, int]], at: float) -> Mark:
+def letter_mark(groups: list[list[Letter]], how: str, to: list[tuple[int, int]], at: float) -> Mark:
     """The mark that closes groups of letters.
 
     Args:
@@ -210,7 +210,7 @@ def mark(groups: list[list[Letter]], how: str, to: list[tuple[int, int]], at: fl
     return Mark(offsets, "redriven" if how == "redriven" else "dropped", places, at)
 
 
-def refusal(letter: Letter, inputs: Mapping[str, str], partitions: int) -> str:
+def redrive_refusal(letter: Letter, inputs: Mapping[str, str], partitions: int) -> str:
     """Why a letter's record cannot go back to its topic; empty when it can.
 
     A letter says what its writer wrote, and anyone may write to crawl.dead. So a record goes to the topic that its

@@ -28,11 +28,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
 from crawlog.streams.errors import EngineError, Misconfigured
 
 from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, POLL_S, Admin
-from .client import TIMEOUT_S, consumer_config, passes
-from .commits import Only, Range
-from .read import at_end, refused, take
+from .client import CLUSTER_TIMEOUT_S, consumer_config, is_transient
+from .commits import HeldRange, ReplayOrder
+from .read import is_log_end, read_error, take
 from .sink_groups import known_sinks
-from .topics import Topics, group
+from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -70,10 +70,10 @@ def named(admin: Admin, text: str) -> list[Group]:
     """
     topics = Topics(admin.settings.kafka.prefix)
     for stage, topic in (("parse", topics.pages), ("fetch", topics.urls)):
-        if text in (stage, group(admin.settings, stage)):
-            return [Group(group(admin.settings, stage), stage, topic)]
-    sinks = sinks_of(admin)
-    if text in ("sink", group(admin.settings, "sink")):
+        if text in (stage, stage_group(admin.settings, stage)):
+            return [Group(stage_group(admin.settings, stage), stage, topic)]
+    sinks = known_sink_groups(admin)
+    if text in ("sink", stage_group(admin.settings, "sink")):
         if not sinks:
             raise Misconfigured(
                 f"no sink has read {topics.items} yet: `crawlog run … -o FILE` is one, and a new one is filled from the"
@@ -81,18 +81,18 @@ def named(admin: Admin, text: str) -> list[Group]:
             )
         return list(sinks.values())
     as_sink = (f"sink-{text}", text, f"sink-{_id_of(admin.settings.run.data, text)}")
-    ids = {text, *(group(admin.settings, name) for name in as_sink)}
+    ids = {text, *(stage_group(admin.settings, name) for name in as_sink)}
     if found := [sink for name, sink in sinks.items() if name in ids]:
         return found
-    raise _no_group(text, (name.removeprefix(group(admin.settings, "")) for name in sinks))
+    raise _no_group(text, (name.removeprefix(stage_group(admin.settings, "")) for name in sinks))
 
 
-def check_name(settings: "Settings", text: str) -> None:
+def check_group_name(settings: "Settings", text: str) -> None:
     """Refuse what is no group's name, whatever groups there are.
 
     Raises: Misconfigured: those known without a cluster are told.
     """
-    names = [text, text.removeprefix(group(settings, "")), text.removeprefix(group(settings, "sink-"))]
+    names = [text, text.removeprefix(stage_group(settings, "")), text.removeprefix(stage_group(settings, "sink-"))]
     if not any(name in STAGES or _SINK_ID.fullmatch(name) for name in names) and not _id_of(settings.run.data, text):
         raise _no_group(text, (f"sink-{sink.id}" for sink in known_sinks(settings.run.data)))
 
@@ -101,14 +101,14 @@ def _no_group(text: str, sinks: Iterable[str]) -> Misconfigured:
     return Misconfigured(f"there is no group {text!r}; there are: {', '.join((*STAGES, *sinks))}")
 
 
-def sinks_of(admin: Admin) -> dict[str, Group]:
+def known_sink_groups(admin: Admin) -> dict[str, Group]:
     """The sinks' groups; also those with a state here, as a broker that has just started lists none for a moment."""
     topic = Topics(admin.settings.kafka.prefix).items
     known = {
-        group(admin.settings, f"sink-{sink.id}"): f"job {sink.job} to {sink.output}"
+        stage_group(admin.settings, f"sink-{sink.id}"): f"job {sink.job} to {sink.output}"
         for sink in known_sinks(admin.settings.run.data)
     }
-    names = sorted({*known, *admin.groups(group(admin.settings, "sink-"))})
+    names = sorted({*known, *admin.groups(stage_group(admin.settings, "sink-"))})
     return {name: Group(name, "sink", topic, known.get(name, "")) for name in names if admin.committed(name, topic)}
 
 
@@ -122,7 +122,7 @@ def _id_of(data: Path, output: str) -> str:
     return found[-1].id if found else ""
 
 
-def held(admin: Admin, of: Group, partitions: Iterable[int] | None = None) -> dict[int, Range]:
+def held(admin: Admin, of: Group, partitions: Iterable[int] | None = None) -> dict[int, HeldRange]:
     """What group and log hold, by partition. A rewind counts from the log's end: all of it has been folded, or will be.
 
     Raises: EngineError: no answer. Misconfigured: the topic is not there yet.
@@ -132,7 +132,7 @@ def held(admin: Admin, of: Group, partitions: Iterable[int] | None = None) -> di
     places = [TopicPartition(of.topic, number) for number in partitions]
     first, end = admin.offsets(places, FIRST), admin.offsets(places, LAST)
     committed: Mapping[tuple[str, int], int] = end if of.stage == "fetch" else admin.committed(of.name, of.topic)
-    return {at[1]: Range(committed.get(at), first[at], end[at]) for at in end}
+    return {at[1]: HeldRange(committed.get(at), first[at], end[at]) for at in end}
 
 
 def count(admin: Admin, topic: str) -> int:
@@ -163,16 +163,16 @@ def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[i
     config = {"enable.partition.eof": True, "max.partition.fetch.bytes": PEEKED_BYTES, "queued.min.messages": 1}
     found: dict[int, int] = {}
     waiting = set(at)
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + CLUSTER_TIMEOUT_S
     consumer = Consumer(consumer_config(settings) | config)
     try:
         consumer.assign([TopicPartition(topic, number, offset) for number, offset in at.items()])
         while waiting and time.monotonic() < deadline:
             for record in take(consumer, 1.0):
                 error, number = record.error(), record.partition()
-                if error is not None and not at_end(error):
-                    if not passes(error):
-                        raise refused(record, settings)
+                if error is not None and not is_log_end(error):
+                    if not is_transient(error):
+                        raise read_error(record, settings)
                 elif number is not None and number in waiting:
                     waiting.discard(number)
                     consumer.pause([TopicPartition(topic, number)])
@@ -193,7 +193,7 @@ def members(admin: Admin, names: Iterable[str]) -> list[str]:
     return [f"{name}: {_who(one) or one.state.name.lower()}" for name, one in live.items()]
 
 
-def names_of(admin: Admin, name: str, within_s: float) -> set[str]:
+def member_names(admin: Admin, name: str, within_s: float) -> set[str]:
     """The names of a group's members; during a rebalance too.
 
     Raises: EngineError: no answer in time.
@@ -223,12 +223,12 @@ def _described(admin: Admin, name: str, within_s: float = ANSWER_TIMEOUT_S) -> C
             return found
         if why.code() == KafkaError.GROUP_ID_NOT_FOUND:
             return None
-        if not passes(why) or time.monotonic() > deadline:
+        if not is_transient(why) or time.monotonic() > deadline:
             raise EngineError(f"{admin.settings.kafka.bootstrap} does not describe the group {name}: {why}")
         time.sleep(POLL_S)
 
 
-def forget(settings: "Settings", names: list[str]) -> None:
+def remove_groups(settings: "Settings", names: list[str]) -> None:
     """Remove groups that nobody needs any more: they would show a lag that nobody works off.
 
     One that has members, or that the cluster does not let us remove, stays: no work depends on it.
@@ -243,7 +243,9 @@ def forget(settings: "Settings", names: list[str]) -> None:
 
 def _order(move: "Move", job: str) -> str:
     """The metadata of a commit that moves a partition; empty where all records are to be done again."""
-    return Only(job, move.before).metadata if job and move.before is not None and move.after < move.before else ""
+    return (
+        ReplayOrder(job, move.before).metadata if job and move.before is not None and move.after < move.before else ""
+    )
 
 
 def move(admin: Admin, of: Group, moves: Iterable["Move"], job: str = "") -> None:

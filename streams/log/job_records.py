@@ -20,9 +20,9 @@ from crawlog.streams.frontier import Commands
 from crawlog.streams.http import Manner, WorkerLimits, within
 from crawlog.streams.url import Places
 
-from .client import bounds
+from .client import log_bounds
 from .producer import Producer
-from .provision import partitions
+from .provision import partition_count
 from .read import read_records
 from .topics import Topics
 
@@ -124,7 +124,7 @@ def _values(settings: "Settings", fields: Mapping[str, Setting]) -> dict[str, An
     return values
 
 
-def kept(job: str, spec: JobSpec, settings: "Settings", requests: RequestRules | None = None) -> str:
+def kept_settings(job: str, spec: JobSpec, settings: "Settings", requests: RequestRules | None = None) -> str:
     """Which settings, of those that somebody gave, a job has otherwise and keeps, and what to do; empty where none.
 
     Args:
@@ -175,7 +175,7 @@ def write_job(  # a record and where it goes
     """
     copy = JobCopy(job, spec, epoch)
     record = urls.encode(UrlsRecord(job=job, epoch=epoch, spec=spec))
-    for partition in range(partitions(settings)):
+    for partition in range(partition_count(settings)):
         crash_points.point("job.sending")
         producer.send(topics.urls, record, partition=partition)
     acknowledged(producer, f"the record of job {job}")
@@ -185,7 +185,7 @@ def write_job(  # a record and where it goes
     return copy
 
 
-def cancel(settings: "Settings", job: str) -> JobCopy | None:
+def cancel_job(settings: "Settings", job: str) -> JobCopy | None:
     """End a job for good, by a record of its own: what is queued stays there, and is nobody's work.
 
     None when there is no such job.
@@ -238,18 +238,18 @@ def write_command(producer: "Producer", topics: "Topics", command: Command) -> N
     write_control(producer, topics, [command.check()])
 
 
-def commands(settings: "Settings", topics: "Topics") -> Commands:
+def commands_in_force(settings: "Settings", topics: "Topics") -> Commands:
     """The commands in force."""
-    return Commands(entry for entry in known(settings, topics).values() if isinstance(entry, Command))
+    return Commands(entry for entry in control_entries(settings, topics).values() if isinstance(entry, Command))
 
 
-def known(settings: "Settings", topics: "Topics", *, joins: bool = False) -> dict[bytes, Control]:
+def control_entries(settings: "Settings", topics: "Topics", *, joins: bool = False) -> dict[bytes, Control]:
     """All that crawl.control says now: the newest record per key.
 
     Args:
         joins: Also the names that joined jobs, which may be a million.
     """
-    start, end = bounds(settings, topics.control, [0])[0]
+    start, end = log_bounds(settings, topics.control, [0])[0]
     said: dict[bytes, Control] = {}
     for record in read_records(settings, topics.control, 0, start, end):
         key = record.key() or b""
@@ -267,11 +267,11 @@ def known(settings: "Settings", topics: "Topics", *, joins: bool = False) -> dic
 
 def known_job(settings: "Settings", topics: "Topics", job: str) -> JobCopy | None:
     """The newest record of a job; None when there is no such job."""
-    entry = known(settings, topics).get(f"job/{job}".encode())
+    entry = control_entries(settings, topics).get(f"job/{job}".encode())
     return entry if isinstance(entry, JobCopy) else None
 
 
-def ended(said: Mapping[bytes, Control], job: str) -> Finished | None:
+def job_end(said: Mapping[bytes, Control], job: str) -> Finished | None:
     """How a job ended; None while it has not, or goes on in a later epoch."""
     copy, end = said.get(f"job/{job}".encode()), said.get(f"finished/{job}".encode())
     if not isinstance(end, Finished) or (isinstance(copy, JobCopy) and copy.epoch > end.epoch):

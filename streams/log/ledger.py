@@ -18,12 +18,12 @@ THERE = 1
 NAMED = 2
 
 
-def name_of(job: str, url: str) -> int:
+def page_name(job: str, url: str) -> int:
     """A page of a job, as the ledger knows it: 8 bytes, never 0."""
     return xxhash.xxh3_64_intdigest(f"{job} {url}".encode()) or 1
 
 
-class Gone(NamedTuple):
+class GonePage(NamedTuple):
     """A done whose page is gone: its record's offset in crawl.urls, and the offset of the page."""
 
     done: int
@@ -47,7 +47,7 @@ class Ledger:
         self._parsed = min(parsed, end)
         self._names = array("Q", bytes(8 * (end - start)))
         self._marks = bytearray(end - start)
-        self._gone: dict[int, Gone] = {}
+        self._gone: dict[int, GonePage] = {}
         self._asked: dict[int, float] = {}
 
     def page(self, offset: int, name: int, *, needs_item: bool = True) -> None:
@@ -65,7 +65,7 @@ class Ledger:
             if name in self._asked:
                 self._asked[name] = page
         else:
-            self._gone[name] = Gone(at, page)
+            self._gone[name] = GonePage(at, page)
 
     def again(self, name: int) -> None:
         """A URL was queued once more: what was lost of it before is asked for."""
@@ -80,7 +80,7 @@ class Ledger:
         elif self._is(offset, name):
             self._marks[offset - self._start] |= NAMED
 
-    def gone(self) -> list[Gone]:
+    def gone(self) -> list[GonePage]:
         """Dones whose page is not in the log, and whose URL was not asked for since."""
         return sorted(self._gone.values())
 

@@ -25,8 +25,8 @@ from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 
 from .admin import LAST, Admin
-from .client import bounds
-from .damage import Cut
+from .client import log_bounds
+from .damage import CutPartition
 from .read import read_records
 from .topics import Topics
 
@@ -44,7 +44,7 @@ LOOK_S = 2.0
 Place = tuple[str, int]
 
 
-class Mark(NamedTuple):
+class EndMark(NamedTuple):
     """A partition as its leader told it.
 
     Attributes:
@@ -65,10 +65,10 @@ class _Kept(msgspec.Struct):
     """
 
     topics: dict[str, str]
-    marks: dict[str, list[Mark]]
+    marks: dict[str, list[EndMark]]
 
 
-def is_suspect(before: Mark, now: Mark) -> bool:
+def is_suspect(before: EndMark, now: EndMark) -> bool:
     """Whether records may have been lost between two marks: there was another leader, or the end is lower."""
     return now.leader_epoch != before.leader_epoch or now.end < before.end
 
@@ -88,15 +88,15 @@ class Marks:
         self._places = [TopicPartition(name, number) for name in self._topics for number in range(count)]
         self._admin = Admin(settings)
         self._ids: dict[str, str] = {}
-        self._marks: dict[Place, Mark] = {}
+        self._marks: dict[Place, EndMark] = {}
         self._is_owed = False
         self._looked_at = 0.0
 
-    def at(self, topic: str, partition: int) -> Mark:
+    def at(self, topic: str, partition: int) -> EndMark:
         """What is noted of a partition. Raises: KeyError: nothing yet."""
         return self._marks[topic, partition]
 
-    def due(self) -> list[Cut]:
+    def due(self) -> list[CutPartition]:
         """A look, unless the last one was just now."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
@@ -104,7 +104,7 @@ class Marks:
         self._looked_at = now
         return self.look()
 
-    def look(self) -> list[Cut]:
+    def look(self) -> list[CutPartition]:
         """What was lost since the last look; it is told once. Nothing where the cluster gives no answer.
 
         Until `mended`, whoever looks next with the same folder is told too.
@@ -127,30 +127,32 @@ class Marks:
         self._is_owed = False
         self._keep()
 
-    def _ask(self) -> dict[Place, Mark]:
+    def _ask(self) -> dict[Place, EndMark]:
         asked = self._admin.client.list_offsets(dict.fromkeys(self._places, LAST), request_timeout=ANSWER_S)
         try:
             told = {(at.topic, at.partition): future.result(ANSWER_S + 1) for at, future in asked.items()}
         except KafkaException:
             self._admin.client.list_topics(timeout=ANSWER_S)  # else it asks with the leader epochs it knows for ever
             raise
-        return {at: Mark(one.offset, -1 if one.leader_epoch is None else one.leader_epoch) for at, one in told.items()}
+        return {
+            at: EndMark(one.offset, -1 if one.leader_epoch is None else one.leader_epoch) for at, one in told.items()
+        }
 
-    def _compare(self, now: Mapping[Place, Mark]) -> list[Cut]:
+    def _compare(self, now: Mapping[Place, EndMark]) -> list[CutPartition]:
         """Raises: EngineError: a partition that may have lost something cannot be read."""
         suspects = {at: mark for at, mark in self._marks.items() if at in now and is_suspect(mark, now[at])}
         lost = []
         for topic in self._topics:
             numbers = [number for name, number in suspects if name == topic]
-            for number, (low, end) in bounds(self._settings, topic, numbers).items() if numbers else ():
+            for number, (low, end) in log_bounds(self._settings, topic, numbers).items() if numbers else ():
                 before = suspects[topic, number]
                 first = self._first_of_later(topic, number, before, low, end)
                 if first < before.end:
                     by = f"its leader of epoch {before.leader_epoch}"
-                    lost.append(Cut(topic, number, first, before.end, by, is_replaced=first < end))
+                    lost.append(CutPartition(topic, number, first, before.end, by, is_replaced=first < end))
         return lost
 
-    def _first_of_later(self, topic: str, number: int, before: Mark, low: int, end: int) -> int:
+    def _first_of_later(self, topic: str, number: int, before: EndMark, low: int, end: int) -> int:
         """The first offset before a mark's end that a later leader has written, or has not; that end where none is.
 
         Epochs only grow along the log. Most often the last record tells that nothing is lost.
@@ -168,7 +170,7 @@ class Marks:
                 known = middle
         return past
 
-    def _is_of_later(self, topic: str, number: int, before: Mark, offset: int) -> bool:
+    def _is_of_later(self, topic: str, number: int, before: EndMark, offset: int) -> bool:
         record = next(read_records(self._settings, topic, number, offset, offset + 1), None)
         epoch = None if record is None else record.leader_epoch()
         return epoch is not None and epoch > before.leader_epoch

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 from crawlog.streams.errors import Misconfigured
 
-from .commits import Range
+from .commits import HeldRange
 
-Kind = Literal[
+TargetKind = Literal[
     "to-earliest", "to-latest", "to-current", "to-datetime", "by-duration", "shift-by", "to-offset", "from-file"
 ]
 """The options that name a target, as Kafka calls them."""
@@ -40,7 +40,7 @@ class Target(NamedTuple):
         offsets: By partition, of `from-file`; a partition that is not named stays.
     """
 
-    kind: Kind
+    kind: TargetKind
     number: int = 0
     offsets: Mapping[int, int] = {}
 
@@ -79,7 +79,7 @@ class Move(NamedTuple):
 
 
 def plan(
-    topic: str, target: Target, held: Mapping[int, Range], times: Mapping[int, int] | None = None
+    topic: str, target: Target, held: Mapping[int, HeldRange], times: Mapping[int, int] | None = None
 ) -> tuple[list[Move], list[str]]:
     """The moves of a topic's partitions, and warnings where a wanted offset is not in the log.
 
@@ -107,7 +107,7 @@ def plan(
     return moves, warnings
 
 
-def _wanted(topic: str, partition: int, target: Target, held: Range, at_time: int) -> int:
+def _wanted(topic: str, partition: int, target: Target, held: HeldRange, at_time: int) -> int:
     if target.kind == "to-earliest":
         return held.first
     if target.kind == "to-current":
@@ -125,14 +125,14 @@ def _wanted(topic: str, partition: int, target: Target, held: Range, at_time: in
     return target.offsets[partition] if target.kind == "from-file" else held.end
 
 
-def _gone(target: Target, held: Range, wanted: int) -> int:
+def _gone(target: Target, held: HeldRange, wanted: int) -> int:
     """Records before the log's start that the target meant; offsets begin at 0 and each is a record."""
     if target.kind == "to-earliest" or (target.is_time and wanted == held.first):
         return held.first
     return min(max(held.first - max(wanted, 0), 0), held.first)
 
 
-def _move(partition: int, held: Range, after: int, gone: int) -> Move:
+def _move(partition: int, held: HeldRange, after: int, gone: int) -> Move:
     reads = held.first if held.committed is None else min(max(held.committed, held.first), held.end)
     return Move(partition, held.committed, after, min(reads, after), max(reads, after), gone)
 

@@ -35,20 +35,20 @@ from crawlog.streams.errors import EngineError
 
 from . import groups
 from .admin import Admin
-from .check import Check, Lost, Unparsed
-from .client import bounds, commits_of
+from .check import Check, LostPage, Unparsed
+from .client import committed_offsets, log_bounds
 from .commits import without_written
-from .job_records import known
+from .job_records import control_entries
 from .offsets import Target, plan
 from .producer import Producer
 from .read import read_records
 from .rewind import mend
-from .topics import Topics, group
+from .topics import Topics, stage_group
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-    from .damage import Cut
+    from .damage import CutPartition
 
 WINDOW_S = 60.0
 """What the operating system had not written may be so old; Linux writes what is older than 30 s."""
@@ -76,7 +76,12 @@ def after_power_cut(settings: "Settings", report: Report) -> None:
 
 
 def after_cuts(
-    settings: "Settings", report: Report, cuts: "Iterable[Cut]", check: Check | None = None, *, founds: bool = False
+    settings: "Settings",
+    report: Report,
+    cuts: "Iterable[CutPartition]",
+    check: Check | None = None,
+    *,
+    founds: bool = False,
 ) -> None:
     """The same for partitions that end too early, or for what a check has found to be missing.
 
@@ -90,7 +95,7 @@ def after_cuts(
         report(f"the log is damaged: {one}; what is gone is fetched or parsed again")
     urls_cut = founds or any(one.topic == names.urls for one in cuts)
     numbers = list(range(groups.count(Admin(settings), names.pages)))
-    back = {number: low for number, (low, _) in bounds(settings, names.pages, numbers).items()} if urls_cut else {}
+    back = {number: low for number, (low, _) in log_bounds(settings, names.pages, numbers).items()} if urls_cut else {}
     _recover(settings, report, check or Check(settings), back)
     if cuts:
         _forget_ends(settings, numbers)
@@ -124,7 +129,7 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
     Raises: EngineError: others' workers hold parse's group, and nobody moved it; or no answer.
     """
     names, admin = Topics(settings.kafka.prefix), Admin(settings)
-    of = groups.Group(group(settings, "parse"), "parse", names.pages)
+    of = groups.Group(stage_group(settings, "parse"), "parse", names.pages)
     before = admin.committed(of.name, of.topic)
     producer = Producer(settings, "crawlog-recovery")
     mend(settings, producer, names)
@@ -156,14 +161,14 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
 
 def _write_jobs(settings: "Settings", producer: Producer, names: Topics) -> None:
     count = groups.count(Admin(settings), names.urls)
-    for entry in known(settings, names).values():
+    for entry in control_entries(settings, names).values():
         if isinstance(entry, JobCopy):
             record = u.encode(u.UrlsRecord(job=entry.job, epoch=entry.epoch, spec=entry.spec))
             for number in range(count):
                 producer.send(names.urls, record, partition=number)
 
 
-def _again(settings: "Settings", names: Topics, lost: Iterable[Lost]) -> Iterator[tuple[int, str, int, u.FoundUrl]]:
+def _again(settings: "Settings", names: Topics, lost: Iterable[LostPage]) -> Iterator[tuple[int, str, int, u.FoundUrl]]:
     """Partition, job, epoch and the found that asks for each page that is gone, as it was found before."""
     for number, of_one in groupby(lost, key=attrgetter("partition")):
         gone = list(of_one)
@@ -187,7 +192,7 @@ def _of_page(page: Unparsed) -> u.FoundUrl:
 
 def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> dict[int, int]:
     """Where each partition's records of the topic's last minute start; those without any are left out."""
-    limits = bounds(settings, topic, list(range(count)))
+    limits = log_bounds(settings, topic, list(range(count)))
     newest_ms = 0
     for number, (low, end) in limits.items():
         for message in read_records(settings, topic, number, max(low, end - 1), end):
@@ -198,7 +203,7 @@ def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> 
 
 def _queued(settings: "Settings", names: Topics, number: int, rows: set[int]) -> dict[int, u.FoundUrl]:
     """The founds that queued URLs, by row; those that are gone too are left out. Read in one go, in the log's order."""
-    low, end = bounds(settings, names.urls, [number])[number]
+    low, end = log_bounds(settings, names.urls, [number])[number]
     offsets = {row >> 16 for row in rows if low <= row >> 16 < end}
     found: dict[int, u.FoundUrl] = {}
     if not offsets:
@@ -236,11 +241,11 @@ def _was_moved(before: Mapping[tuple[str, int], int], now: Mapping[tuple[str, in
 
 def _forget_ends(settings: "Settings", numbers: list[int]) -> None:
     """Has crawlog-parse's commits say no more how far the log went: it would count as cut until it has grown so far."""
-    admin, name = Admin(settings), group(settings, "parse")
+    admin, name = Admin(settings), stage_group(settings, "parse")
     topic = Topics(settings.kafka.prefix).pages
     places = [
         TopicPartition(topic, number, offset, without_written(metadata))
-        for number, (offset, metadata) in commits_of(settings, name, topic, numbers).items()
+        for number, (offset, metadata) in committed_offsets(settings, name, topic, numbers).items()
         if without_written(metadata) != metadata
     ]
     of = groups.Group(name, "parse", topic)
@@ -262,7 +267,7 @@ def _sinks_again(settings: "Settings", names: Topics, cut: Container[int]) -> No
     See `SinkStage.starts`.
     """
     admin = Admin(settings)
-    for of in groups.sinks_of(admin).values():
+    for of in groups.known_sink_groups(admin).values():
         held = groups.held(admin, of)
         starts = {n: one.first for n, one in held.items() if n in cut or (one.committed or 0) > one.end}
         moves, _ = plan(names.items, Target("from-file", offsets=starts), held)

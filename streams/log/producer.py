@@ -19,7 +19,7 @@ from confluent_kafka import Producer as Librdkafka
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import AccessDenied, GiveUp
 
-from .client import AWAY, DENIED, Login, denied, kafka_config
+from .client import BROKER_AWAY, DENIED_CODES, BrokerLogin, access_denied, kafka_config
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -79,7 +79,7 @@ class Producer:
         linger_ms: int = 5,
         on_fatal: Callable[[str], None] | None = None,
         on_denied: Callable[[AccessDenied], None] | None = None,
-        login: Login | None = None,
+        login: BrokerLogin | None = None,
         extra: dict[str, object] | None = None,
     ) -> None:
         largest = settings.kafka.max_record_bytes
@@ -210,8 +210,8 @@ class Producer:
 
     def _delivered(self, on_delivery: Acknowledged | None, error: KafkaError | None, record: Message) -> None:
         self._outstanding -= 1
-        if error is not None and error.code() in DENIED:
-            self._on_denied(denied(self._settings, f"{record.topic()}: {error.str()}"))
+        if error is not None and error.code() in DENIED_CODES:
+            self._on_denied(access_denied(self._settings, f"{record.topic()}: {error.str()}"))
         elif error is not None:
             self._on_fatal(f"a record for {record.topic()}[{record.partition()}] was given up: {error}")
         else:
@@ -233,15 +233,15 @@ class Producer:
         if not self._outstanding:
             self._denied = None
         if self._denied is not None and time.monotonic() - self._denied[0] > DENIED_S:
-            self._on_denied(denied(self._settings, self._denied[1]))
+            self._on_denied(access_denied(self._settings, self._denied[1]))
 
     def _error(self, error: KafkaError) -> None:
-        if error.code() in DENIED and self._denied is None:
+        if error.code() in DENIED_CODES and self._denied is None:
             self._denied = time.monotonic(), error.str()
         if error.fatal():
             self._on_fatal(str(error))
             return
-        self._is_away |= error.code() in AWAY
+        self._is_away |= error.code() in BROKER_AWAY
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable(error)
         else:

@@ -18,10 +18,10 @@ from crawlog.schemas import control
 from crawlog.streams.errors import EngineError, Misconfigured
 
 from .admin import ANSWER_TIMEOUT_S, FIRST, LAST, Admin
-from .client import bounds
+from .client import log_bounds
 from .producer import Producer
 from .read import read_records
-from .topics import TABLE, Kind, Topics, group
+from .topics import TOPIC_KINDS, TopicKind, Topics, stage_group
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import TopicMetadata  # type: ignore[attr-defined]  # so too
@@ -32,7 +32,7 @@ MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.time
 """Settings without which the log loses records or time; the others of a user's cluster are the user's."""
 
 
-def ensure(settings: "Settings") -> None:
+def ensure_topics(settings: "Settings") -> None:
     """Creates the topics that are missing and verifies those that exist.
 
     Raises:
@@ -43,7 +43,7 @@ def ensure(settings: "Settings") -> None:
     known = admin.metadata().topics
     begun = _begun_with(settings, known)
     _refuse_grown(settings, known, begun)
-    missing = [kind for kind in TABLE if settings.kafka.prefix + kind.name not in known]
+    missing = [kind for kind in TOPIC_KINDS if settings.kafka.prefix + kind.name not in known]
     if missing:
         admin.create([_new(kind, settings, begun or settings.kafka.partitions) for kind in missing])
     _verify(admin, settings)
@@ -56,7 +56,7 @@ def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> i
     name = Topics(settings.kafka.prefix).control
     if name not in known:
         return 0
-    start, end = bounds(settings, name, [0])[0]
+    start, end = log_bounds(settings, name, [0])[0]
     for record in read_records(settings, name, 0, start, end):  # the first of all, but in a log of an older version
         if record.key() == control.LAYOUT:
             with contextlib.suppress(ValueError):
@@ -80,7 +80,7 @@ def _refuse_grown(settings: "Settings", known: "Mapping[str, TopicMetadata]", be
     Raises: Misconfigured: somebody has.
     """
     prefix = settings.kafka.prefix
-    for name in [prefix + kind.name for kind in TABLE if kind.split]:
+    for name in [prefix + kind.name for kind in TOPIC_KINDS if kind.split]:
         has = len(known[name].partitions) if name in known else 0
         if begun and has > begun:
             raise Misconfigured(
@@ -92,7 +92,7 @@ def _refuse_grown(settings: "Settings", known: "Mapping[str, TopicMetadata]", be
             )
 
 
-def _config(kind: Kind, settings: "Settings") -> dict[str, str]:
+def _config(kind: TopicKind, settings: "Settings") -> dict[str, str]:
     config = {
         "cleanup.policy": kind.cleanup,
         "retention.ms": "-1",
@@ -109,7 +109,7 @@ def _config(kind: Kind, settings: "Settings") -> dict[str, str]:
     return config
 
 
-def _new(kind: Kind, settings: "Settings", partitions: int) -> NewTopic:
+def _new(kind: TopicKind, settings: "Settings", partitions: int) -> NewTopic:
     name = settings.kafka.prefix + kind.name
     return NewTopic(name, partitions if kind.split else 1, settings.kafka.replication, config=_config(kind, settings))
 
@@ -117,10 +117,10 @@ def _new(kind: Kind, settings: "Settings", partitions: int) -> NewTopic:
 def _verify(admin: "Admin", settings: "Settings") -> None:
     prefix = settings.kafka.prefix
     known = admin.metadata().topics
-    actual = admin.configs([prefix + kind.name for kind in TABLE])
+    actual = admin.configs([prefix + kind.name for kind in TOPIC_KINDS])
     problems: list[str] = []
     too_small: list[str] = []
-    for kind in TABLE:
+    for kind in TOPIC_KINDS:
         name, wanted, has = prefix + kind.name, _config(kind, settings), actual[prefix + kind.name]
         count = settings.kafka.partitions if kind.split else 1
         if len(known[name].partitions) != count:
@@ -140,14 +140,14 @@ def _verify(admin: "Admin", settings: "Settings") -> None:
         admin.raise_limit(too_small, settings.kafka.max_record_bytes)
 
 
-def _miscounted(kind: Kind, name: str, has: int, wanted: int) -> str:
+def _miscounted(kind: TopicKind, name: str, has: int, wanted: int) -> str:
     hint = (
         f": pass `-s kafka.partitions={has}`, as the number is fixed when the topics are created" if kind.split else ""
     )
     return f"{name} has {has} partitions, not {wanted}{hint}"
 
 
-def partitions(settings: "Settings") -> int:
+def partition_count(settings: "Settings") -> int:
     """Partitions of crawl.urls, crawl.pages and crawl.items: as many as the log was begun with.
 
     Raises: EngineError: no answer, or no such topic. Misconfigured: a topic has grown.
@@ -163,7 +163,7 @@ def partitions(settings: "Settings") -> int:
     return begun or len(known[name].partitions)
 
 
-def found_partitions(settings: "Settings") -> int:
+def partition_count_if_any(settings: "Settings") -> int:
     """Partitions of crawl.urls as they are in the cluster; 0 where there is no such topic yet.
 
     Raises: EngineError: no answer.
@@ -191,7 +191,7 @@ class TopicRow(NamedTuple):
     lag: dict[str, int]
 
 
-def describe(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
+def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
     """The topics with their counts, sizes and lag, in the table's order.
 
     Args:
@@ -199,13 +199,13 @@ def describe(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
     """
     admin = Admin(settings)
     known = admin.metadata().topics
-    kinds = [kind for kind in TABLE if settings.kafka.prefix + kind.name in known]
+    kinds = [kind for kind in TOPIC_KINDS if settings.kafka.prefix + kind.name in known]
     full = {kind: settings.kafka.prefix + kind.name for kind in kinds}
     places = [TopicPartition(name, number) for name in full.values() for number in known[name].partitions]
     first, last = admin.offsets(places, FIRST), admin.offsets(places, LAST)
     readers = {
-        "fetch": [group(settings, "fetch")],
-        "parse": [group(settings, "parse")],
+        "fetch": [stage_group(settings, "fetch")],
+        "parse": [stage_group(settings, "parse")],
         "sink": list(sinks),
     }
     rows = []

@@ -1,7 +1,7 @@
 """Reading a range of a topic. A read ends by position, not by silence, and tells damage from an absent broker.
 
     Patience.take ─► record ─► at the expected offset, or `check_jump`
-                  ├► error ──► it passes: read on; else `refused` names it: DamagedLog, AccessDenied, EngineError
+                  ├► error ──► it passes: read on; else `read_error` names it: DamagedLog, AccessDenied, EngineError
                   └► nothing ─► for too long: `_stuck` asks whether the broker says that there are records
 
 Callers read [start, end): `read_records` one partition, `read_partitions` several, `read_around` what may be damaged.
@@ -16,7 +16,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from crawlog.streams.errors import DamagedLog, EngineError
 
-from .client import DAMAGE, DENIED, TIMEOUT_S, bounds, consumer_config, denied, edges, passes
+from .client import (
+    CLUSTER_TIMEOUT_S,
+    DAMAGE_CODES,
+    DENIED_CODES,
+    access_denied,
+    consumer_config,
+    is_transient,
+    log_bounds,
+    partition_edges,
+)
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -45,19 +54,19 @@ def read_records(settings: "Settings", topic: str, partition: int, start: int, e
     consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
-        patience, expected = Patience(f"{topic}[{partition}], from offset {start} on,"), start
+        patience, expected = ReadPatience(f"{topic}[{partition}], from offset {start} on,"), start
         while True:
             records = patience.take(consumer)
             for record in records:
                 error, offset = record.error(), record.offset() or 0
-                if error is not None and not passes(error):
-                    raise refused(record, settings)
+                if error is not None and not is_transient(error):
+                    raise read_error(record, settings)
                 if error is None and offset != expected:
                     check_jump(consumer, topic, partition, expected, offset)
                 if error is None and offset < end:
                     expected = offset + 1
                     yield record
-                if (error is None and offset >= end - 1) or at_end(error):
+                if (error is None and offset >= end - 1) or is_log_end(error):
                     return
     finally:
         consumer.close()
@@ -103,19 +112,19 @@ def read_partitions(settings: "Settings", topic: str, ranges: Mapping[int, tuple
     consumer = Consumer(consumer_config(settings) | {"enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in left])
-        patience = Patience(topic)
+        patience = ReadPatience(topic)
         while left:
             records = patience.take(consumer, left)
             for record in records:
                 error, offset, partition = record.error(), record.offset() or 0, record.partition() or 0
-                if error is not None and not passes(error):
-                    raise refused(record, settings)
+                if error is not None and not is_transient(error):
+                    raise read_error(record, settings)
                 if error is None and partition in left and offset != expected[partition]:
                     check_jump(consumer, topic, partition, expected[partition], offset)
                 if error is None and offset < left.get(partition, 0):
                     expected[partition] = offset + 1
                     yield record
-                if (error is None and offset >= left.get(partition, 0) - 1) or at_end(error):
+                if (error is None and offset >= left.get(partition, 0) - 1) or is_log_end(error):
                     left.pop(partition, None)
     finally:
         consumer.close()
@@ -126,7 +135,7 @@ def check_readable(settings: "Settings", topic: str, places: Mapping[int, int]) 
 
     Raises: EngineError: the cluster does not answer. DamagedLog: they cannot.
     """
-    for partition, (first, end) in bounds(settings, topic, list(places)).items():
+    for partition, (first, end) in log_bounds(settings, topic, list(places)).items():
         size_bytes = 0
         for record in read_records(settings, topic, partition, max(first, places[partition]), end):
             size_bytes += len(record.value() or b"")
@@ -134,7 +143,7 @@ def check_readable(settings: "Settings", topic: str, places: Mapping[int, int]) 
                 break
 
 
-class Patience:
+class ReadPatience:
     """How long a read may wait and be brought nothing: only a record or the log's end counts.
 
     A broker that is away brings errors, one after the other. The time that the reader takes over a record is no wait.
@@ -146,7 +155,7 @@ class Patience:
     def __init__(self, where: str) -> None:
         self._where = where
         self._waited_s = 0.0
-        self._left_s = TIMEOUT_S
+        self._left_s = CLUSTER_TIMEOUT_S
 
     def take(
         self,
@@ -165,21 +174,21 @@ class Patience:
         """
         began = time.monotonic()
         records = take(consumer, min(wait_s, max(self._left_s - self._waited_s, 0.0)), most)
-        if any(record.error() is None or at_end(record.error()) for record in records):
-            self._waited_s, self._left_s = 0.0, TIMEOUT_S
+        if any(record.error() is None or is_log_end(record.error()) for record in records):
+            self._waited_s, self._left_s = 0.0, CLUSTER_TIMEOUT_S
             return records
         self._waited_s += time.monotonic() - began
         if self._waited_s >= self._left_s:
             stuck = _stuck(consumer, partitions)
-            if stuck and self._left_s == TIMEOUT_S:  # a broker that came back just now has not been asked yet
+            if stuck and self._left_s == CLUSTER_TIMEOUT_S:  # a broker that came back just now has not been asked yet
                 self._left_s += CONFIRM_S
                 return records
             if stuck:
                 raise stuck
             left = f" (partitions {', '.join(map(str, sorted(partitions)))})" if partitions else ""
             raise EngineError(
-                f"{self._where}{left} gave nothing for {TIMEOUT_S:.0f} s: its broker is away, or no leader is elected;"
-                " see `crawlog doctor`"
+                f"{self._where}{left} gave nothing for {CLUSTER_TIMEOUT_S:.0f} s: its broker is away, or no leader is"
+                " elected; see `crawlog doctor`"
             )
         return records
 
@@ -189,7 +198,7 @@ def _stuck(consumer: Consumer, partitions: Iterable[int]) -> DamagedLog | None:
     wanted = set(partitions)
     for place in consumer.position([at for at in consumer.assignment() if not wanted or at.partition in wanted]):
         try:
-            first, end = edges(consumer, place.topic, [place.partition])[place.partition]
+            first, end = partition_edges(consumer, place.topic, [place.partition])[place.partition]
         except KafkaException:
             return None
         at = max(place.offset, first)
@@ -205,7 +214,7 @@ def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Me
     return [] if first is None else [first, *consumer.consume(most - 1, 0)]
 
 
-def at_end(error: KafkaError | None) -> bool:
+def is_log_end(error: KafkaError | None) -> bool:
     """Whether the log ends here; it may be shorter than was asked for."""
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 
@@ -220,13 +229,13 @@ def check_jump(consumer: Consumer, topic: str, partition: int, expected: int, of
         raise DamagedLog(topic, partition, expected, f"a batch there claims the offset {offset}")
 
 
-def refused(record: Message, settings: "Settings | None" = None) -> EngineError:
+def read_error(record: Message, settings: "Settings | None" = None) -> EngineError:
     """The error that came in place of a record, and that does not pass."""
     error = record.error()
     assert error is not None
     topic, partition, offset = record.topic() or "?", record.partition() or 0, record.offset() or 0
-    if error.code() in DAMAGE:
+    if error.code() in DAMAGE_CODES:
         return DamagedLog(topic, partition, offset, error.str())
-    if error.code() in DENIED and settings is not None:
-        return denied(settings, f"{topic}[{partition}]: {error.str()}")
+    if error.code() in DENIED_CODES and settings is not None:
+        return access_denied(settings, f"{topic}[{partition}]: {error.str()}")
     return EngineError(f"{topic}[{partition}] cannot be read at offset {offset}: {error.str()}; see `crawlog doctor`")

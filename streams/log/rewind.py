@@ -25,10 +25,10 @@ from crawlog.schemas.control import Control, JobCopy, Rewound
 from crawlog.streams import crash_points
 from crawlog.streams.errors import Misconfigured
 
-from .client import bounds
-from .job_records import acknowledged, known, write_control, write_job
+from .client import log_bounds
+from .job_records import acknowledged, control_entries, write_control, write_job
 from .producer import Producer
-from .provision import partitions
+from .provision import partition_count
 from .read import read_partitions
 from .sink_groups import Void
 from .topics import Topics
@@ -59,12 +59,12 @@ def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:
         EngineError: The log does not answer.
     """
     topics, producer = Topics(settings.kafka.prefix), Producer(settings, "crawlog-rewind")
-    for begun in unfinished(known(settings, topics)):
+    for begun in unfinished(control_entries(settings, topics)):
         _carry_out(settings, producer, topics, begun)
         if not begun.job and begun.start == dict(to):
             return begun.epoch
     _check(settings, topics, to)
-    said = known(settings, topics)
+    said = control_entries(settings, topics)
     before = {entry.job: entry.epoch for entry in said.values() if isinstance(entry, JobCopy)}
     epoch = 1 + max([0, *before.values(), *(entry.epoch for entry in counted(said))])
     _begin(settings, producer, topics, Rewound(epoch, start=dict(to), before=before))
@@ -86,13 +86,13 @@ def rewind_job(
     return JobCopy(job, spec, epoch)
 
 
-def settled(settings: "Settings", producer: Producer, topics: Topics) -> dict[bytes, Control]:
+def settled_control(settings: "Settings", producer: Producer, topics: Topics) -> dict[bytes, Control]:
     """All that crawl.control says, once every rewind that somebody began is complete."""
-    said = known(settings, topics)
+    said = control_entries(settings, topics)
     begun = unfinished(said)
     for rewound in begun:
         _carry_out(settings, producer, topics, rewound)
-    return known(settings, topics) if begun else said
+    return control_entries(settings, topics) if begun else said
 
 
 def unfinished(said: Mapping[bytes, Control]) -> list[Rewound]:
@@ -129,13 +129,13 @@ def _is_one_epoch(one: Rewound, other: Rewound) -> bool:
 
 def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:
     """Carry rewinds out once more of which a log without its last records, as after a power cut, may have lost some."""
-    ends = bounds(settings, topics.urls, list(range(partitions(settings))))
-    for entry in counted(known(settings, topics)):
+    ends = log_bounds(settings, topics.urls, list(range(partition_count(settings))))
+    for entry in counted(control_entries(settings, topics)):
         if any(ends[at][1] < end for at, end in entry.upto.items()):
             _carry_out(settings, producer, topics, entry)
 
 
-def counting(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple[Void, ...]]:
+def counting_epochs(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple[Void, ...]]:
     """Which results of a job count: those since an epoch, but for what rewinds of the crawl took back."""
     rewinds = {entry.epoch: entry for entry in counted(said) if not entry.job}
     copy = said.get(f"job/{job}".encode())
@@ -161,10 +161,10 @@ def _voids(rewinds: list[Rewound], partition: int) -> list[Void]:
 
 
 def _check(settings: "Settings", topics: Topics, to: Mapping[int, int]) -> None:
-    every = range(partitions(settings))
+    every = range(partition_count(settings))
     if set(to) != set(every):
         raise Misconfigured(f"a rewind names an offset for each of the {len(every)} partitions, not for {sorted(to)}")
-    for partition, (low, high) in bounds(settings, topics.urls, list(every)).items():
+    for partition, (low, high) in log_bounds(settings, topics.urls, list(every)).items():
         start = to[partition]
         if start < low:
             raise Misconfigured(
@@ -182,7 +182,7 @@ def _begin(settings: "Settings", producer: Producer, topics: Topics, begun: Rewo
     begun = msgspec.structs.replace(begun, mark=uuid4().hex[:8])
     write_control(producer, topics, [begun])
     crash_points.point("rewind.noted")
-    if begun not in counted(known(settings, topics)):
+    if begun not in counted(control_entries(settings, topics)):
         raise Misconfigured(
             f"another command began epoch {begun.epoch} at the same instant, and was first: nothing was changed by this"
             " one. See what the crawl is now by `crawlog status`, and run it again if it is still wanted."
@@ -191,7 +191,7 @@ def _begin(settings: "Settings", producer: Producer, topics: Topics, begun: Rewo
 
 
 def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: Rewound) -> None:
-    for partition in range(partitions(settings)):
+    for partition in range(partition_count(settings)):
         crash_points.point("rewind.sending")
         record = u.UrlsRecord(begun.job or None, begun.epoch, rewind=u.Rewind(begun.start.get(partition, 0)))
         producer.send(topics.urls, u.encode(record), partition=partition)
@@ -202,14 +202,14 @@ def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: 
     else:
         _renew_jobs(settings, producer, topics, begun.epoch)
         begun = _Past(settings, topics, begun).send_again(producer)
-    ends = bounds(settings, topics.urls, list(range(partitions(settings))))
+    ends = log_bounds(settings, topics.urls, list(range(partition_count(settings))))
     upto = {partition: end for partition, (_, end) in ends.items()}
     write_control(producer, topics, [msgspec.structs.replace(begun, complete=True, upto=upto)])
     crash_points.point("rewind.complete")
 
 
 def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: JobCopy) -> None:
-    there = known(settings, topics).get(f"job/{copy.job}".encode())
+    there = control_entries(settings, topics).get(f"job/{copy.job}".encode())
     if isinstance(there, JobCopy) and (there.epoch, there.spec.rev) > (copy.epoch, copy.spec.rev):
         copy = there  # changed since, by somebody who had found it as it was to be
     write_job(settings, producer, topics, copy.job, copy.spec, copy.epoch)
@@ -217,7 +217,7 @@ def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: J
 
 def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch: int) -> None:
     """Every job's record in the new epoch: one that began later than the start is unknown to the fold."""
-    for entry in known(settings, topics).values():
+    for entry in control_entries(settings, topics).values():
         if isinstance(entry, JobCopy) and entry.epoch < epoch:
             state = "cancelled" if entry.spec.state == "cancelled" else "running"
             spec = msgspec.structs.replace(entry.spec, rev=entry.spec.rev + 1, state=state)
@@ -231,7 +231,7 @@ class _Past:
         self._settings = settings
         self._topic = topics.urls
         self._begun = begun
-        self._bounds = bounds(settings, topics.urls, list(begun.start))
+        self._bounds = log_bounds(settings, topics.urls, list(begun.start))
         self._ends: dict[int, int] = {}
         self._first_page: dict[int, int] = {}
         self._asked: set[int] = set()

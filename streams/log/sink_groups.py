@@ -10,12 +10,12 @@ import xxhash
 
 from crawlog.streams.errors import Misconfigured
 
-ENVIRONMENT = "CRAWLOG_SINK"
+SINK_ENVIRONMENT = "CRAWLOG_SINK"
 """Environment variable that tells a sink worker its job and output: JSON of `SinkSpec`."""
 
 STDOUT = "-"
 
-SINK = "sink.json"
+SINK_FILE = "sink.json"
 """File with the `SinkSpec`, in the folder of the sink's state."""
 
 
@@ -63,7 +63,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def environ(self) -> dict[str, str]:
         """The environment variable for its worker."""
-        return {ENVIRONMENT: msgspec.json.encode(self).decode()}
+        return {SINK_ENVIRONMENT: msgspec.json.encode(self).decode()}
 
     def folder(self, data: Path) -> Path:
         """The folder of its state."""
@@ -81,15 +81,15 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def sink_from(environ: Mapping[str, str]) -> SinkSpec:
     """The sink of this worker. Raises: Misconfigured: the environment does not name it."""
-    text = environ.get(ENVIRONMENT, "")
+    text = environ.get(SINK_ENVIRONMENT, "")
     try:
         return msgspec.json.decode(text, type=SinkSpec)
     except msgspec.MsgspecError as error:
         wanted = '{"job": "NAME", "output": "/path/FILE.jsonl"}'
-        raise Misconfigured(f"a sink worker needs {ENVIRONMENT}={wanted}, got {text!r}: {error}") from None
+        raise Misconfigured(f"a sink worker needs {SINK_ENVIRONMENT}={wanted}, got {text!r}: {error}") from None
 
 
-def name_of(text: str) -> str:
+def sink_name_of(text: str) -> str:
     """The part that `CRAWLOG_SINK` adds to the group's name: the sink's id, or the text where it is no spec."""
     try:
         return msgspec.json.decode(text, type=SinkSpec).id
@@ -100,7 +100,7 @@ def name_of(text: str) -> str:
 def known_sinks(data: Path) -> list[SinkSpec]:
     """The sinks that have a state in a data folder."""
     found = []
-    for path in sorted(data.glob(f"sinks/*/{SINK}")):
+    for path in sorted(data.glob(f"sinks/*/{SINK_FILE}")):
         with suppress(OSError, ValueError):
             found.append(msgspec.json.decode(path.read_bytes(), type=SinkSpec))
     return found

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 
-class Kind(NamedTuple):
+class TopicKind(NamedTuple):
     """A row of the table.
 
     Attributes:
@@ -32,13 +32,13 @@ class Kind(NamedTuple):
     stage: str = ""
 
 
-TABLE = (
-    Kind("urls", "domain", split=True, cleanup="delete", kept="for the crawl's life", stage="fetch"),
-    Kind("pages", "domain", split=True, cleanup="delete", kept="log.pages_keep_days", stage="parse"),
-    Kind("items", "job, URL", split=True, cleanup="delete", kept="for the crawl's life", stage="sink"),
-    Kind("dead", "as it was", split=False, cleanup="delete", kept="for the crawl's life"),
-    Kind("control", "name", split=False, cleanup="compact", kept="the newest per key"),
-    Kind("progress", "worker, partition", split=False, cleanup="compact", kept="the newest per key"),
+TOPIC_KINDS = (
+    TopicKind("urls", "domain", split=True, cleanup="delete", kept="for the crawl's life", stage="fetch"),
+    TopicKind("pages", "domain", split=True, cleanup="delete", kept="log.pages_keep_days", stage="parse"),
+    TopicKind("items", "job, URL", split=True, cleanup="delete", kept="for the crawl's life", stage="sink"),
+    TopicKind("dead", "as it was", split=False, cleanup="delete", kept="for the crawl's life"),
+    TopicKind("control", "name", split=False, cleanup="compact", kept="the newest per key"),
+    TopicKind("progress", "worker, partition", split=False, cleanup="compact", kept="the newest per key"),
 )
 
 
@@ -57,7 +57,7 @@ class Topics:
         """The topic that each stage reads, by the stage's name in dead letters."""
 
 
-def group(settings: "Settings", stage: str) -> str:
+def stage_group(settings: "Settings", stage: str) -> str:
     """The consumer group of a stage; topics of another prefix have groups of their own."""
     prefix = settings.kafka.prefix
     return f"{'' if prefix == PREFIX else prefix}crawlog-{stage}"

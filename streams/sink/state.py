@@ -26,7 +26,7 @@ from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
 from crawlog.streams import crash_points, files
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log import SINK, STDOUT, LogIdentity, SinkSpec, known_sinks
+from crawlog.streams.log import SINK_FILE, STDOUT, LogIdentity, SinkSpec, known_sinks
 from crawlog.streams.state import Rocks, set_aside
 
 from .batch import LENGTH, START, VERSION, Batch, Entry, Meta
@@ -84,7 +84,7 @@ class Results:
         files.own(self._folder)
         self._lock = _locked(self._folder / "lock")
         try:
-            _replace(self._folder / SINK, msgspec.json.encode(sink))
+            _replace(self._folder / SINK_FILE, msgspec.json.encode(sink))
             self._db = self._open()
         except BaseException:
             os.close(self._lock)

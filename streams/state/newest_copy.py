@@ -27,13 +27,13 @@ import structlog
 from crawlog.streams import files
 from crawlog.streams.errors import NotCopied, RestoreInterrupted, StateLocked
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import LogIdentity, bounds, identity, partitions
+from crawlog.streams.log import LogIdentity, log_bounds, log_identity, partition_count
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 
 from .copies import copy_database
 from .database import is_machines_fault
-from .partition import Database, Memory, Origin, Partition, fold_version
+from .partition import Database, Partition, StateMemory, StateOrigin, fold_version
 from .snapshots import Snapshots
 from .stores import store_of
 
@@ -72,7 +72,7 @@ class States:
         self._topic = topic
         self._came = came
         self._folder = Path(settings.run.data) / "state"
-        self._memory = Memory(settings.state.memory_mb)
+        self._memory = StateMemory(settings.state.memory_mb)
         self._log: LogIdentity | None = None
 
     def ask(self) -> None:
@@ -81,8 +81,8 @@ class States:
         Raises: EngineError: no answer.
         """
         self._sweep()
-        self._log = identity(self._settings, self._topic)
-        self.partitions = partitions(self._settings)
+        self._log = log_identity(self._settings, self._topic)
+        self.partitions = partition_count(self._settings)
         self.places = Places(self.partitions)
         kept = self._settings.snapshots
         if kept.to:
@@ -136,12 +136,12 @@ class States:
     def _opened(self, path: Path, number: int) -> Partition:
         assert self._log is not None
         assert self.places is not None
-        origin = Origin(self.snapshots, partial(self._first_offset, number))
+        origin = StateOrigin(self.snapshots, partial(self._first_offset, number))
         cached = self._settings.state.cached_pages
         return Partition(path, number, self.places, self._log, self._memory, cached, origin)
 
     def _first_offset(self, number: int) -> int:
-        return bounds(self._settings, self._topic, [number])[number][0]
+        return log_bounds(self._settings, self._topic, [number])[number][0]
 
     def _others(self, number: int) -> list[Path]:
         return [path for path in sorted(self._folder.glob(f"{number}.*")) if (path / "CURRENT").exists()]

@@ -52,7 +52,7 @@ def fold_version() -> str:
     return f"{FOLD_VERSION} psl-{version('publicsuffixlist')} ada-{version('can-ada')}"
 
 
-class Memory:
+class StateMemory:
     """One memory budget for all databases of a worker.
 
     Args:
@@ -99,7 +99,7 @@ class Memory:
 class Database(Rocks):
     """The rows of one partition as of its last checkpoint, and what is cached beside them."""
 
-    def __init__(self, path: Path, memory: Memory, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, memory: StateMemory, *, read_only: bool = False) -> None:
         self._remembered: dict[bytes, bytes] = {}
         super().__init__(path, memory.options(), {CACHE_COLUMN: memory.options()}, read_only=read_only)
         (self._cache,) = self._columns
@@ -147,7 +147,7 @@ class Database(Rocks):
             raise
 
 
-def check(path: Path, rest_s: float = 0.0) -> None:
+def check_database(path: Path, rest_s: float = 0.0) -> None:
     """Read every row of a database that nobody has open; no file of it changes.
 
     Args:
@@ -155,14 +155,16 @@ def check(path: Path, rest_s: float = 0.0) -> None:
 
     Raises: Unusable: it is damaged.
     """
-    database = Database(path, Memory(CHECK_MB), read_only=True)  # a cache of its own: others may know blocks of before
+    database = Database(
+        path, StateMemory(CHECK_MB), read_only=True
+    )  # a cache of its own: others may know blocks of before
     try:
         database.check(rest_s)
     finally:
         database.close()
 
 
-class Origin(NamedTuple):
+class StateOrigin(NamedTuple):
     """Where a state may begin again.
 
     Attributes:
@@ -174,7 +176,7 @@ class Origin(NamedTuple):
     first_offset: Callable[[], int] = lambda: 0
 
 
-FROM_THE_START = Origin()
+FROM_THE_START = StateOrigin()
 """At offset 0: no snapshots, and a log that has all of its records."""
 
 
@@ -200,9 +202,9 @@ class Partition:
         number: int,
         places: Places,
         identity: LogIdentity,
-        memory: Memory,
+        memory: StateMemory,
         cached_pages: int,
-        origin: Origin = FROM_THE_START,
+        origin: StateOrigin = FROM_THE_START,
     ) -> None:
         self.number = number
         self.note = ""
@@ -342,7 +344,7 @@ class Partition:
             shutil.rmtree(fresh, ignore_errors=True)
             try:
                 self._origin.snapshots.fetch(one, fresh)
-                check(fresh)
+                check_database(fresh)
             except Exception as error:  # noqa: BLE001  # DamagedSnapshot, or any error of a store
                 log.warning("snapshot_not_taken", partition=self.number, offset=one.offset, error=str(error))
                 continue

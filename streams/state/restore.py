@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from crawlog.streams.errors import EngineError, RestoreInterrupted
 from crawlog.streams.fold import Effects
-from crawlog.streams.log import Patience, check_jump, consumer_config, edges, passes, refused
+from crawlog.streams.log import ReadPatience, check_jump, consumer_config, is_transient, partition_edges, read_error
 from crawlog.streams.settings import Settings
 
 from .partition import Partition
@@ -132,7 +132,7 @@ class Restorer:
 
     def _bounds(self, consumer: Consumer, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
         try:
-            return edges(consumer, self._topic, partitions)
+            return partition_edges(consumer, self._topic, partitions)
         except KafkaException as error:
             raise EngineError(f"{self._topic}: {error.args[0]}") from error
 
@@ -193,7 +193,7 @@ class _Reading:
         if left:
             self._next = {number: begin[number] for number in left}
             self._consumer.assign([TopicPartition(self._topic, n, begin[n]) for n in left])
-        patience = Patience(self._topic)
+        patience = ReadPatience(self._topic)
         while left:
             if interrupt.is_set():
                 raise RestoreInterrupted
@@ -218,8 +218,8 @@ class _Reading:
         error = message.error()
         if error is None:
             return False
-        if not passes(error):
-            raise refused(message, self._settings)
+        if not is_transient(error):
+            raise read_error(message, self._settings)
         log.warning("restore_waits", error=str(error))
         return True
 

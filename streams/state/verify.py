@@ -19,12 +19,12 @@ import psutil
 from crawlog.streams.errors import NotCopied, Unusable
 from crawlog.streams.fold import DescribedRow, decoded, digest
 from crawlog.streams.fold import rows as r
-from crawlog.streams.log import LogIdentity, Topics, bounds, identity, partitions
+from crawlog.streams.log import LogIdentity, Topics, log_bounds, log_identity, partition_count
 from crawlog.streams.settings import Settings
 from crawlog.streams.url import Places
 
 from .copies import copy_database
-from .partition import Database, Memory, Origin, Partition, fold_version
+from .partition import Database, Partition, StateMemory, StateOrigin, fold_version
 from .restore import Restorer, restore_changes
 from .snapshots import Snapshots
 from .stores import store_of
@@ -75,22 +75,22 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
     Raises: EngineError: the log cannot be read.
     """
     names = Topics(settings.kafka.prefix)
-    places = Places(partitions(settings))
-    log = identity(settings, names.urls)
+    places = Places(partition_count(settings))
+    log = log_identity(settings, names.urls)
     with _scratch(state.parent) as scratch, ExitStack() as opened:
-        memory = Memory(settings.state.memory_mb)
-        kept: dict[int, Kept] = {}
+        memory = StateMemory(settings.state.memory_mb)
+        kept: dict[int, KeptState] = {}
         for copy in _kept(state, scratch / "kept", memory):
             opened.enter_context(closing(copy))
             if copy.number not in kept or copy.offset > kept[copy.number].offset:
                 kept[copy.number] = copy  # of several copies the next owner takes this one too
-        limits = bounds(settings, names.urls, sorted(kept))
+        limits = log_bounds(settings, names.urls, sorted(kept))
         verdicts = {number: one.misfit(log, limits[number][1]) for number, one in kept.items()}
         snapshots = Snapshots(store_of(settings.snapshots.to), log) if settings.snapshots.to else None
         again = []
         for number in [number for number, misfit in verdicts.items() if misfit is None]:
             low = limits[number][0]
-            origin = Origin(snapshots if low else None)
+            origin = StateOrigin(snapshots if low else None)
             one = Partition(scratch / str(number), number, places, log, memory, settings.state.cached_pages, origin)
             opened.enter_context(closing(one))
             if low and not one.leap(low, kept[number].offset, furthest=False):
@@ -106,7 +106,7 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
         return [verdict for _, verdict in sorted(verdicts.items()) if verdict is not None]
 
 
-class Kept:
+class KeptState:
     """A copy of the state that workers keep of one partition.
 
     Attributes:
@@ -114,7 +114,7 @@ class Kept:
         damage: Why it cannot.
     """
 
-    def __init__(self, number: int, folder: Path, memory: Memory, damage: str = "") -> None:
+    def __init__(self, number: int, folder: Path, memory: StateMemory, damage: str = "") -> None:
         self.number = number
         self.meta: r.Meta | None = None
         self.damage = damage
@@ -174,7 +174,7 @@ def _scratch(data: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _kept(state: Path, scratch: Path, memory: Memory) -> Iterator[Kept]:
+def _kept(state: Path, scratch: Path, memory: StateMemory) -> Iterator[KeptState]:
     """Copies of all states; one whose owner has not made a checkpoint yet is left out."""
     for folder in sorted(state.iterdir()):
         number = folder.name.partition(".")[0]
@@ -185,14 +185,14 @@ def _kept(state: Path, scratch: Path, memory: Memory) -> Iterator[Kept]:
             copy_database(folder, scratch / folder.name)
         except NotCopied as error:
             damage = str(error)
-        one = Kept(int(number), scratch / folder.name, memory, damage)
+        one = KeptState(int(number), scratch / folder.name, memory, damage)
         if one.meta or one.damage:
             yield one
         else:
             one.close()
 
 
-def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, Kept], changes: int) -> dict[int, int]:
+def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, KeptState], changes: int) -> dict[int, int]:
     limit = restore_changes(changes, len(again))
 
     def bounded(partition: Partition) -> None:
@@ -209,7 +209,7 @@ def _fold(restorer: Restorer, again: list[Partition], kept: dict[int, Kept], cha
     return folded
 
 
-def _compared(kept: Kept, again: Partition, records: int, rows: int) -> Verdict:
+def _compared(kept: KeptState, again: Partition, records: int, rows: int) -> Verdict:
     assert kept.database is not None
     try:
         stored = digest(kept.database.scan(b""))

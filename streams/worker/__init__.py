@@ -1,12 +1,12 @@
 """crawlog.streams.worker."""
 
 from . import logs
-from .consumer import COMMIT_S, within
+from .consumer import COMMIT_S, finish_within
 from .crawl_app import CrawlApp
 from .lease import boottime
 from .member import LARGE_BYTES
-from .memory import make_room
-from .process import refuse, run
+from .memory import give_back_memory
+from .process import refuse_to_start, run_worker
 from .suspects import Suspects, Verdict
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "Suspects",
     "Verdict",
     "boottime",
+    "finish_within",
+    "give_back_memory",
     "logs",
-    "make_room",
-    "refuse",
-    "run",
-    "within",
+    "refuse_to_start",
+    "run_worker",
 ]

@@ -30,7 +30,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode import Service
 
-from crawlog.streams.log import Position, Range, Written, merged
+from crawlog.streams.log import HeldRange, Position, WrittenEnds, merged_ends
 
 from .member import LARGE_BYTES, LIBRARY, ConsumerThread, RebalanceListener
 from .positions import first_offset
@@ -132,7 +132,7 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         starts = {partition: self._start(partition, asked.get(partition), held[partition]) for partition in partitions}
         async with self._turn:
             self._same(rebalance)
-            before = reduce(merged, (held[partition].written for partition in partitions), Written())
+            before = reduce(merged_ends, (held[partition].written for partition in partitions), WrittenEnds())
             self.crawl.positions.begin(
                 starts, {partition: held[partition].position for partition in partitions}, before
             )
@@ -144,7 +144,7 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         """What the group gave us of our input."""
         return {tp.partition for tp in self.assignment() if tp.topic == self.crawl.input_name}
 
-    async def ranges(self, partitions: set[int], rebalance: int | None = None) -> dict[int, Range]:
+    async def ranges(self, partitions: set[int], rebalance: int | None = None) -> dict[int, HeldRange]:
         """What the log holds of these partitions; asks until it answers, or until another rebalance begins."""
         while partitions:
             with contextlib.suppress(TimeoutError, KafkaError):
@@ -160,7 +160,7 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         start = self.crawl.positions.start
         return {} if start is None or not partitions else await start(set(partitions))
 
-    def _start(self, partition: int, asked: int | None, held: Range) -> int:
+    def _start(self, partition: int, asked: int | None, held: HeldRange) -> int:
         offset, reason = first_offset(asked, held)
         wanted = asked or held.committed or 0
         if wanted > held.end:
@@ -194,7 +194,7 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
             if owned:
                 await self._events_end()
                 await self.crawl.revoking(owned, HOOKS_S)
-                await within(COMMIT_S, self.crawl.positions.flush(), "commit")
+                await finish_within(COMMIT_S, self.crawl.positions.flush(), "commit")
             self.crawl.positions.end()
 
     async def _events_end(self) -> None:
@@ -210,8 +210,8 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
 
     async def leave(self) -> None:
         """Leave the group on purpose."""
-        if not await within(LEAVE_S, self._thread.run_here(self._thread.leave()), "leave"):
-            await within(LEAVE_S, self._thread.run_here(self._thread.write_leave()), "leave")
+        if not await finish_within(LEAVE_S, self._thread.run_here(self._thread.leave()), "leave"):
+            await finish_within(LEAVE_S, self._thread.run_here(self._thread.write_leave()), "leave")
 
     # Flow.
 
@@ -315,7 +315,7 @@ class Stream(faust.Stream[Any]):
                 reader.in_hand = None
 
 
-class Fetcher(driver_base.Fetcher):
+class ReadingTask(driver_base.Fetcher):
     """Faust's reading task: whoever cancels it wants it to end, also while the group rebalances."""
 
     @Service.task
@@ -341,15 +341,15 @@ class TopicsConductor(Conductor):
     progress = property(lambda self: self.names.progress)
 
 
-class Transport(driver.Transport):
+class KafkaTransport(driver.Transport):
     """`kafka://` with our consumer."""
 
     Consumer = Consumer
     Conductor = TopicsConductor
-    Fetcher = Fetcher
+    Fetcher = ReadingTask
 
 
-async def within(limit_s: float, work: Awaitable[Any], what: str) -> bool:
+async def finish_within(limit_s: float, work: Awaitable[Any], what: str) -> bool:
     """Wait for `work` for a limited time; False, with a line in the log, when it took longer or failed."""
     try:
         async with asyncio.timeout(limit_s):

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from crawlog.streams.log import Range
+from crawlog.streams.log import HeldRange
 from crawlog.streams.settings import Settings
 from crawlog.streams.stages import Stage
 
@@ -35,7 +35,7 @@ class Reader(Protocol):
     def thread(self) -> Membership:
         """The member."""
 
-    async def ranges(self, partitions: set[int]) -> dict[int, Range]:
+    async def ranges(self, partitions: set[int]) -> dict[int, HeldRange]:
         """What the log holds of partitions, and what is committed."""
 
     def has_room(self) -> None:

@@ -26,11 +26,11 @@ from faust.utils import venusian
 
 from crawlog.streams.errors import CrawlError
 from crawlog.streams.exit_codes import EX_SOFTWARE, EX_TEMPFAIL
-from crawlog.streams.log import Position, Topics, aiokafka_credentials, group
+from crawlog.streams.log import Position, Topics, aiokafka_credentials, stage_group
 from crawlog.streams.settings import Settings
 from crawlog.streams.stages import STAGES, Stage
 
-from .consumer import HOOKS_S, Consumer, Stream, TopicsConductor, Transport, within
+from .consumer import HOOKS_S, Consumer, KafkaTransport, Stream, TopicsConductor, finish_within
 from .lease import Lease
 from .member import LIBRARY, Assignor
 from .positions import Positions
@@ -114,7 +114,7 @@ class CrawlApp(faust.App):
         self.input_name: str = getattr(names, STAGES[stage].topic)
         self._topic_names = names
         self._discovered: set[str] = set()
-        group_id = group(settings, f"{stage}-{sink_name}" if sink_name else stage)
+        group_id = stage_group(settings, f"{stage}-{sink_name}" if sink_name else stage)
         super().__init__(group_id, **_conf(stage, settings, worker_name))
         self.watchdog = Watchdog(self, assignment_s=REBALANCE_S + settings.kafka.session_timeout_s, beacon=self.beacon)
 
@@ -155,7 +155,9 @@ class CrawlApp(faust.App):
 
     async def revoking(self, partitions: set[int], limit_s: float = HOOKS_S) -> None:
         """Run the hooks that end what is in flight."""
-        await asyncio.gather(*(within(limit_s, hook(set(partitions)), "on_revoking") for hook in self.on_revoking))
+        await asyncio.gather(
+            *(finish_within(limit_s, hook(set(partitions)), "on_revoking") for hook in self.on_revoking)
+        )
 
     async def owned(self, partitions: set[int]) -> None:
         """Run the hooks of a new assignment; an error ends the worker, since it cannot do its work."""
@@ -230,8 +232,8 @@ class CrawlApp(faust.App):
     def _create_directories(self) -> None:
         """Faust's data folder would hold tables; there are none."""
 
-    def _new_transport(self) -> Transport:
-        return Transport(self.conf.broker_consumer, self)
+    def _new_transport(self) -> KafkaTransport:
+        return KafkaTransport(self.conf.broker_consumer, self)
 
 
 def _unscanned(*_: Any, **_options: Any) -> None:

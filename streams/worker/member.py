@@ -27,7 +27,7 @@ from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from crawlog.streams.log import Position, Range, Written, only, reached, written
+from crawlog.streams.log import HeldRange, Position, WrittenEnds, reached_offset, replay_order, written_ends
 
 from .lease import Lease, boottime
 
@@ -242,7 +242,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             return False
         return True
 
-    async def ranges(self, tps: set[TopicPartition]) -> dict[TopicPartition, Range]:
+    async def ranges(self, tps: set[TopicPartition]) -> dict[TopicPartition, HeldRange]:
         """In the thread: what group and log hold of these partitions."""
         consumer = self.client()
         committed, first, end = await asyncio.gather(
@@ -251,9 +251,12 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             consumer.end_offsets(list(tps)),
         )
         said = {tp: (at.offset, at.metadata or "") for tp, at in committed.items()}
-        held = {tp: (offset, reached(offset, text), only(text), written(text)) for tp, (offset, text) in said.items()}
-        found = {tp: held.get(tp, (None, None, None, Written())) for tp in tps}
-        return {tp: Range(offset, first[tp], end[tp], *more) for tp, (offset, *more) in found.items()}
+        held = {
+            tp: (offset, reached_offset(offset, text), replay_order(text), written_ends(text))
+            for tp, (offset, text) in said.items()
+        }
+        found = {tp: held.get(tp, (None, None, None, WrittenEnds())) for tp in tps}
+        return {tp: HeldRange(offset, first[tp], end[tp], *more) for tp, (offset, *more) in found.items()}
 
     def ends(self) -> dict[int, int]:
         """From any thread: where the partitions that we have ended when the broker last answered for them."""

@@ -26,7 +26,7 @@ def give_back_large_blocks() -> None:
         library.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
-def make_room(size_bytes: int) -> None:
+def give_back_memory(size_bytes: int) -> None:
     """Before a page of this size is parsed: give back what lies free between blocks in use, if the page is large.
 
     It takes 1 to 8 ms, 40 after half a gigabyte.

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from crawlog.streams import crash_points
-from crawlog.streams.log import Only, Position, Range, Written, merged
+from crawlog.streams.log import HeldRange, Position, ReplayOrder, WrittenEnds, merged_ends
 
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
 """Where to start reading, by partition; a partition left out starts where the group committed."""
@@ -31,7 +31,7 @@ class Positions:
     def __init__(self, commit: Commit) -> None:
         self.start: Start | None = None
         self.taken: Mapping[int, int] = {}
-        self.written = Written()
+        self.written = WrittenEnds()
         self.cuts: dict[int, int] = {}
         self.moves = 0
         """How often `done` moved a partition; the watchdog compares it."""
@@ -39,8 +39,8 @@ class Positions:
         self._began: dict[int, int] = {}
         self._said: dict[int, int] = {}
         self._committed: dict[int, Position | None] = {}
-        self._only: dict[int, Only] = {}
-        self._written_before = Written()
+        self._only: dict[int, ReplayOrder] = {}
+        self._written_before = WrittenEnds()
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -90,7 +90,7 @@ class Positions:
             positions = self.pending()
             if positions:
                 crash_points.point("commit.sending")
-            ends = merged(self.written, self._written_before)
+            ends = merged_ends(self.written, self._written_before)
             is_held = not positions or await self._commit({p: at._replace(written=ends) for p, at in positions.items()})
             if positions:
                 crash_points.point("commit.acknowledged")
@@ -99,14 +99,14 @@ class Positions:
             return is_held
 
     def begin(
-        self, starts: dict[int, int], committed: Mapping[int, Position | None], before: Written | None = None
+        self, starts: dict[int, int], committed: Mapping[int, Position | None], before: WrittenEnds | None = None
     ) -> None:
         """An assignment: these partitions are ours, read from here.
 
         Args:
             before: What those that had them before had in the log.
         """
-        self._written_before = before or Written()
+        self._written_before = before or WrittenEnds()
         self._began = dict(starts)
         self._said = {}
         self._committed = {partition: committed.get(partition) for partition in starts}
@@ -121,7 +121,7 @@ class Positions:
         self._began, self._said, self._committed, self._only = {}, {}, {}, {}
 
 
-def first_offset(asked: int | None, held: Range) -> tuple[int, str | None]:
+def first_offset(asked: int | None, held: HeldRange) -> tuple[int, str | None]:
     """Where to start reading, and what to tell the user about it.
 
     Args:

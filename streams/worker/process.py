@@ -33,7 +33,7 @@ STOP_S = 6.0
 """A stop takes 0.1 s, and 4 s when every wait reaches its limit; what takes longer is cut off, as a kill would."""
 
 
-class Worker(faust.Worker):
+class StageWorker(faust.Worker):
     """Faust's worker, quiet and quick to end; also what `faust -A … worker` uses."""
 
     app: "CrawlApp"
@@ -95,7 +95,7 @@ class Worker(faust.Worker):
         return start.exception() if start is not None and start.done() and not start.cancelled() else None
 
 
-def run(app: "CrawlApp") -> NoReturn:
+def run_worker(app: "CrawlApp") -> NoReturn:
     """Run the app's worker until it is told to stop."""
     logs.configure(app.crawl.log.level)
     app.finalize()
@@ -103,7 +103,7 @@ def run(app: "CrawlApp") -> NoReturn:
     try:
         app.discover()
     except (CrawlError, ModuleNotFoundError) as error:
-        refuse(error, app.stage)
+        refuse_to_start(error, app.stage)
     app.worker_init_post_autodiscover()
     spare_the_collector()
     give_back_large_blocks()
@@ -121,7 +121,7 @@ def spare_the_collector() -> None:
     gc.enable()
 
 
-def refuse(error: Exception, stage: str) -> NoReturn:
+def refuse_to_start(error: Exception, stage: str) -> NoReturn:
     """End before the start, with the reason in one line."""
     logs.configure("error")
     log.critical("worker_refused", stage=stage, error=str(error))

@@ -30,7 +30,7 @@ from mode import Service
 from crawlog.streams import exit_codes
 from crawlog.streams.errors import AccessDenied, DamagedLog, EngineError
 from crawlog.streams.exit_codes import EX_TEMPFAIL
-from crawlog.streams.log import Admin, check_readable, denied
+from crawlog.streams.log import Admin, access_denied, check_readable
 
 from .lease import boottime
 from .member import LIBRARY
@@ -202,7 +202,7 @@ def denial(settings: "Settings", error: BaseException) -> AccessDenied | None:
     if isinstance(error, AccessDenied):
         return error
     if isinstance(error, DENIALS):
-        return denied(settings, f"{type(error).__name__} {error}".strip())
+        return access_denied(settings, f"{type(error).__name__} {error}".strip())
     if isinstance(error, KafkaConnectionError):
         try:
             Admin(settings).metadata()

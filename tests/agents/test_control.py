@@ -392,7 +392,7 @@ class Reading:
 async def test_a_worker_that_can_hear_no_more_commands_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its supervisor starts one that can; it would go on, and obey no pause, no block and no stop."""
     monkeypatch.setattr(tail, "Consumer", Reading)
-    monkeypatch.setattr(tail, "edges", lambda *_: {0: (0, 1)})
+    monkeypatch.setattr(tail, "partition_edges", lambda *_: {0: (0, 1)})
     ends: list[tuple[str, str]] = []
     watchdog = SimpleNamespace(end=lambda why, _cause, **fields: ends.append((why, fields["error"])))
     app: Any = SimpleNamespace(crawl=Settings(kafka=Kafka(bootstrap="127.0.0.1:1")), watchdog=watchdog)
@@ -406,7 +406,7 @@ async def test_a_worker_that_can_hear_no_more_commands_is_ended(monkeypatch: pyt
 async def test_no_record_of_crawl_control_ends_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever breaks its reader: each worker would read it again, from the beginning, and end."""
     monkeypatch.setattr(tail, "Consumer", Reading)
-    monkeypatch.setattr(tail, "edges", lambda *_: {0: (0, 0)})
+    monkeypatch.setattr(tail, "partition_edges", lambda *_: {0: (0, 0)})
     monkeypatch.setattr("crawlog.agents.control.control.decode", lambda *_: 1 // 0)
     found: list[tail.Garbage] = []
     ends: list[Exception] = []
@@ -423,7 +423,7 @@ async def test_no_record_of_crawl_control_ends_a_worker(monkeypatch: pytest.Monk
 def test_a_worker_that_has_ended_needs_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its loop is closed before the thread that reads them hears of it."""
     monkeypatch.setattr(tail, "Consumer", Reading)
-    monkeypatch.setattr(tail, "edges", lambda *_: {0: (0, 1)})
+    monkeypatch.setattr(tail, "partition_edges", lambda *_: {0: (0, 1)})
     loop, ends = asyncio.new_event_loop(), list[Exception]()
     loop.close()
     settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))

@@ -28,10 +28,10 @@ from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.progress import JobCounts
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.dead_letters import Letter, became
+from crawlog.streams.log.dead_letters import Letter, letter_fate
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import TopicRow, ensure
-from crawlog.streams.log.topics import TABLE, Topics
+from crawlog.streams.log.provision import TopicRow, ensure_topics
+from crawlog.streams.log.topics import TOPIC_KINDS, Topics
 from crawlog.streams.printable import escaped
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places, partition_of
@@ -81,7 +81,7 @@ def test_a_dead_letter_is_called_so_in_every_message() -> None:
 def test_urls_are_dropped_and_dead_letters_laid_aside() -> None:
     """One word for one thing, whatever stands in the log."""
     letter = Letter(0, 0.0, "parse", "j", ("crawl.pages", 0, 0), "no")
-    assert [became(replace(letter, handled=how)) for how in ("", "redriven", "dropped")] == [
+    assert [letter_fate(replace(letter, handled=how)) for how in ("", "redriven", "dropped")] == [
         "",
         "redriven",
         "laid aside",
@@ -241,7 +241,7 @@ def test_records_of_others_put_no_control_character_on_a_terminal(
     """`why`, `dead list`, `dead show`, as text and as JSON, which says the same."""
     monkeypatch.chdir(tmp_path)
     url = "http://a.example/x"
-    ensure(cluster)
+    ensure_topics(cluster)
     names, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     place = Places(cluster.kafka.partitions).of(url).partition
     header = [(pages.HEADER, pages.encode(pages.PageMeta(url, "j", http=200, content_type=HOSTILE, error=HOSTILE)))]
@@ -355,12 +355,12 @@ def test_the_topics_of_a_large_crawl_fit_80_columns() -> None:
     rows = [
         TopicRow(f"crawl.{kind.name}", 1000, kind.key, kind.kept, 10**10, 10**12,
                  {readers[kind.name]: 10**10} if kind.name in readers else {})
-        for kind in TABLE
+        for kind in TOPIC_KINDS
     ]  # fmt: skip
     lines = topic_lines(rows)
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if line] == [
-        *("TOPIC", *(f"crawl.{kind.name}" for kind in TABLE)),
+        *("TOPIC", *(f"crawl.{kind.name}" for kind in TOPIC_KINDS)),
         *("GROUP", "crawlog-fetch", "crawlog-parse", sink),
     ]
     assert lines[-1].split()[1:] == ["crawl.items", "10,000,000,000"]

@@ -15,7 +15,7 @@ from confluent_kafka import Message
 
 from crawlog.schemas import dead
 from crawlog.streams.engine import engine
-from crawlog.streams.log.client import bounds
+from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
@@ -68,7 +68,7 @@ class Up:
 
     def letters(self) -> list[dead.DeadLetter]:
         """What lies in crawl.dead."""
-        start, end = bounds(self.settings, "crawl.dead", [0])[0]
+        start, end = log_bounds(self.settings, "crawl.dead", [0])[0]
         records = read_records(self.settings, "crawl.dead", 0, start, end)
         return [dead.from_headers(headers_of(record), record.key(), record.value()) for record in records]
 

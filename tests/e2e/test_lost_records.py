@@ -23,8 +23,8 @@ from crawlog.streams.errors import EngineError
 from crawlog.streams.log import provision
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config
-from crawlog.streams.log.damage import Cut
-from crawlog.streams.log.marks import Mark, Marks, is_suspect
+from crawlog.streams.log.damage import CutPartition
+from crawlog.streams.log.marks import EndMark, Marks, is_suspect
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
@@ -104,7 +104,7 @@ def log(lossy: Lossy, tmp_path: Path, request: pytest.FixtureRequest) -> Setting
     prefix = f"{request.node.name[:60].replace('[', '-').replace(']', '-')}."
     given = {"kafka.bootstrap": lossy.bootstrap, "kafka.prefix": prefix, "kafka.partitions": 2}
     settings = load(given | {"run.data": str(tmp_path / "data")})
-    provision.ensure(settings)
+    provision.ensure_topics(settings)
     (tmp_path / "data" / "run").mkdir(parents=True)
     return settings
 
@@ -129,7 +129,7 @@ def until_led(settings: Settings) -> None:
             return
 
 
-def looked(marks: Marks, is_enough: Callable[[], bool] = lambda: False) -> list[Cut]:
+def looked(marks: Marks, is_enough: Callable[[], bool] = lambda: False) -> list[CutPartition]:
     """What looks find, until they find something or have seen enough."""
     deadline = time.monotonic() + READY_S
     while not (found := marks.look()) and not is_enough():
@@ -139,11 +139,17 @@ def looked(marks: Marks, is_enough: Callable[[], bool] = lambda: False) -> list[
 
 @pytest.mark.parametrize(
     ("now", "suspect"),
-    [(Mark(20, 4), False), (Mark(21, 4), False), (Mark(19, 4), True), (Mark(20, 6), True), (Mark(30, 6), True)],
+    [
+        (EndMark(20, 4), False),
+        (EndMark(21, 4), False),
+        (EndMark(19, 4), True),
+        (EndMark(20, 6), True),
+        (EndMark(30, 6), True),
+    ],
 )
-def test_a_partition_is_suspect_with_another_leader_or_a_lower_end(now: Mark, suspect: bool) -> None:
+def test_a_partition_is_suspect_with_another_leader_or_a_lower_end(now: EndMark, suspect: bool) -> None:
     """A leader alone adds records, and takes none away."""
-    assert is_suspect(Mark(20, 4), now) == suspect
+    assert is_suspect(EndMark(20, 4), now) == suspect
 
 
 @pytest.mark.broker

@@ -13,8 +13,8 @@ from crawlog.schemas import control
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import provision
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import bounds, kafka_config
-from crawlog.streams.log.job_records import known
+from crawlog.streams.log.client import kafka_config, log_bounds
+from crawlog.streams.log.job_records import control_entries
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import crawlog, ended, until
@@ -38,10 +38,10 @@ def grow(settings: Settings, kind: str, to: int = 12) -> None:
 
 def test_a_new_log_says_how_many_partitions_it_has(cluster: Settings) -> None:
     """In the first record of crawl.control."""
-    provision.ensure(cluster)
-    assert list(known(cluster, Topics(cluster.kafka.prefix)).values()) == [control.Layout(8)]
-    provision.ensure(cluster)
-    assert bounds(cluster, Topics(cluster.kafka.prefix).control, [0])[0] == (0, 1)
+    provision.ensure_topics(cluster)
+    assert list(control_entries(cluster, Topics(cluster.kafka.prefix)).values()) == [control.Layout(8)]
+    provision.ensure_topics(cluster)
+    assert log_bounds(cluster, Topics(cluster.kafka.prefix).control, [0])[0] == (0, 1)
 
 
 def test_a_log_of_an_older_version_goes_on_and_says_it_from_then_on(
@@ -50,22 +50,22 @@ def test_a_log_of_an_older_version_goes_on_and_says_it_from_then_on(
     """Its number of partitions is that of its topics."""
     with monkeypatch.context() as older:
         older.setattr(provision, "_note_layout", lambda _: None)
-        provision.ensure(cluster)
-    assert known(cluster, Topics(cluster.kafka.prefix)) == {}
-    assert provision.partitions(cluster) == 8
-    provision.ensure(cluster)
-    assert list(known(cluster, Topics(cluster.kafka.prefix)).values()) == [control.Layout(8)]
+        provision.ensure_topics(cluster)
+    assert control_entries(cluster, Topics(cluster.kafka.prefix)) == {}
+    assert provision.partition_count(cluster) == 8
+    provision.ensure_topics(cluster)
+    assert list(control_entries(cluster, Topics(cluster.kafka.prefix)).values()) == [control.Layout(8)]
 
 
 @pytest.mark.parametrize("kind", ["urls", "pages", "items"])
 def test_a_topic_that_has_grown_is_refused_and_the_message_says_what_to_do(cluster: Settings, kind: str) -> None:
     """Also with the number that it has now: a domain's URLs would lie in two partitions."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     old = cluster.kafka.prefix
     grow(cluster, kind)
     grown = cluster.model_copy(update={"kafka": cluster.kafka.model_copy(update={"partitions": 12})})
     wanted = rf"{kind} has 12 partitions, but its log was begun with 8: .*`crawlog seed --from-log {old} "
-    for ask in (provision.partitions, provision.ensure):
+    for ask in (provision.partition_count, provision.ensure_topics):
         for settings in (cluster, grown):
             with pytest.raises(Misconfigured, match=wanted):
                 ask(settings)

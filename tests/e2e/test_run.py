@@ -21,15 +21,15 @@ from crawlog.streams.engine import engine
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import bounds, kafka_config
-from crawlog.streams.log.dead_letters import Choice
-from crawlog.streams.log.job_records import cancel, write_job
+from crawlog.streams.log.client import kafka_config, log_bounds
+from crawlog.streams.log.dead_letters import LetterChoice
+from crawlog.streams.log.job_records import cancel_job, write_job
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.read import read_partitions
 from crawlog.streams.log.rewind import rewind_crawl
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.state.partition import Database, Memory
+from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.state.verify import verify
 from tests.support.processes import LIMIT_S, Process, crawlog, ended, until
 from tests.support.sites import Answer, Threaded
@@ -161,7 +161,7 @@ def flip(table: Path) -> None:
 
 def age(state: Path) -> None:
     """Make a state one of an older version."""
-    database = Database(state, Memory(8))
+    database = Database(state, StateMemory(8))
     stored = database.get(r.META)
     if stored is not None:
         meta = msgspec.structs.replace(r.read_meta(stored), fold="0 of old")
@@ -233,7 +233,7 @@ def test_a_killed_run_goes_on_with_the_broker_that_it_left(site: Site, data: Pat
 def dones(settings: Settings) -> int:
     """Pages that the log of crawl.urls has."""
     topic = Topics(settings.kafka.prefix).urls
-    records = read_partitions(settings, topic, bounds(settings, topic, list(range(8))))
+    records = read_partitions(settings, topic, log_bounds(settings, topic, list(range(8))))
     return sum(result.page is not None for one in records for result in u.decode(one.value()).results or ())
 
 
@@ -355,7 +355,7 @@ def test_a_spider_that_raises_shows_at_ctrl_c(site: Site, data: Path, cluster: S
     urls = [f"{site.url[:-1]}{number}" for number in range(2, PAGES)]
     crawl = run(site, data, *urls, "--spider", data.parent / "raising.py", *there, delay_s=0.5)
     until(site.pages, "the first page")
-    until(lambda: bounds(cluster, Topics(cluster.kafka.prefix).dead, [0])[0][1] >= 3, "dead letters")
+    until(lambda: log_bounds(cluster, Topics(cluster.kafka.prefix).dead, [0])[0][1] >= 3, "dead letters")
     crawl.send_signal(signal.SIGINT)
     code, summary, err = ended(crawl)
     assert (code, summary["reason"]) == (130, "interrupted")
@@ -400,14 +400,14 @@ def test_up_without_a_worker_that_lives_fails_and_says_why(data: Path) -> None:
 def letters(log: Settings, job: str) -> list[str]:
     """The errors of a job's dead letters."""
     names = Topics(log.kafka.prefix)
-    headers = [dict(one.headers() or ()) for one in read_partitions(log, names.dead, bounds(log, names.dead, [0]))]
+    headers = [dict(one.headers() or ()) for one in read_partitions(log, names.dead, log_bounds(log, names.dead, [0]))]
     return [str(one["error"], "utf-8") for one in headers if one.get("job") == job.encode()]  # type: ignore[arg-type]  # bytes
 
 
 def has_row(log: Settings, job: str, url: str) -> bool:
     """Whether crawl.items has a record of this page of a job."""
     topic = Topics(log.kafka.prefix).items
-    records = read_partitions(log, topic, bounds(log, topic, list(range(log.kafka.partitions))))
+    records = read_partitions(log, topic, log_bounds(log, topic, list(range(log.kafka.partitions))))
     return any(record.key() == f"{job} {url}".encode() for record in records)
 
 
@@ -439,7 +439,7 @@ def test_workers_run_the_operators_spider_and_no_strangers(
 
     crawlog("down", "--data", data).communicate()
     assert ended(crawlog("up", *options, "-s", f"security.spider_folders={foreign.parent}"))[0] == 0
-    redriven(cluster, Choice(reason="spider_folders"), execute=True, report=pytest.fail)
+    redriven(cluster, LetterChoice(reason="spider_folders"), execute=True, report=pytest.fail)
     until(lambda: has_row(cluster, "foreign", page), "a row of the foreign spider, now allowed")
 
 
@@ -515,7 +515,7 @@ def test_a_crawl_obeys_commands_over_any_death(site: Site, data: Path, there: li
 def before_page(settings: Settings, count: int) -> dict[int, int]:
     """The place in each partition of crawl.urls before the done of the page with this number in order."""
     topic = Topics(settings.kafka.prefix).urls
-    held = bounds(settings, topic, list(range(8)))
+    held = log_bounds(settings, topic, list(range(8)))
     to = {partition: end for partition, (_, end) in held.items()}
     dones = 0
     for message in read_partitions(settings, topic, held):
@@ -544,7 +544,7 @@ def test_a_crawl_is_rewound_and_a_job_begun_again(site: Site, data: Path, cluste
     code, summary, err = ended(run(site, data, "--fresh", *there))
     assert (code, summary["epoch"], summary["fetched"], summary["rows"]) == (0, 2, PAGES - 1, PAGES - 1), err
     assert sorted(rows(data), key=int) == EVERY_PAGE[:-1]
-    cancel(settings, str(summary["job"]))
+    cancel_job(settings, str(summary["job"]))
     verdicts = verify(settings, data / "state")
     assert verdicts
     assert all(verdict.equal for verdict in verdicts)

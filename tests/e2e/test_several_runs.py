@@ -16,7 +16,7 @@ import pytest
 from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
 from crawlog.streams.log import groups
-from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import LIMIT_S, Process, crawlog, ended, until
 from tests.support.sites import Answer, Threaded
@@ -130,7 +130,7 @@ def runs(tmp_path: Path, cluster: Settings, hosts: Hosts) -> Runs:
 
 def test_workers_of_others_are_known_before_they_report(cluster: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ends soon has no report of some of them: the group names its members, by either of their names."""
-    ensure(cluster)
+    ensure_topics(cluster)
     watch = Watch(cluster, Picture())
     mine, theirs = "fetch-0-mine", "fetch-0-theirs"
     assert not watch.has_others({mine}, LIMIT_S)

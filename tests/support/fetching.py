@@ -282,7 +282,7 @@ async def running(
     log: Log = stage.producer  # type: ignore[assignment]  # patched above
     fetcher = Fetcher(stage, wrap)
     world = World(stage, fetcher, log, web)
-    memory, identity = partition.Memory(8), LogIdentity("cluster", "topic")
+    memory, identity = partition.StateMemory(8), LogIdentity("cluster", "topic")
     stage.restoring.opened[0] = partition.Partition(folder / "state" / "0", 0, Places(1), identity, memory, 64)
     stage._go_live()
     stage.orders.caught_up()

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from crawlog.agents.fetch import backlog
 from crawlog.agents.fetch.backlog import PagesLog
 from crawlog.streams.fetch.back_pressure import Pressure
-from crawlog.streams.log.client import bounds, consumer_config
+from crawlog.streams.log.client import consumer_config, log_bounds
 from crawlog.streams.log.commits import Position
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure
-from crawlog.streams.log.topics import Topics, group
+from crawlog.streams.log.provision import ensure_topics
+from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings
 
 MB = 1 << 20
@@ -152,13 +152,13 @@ def test_only_what_is_parsed_and_old_is_cut(monkeypatch: pytest.MonkeyPatch) -> 
 def log_of_pages(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Settings, PagesLog]]:
     """Ten pages in one partition, four of them parsed, three in hand; pages are old at once."""
     settings = cluster.model_copy(update={"log": cluster.log.model_copy(update={"pages_keep_days": 1e-9})})
-    ensure(settings)
+    ensure_topics(settings)
     topic = Topics(settings.kafka.prefix).pages
     producer = Producer(settings, "test")
     for _ in range(10):
         producer.send(topic, b"x" * 100, partition=3)
     assert producer.flush(10)
-    parse = Consumer(consumer_config(settings, group=group(settings, "parse")))
+    parse = Consumer(consumer_config(settings, group=stage_group(settings, "parse")))
     parse.commit(offsets=[TopicPartition(topic, 3, 4, metadata=Position(4, 7).metadata)], asynchronous=False)
     parse.close()
     kept = PagesLog(settings, topic)
@@ -176,10 +176,10 @@ async def test_a_look_learns_how_far_parse_is_and_cuts_what_is_old(
     await kept.look([3])
     assert kept.pressure.unparsed_bytes == 100 + 2 * 100
     topic = Topics(settings.kafka.prefix).pages
-    assert bounds(settings, topic, [3])[3] == (0, 10), "it is not looked for old pages each time"
+    assert log_bounds(settings, topic, [3])[3] == (0, 10), "it is not looked for old pages each time"
     monkeypatch.setattr(backlog, "TRIM_S", 0.0)
     await kept.look([3])
-    assert bounds(settings, topic, [3])[3] == (4, 10)
+    assert log_bounds(settings, topic, [3])[3] == (4, 10)
 
 
 async def test_a_look_at_nothing_asks_nobody() -> None:

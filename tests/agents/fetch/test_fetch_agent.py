@@ -20,7 +20,7 @@ from crawlog.streams.fetch.robots_answer import Access
 from crawlog.streams.http.answer import Answer, HeldBytes
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.url.place import Places
-from crawlog.streams.worker.consumer import within
+from crawlog.streams.worker.consumer import finish_within
 from crawlog.streams.worker.suspects import Deaths, _hash
 from tests.support.fetching import Record, Web, running
 from tests.support.forked import Server
@@ -457,7 +457,7 @@ async def test_a_revocation_that_runs_out_of_time_leaves_nothing_open(
     async with running(tmp_path, monkeypatch, Web({"any": 60.0})) as world:
         world.find(*hosts(4))
         await world.until(lambda: len(world.web.under_way) == 4)
-        assert not await within(0.05, world.stage.revoking({0}), "on_revoking")
+        assert not await finish_within(0.05, world.stage.revoking({0}), "on_revoking")
         await world.until(lambda: not world.web.under_way)
         assert (world.stage.live, world.stage.restoring.opened, world.stage.frontier.owned) == ({}, {}, {})
         assert not world.stage.dispatching
@@ -525,7 +525,7 @@ async def test_two_restores_never_run_beside_each_other(tmp_path: Path, monkeypa
         monkeypatch.setattr(stage.restoring, "_until_live", restore)
         await stage.owned({1})
         await world.until(lambda: began)
-        assert not await within(0.02, stage.revoking({1}), "on_revoking")
+        assert not await finish_within(0.02, stage.revoking({1}), "on_revoking")
         owned = asyncio.create_task(stage.owned({2}))
         await asyncio.sleep(0.02)
         assert began == [{1}]

@@ -14,7 +14,7 @@ from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state.copies import copy_database
-from crawlog.streams.state.partition import Database, Memory
+from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.state.snapshots import Manifest, Snapshots
 from crawlog.streams.state.stores import store_of
 from tests.support.fetching import World, running
@@ -36,7 +36,7 @@ async def kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[t
 def is_whole(one: Manifest, store: Snapshots, folder: Path) -> bool:
     """Whether a snapshot holds the checkpoint that it says."""
     store.fetch(one, folder)
-    database = Database(folder, Memory(8))
+    database = Database(folder, StateMemory(8))
     stored = database.get(r.META)
     database.close()
     return stored is not None and r.read_meta(stored) == one.meta
@@ -136,7 +136,7 @@ async def test_no_snapshot_of_a_damaged_state_is_made(tmp_path: Path, monkeypatc
 
 def test_a_database_closes_once_its_flush_has_ended(tmp_path: Path) -> None:
     """In another thread; a flush that comes too late does nothing."""
-    database = Database(tmp_path / "0", Memory(64))
+    database = Database(tmp_path / "0", StateMemory(64))
     database.write(Changes({b"k%d" % number: bytes(2000) for number in range(10_000)}, ()))
     flushing = threading.Thread(target=database.flush)
     flushing.start()
@@ -145,6 +145,6 @@ def test_a_database_closes_once_its_flush_has_ended(tmp_path: Path) -> None:
     database.close()
     flushing.join()
     database.flush()
-    again = Database(tmp_path / "0", Memory(64))
+    again = Database(tmp_path / "0", StateMemory(64))
     assert again.get(b"k9999") == bytes(2000)
     again.close()

@@ -56,7 +56,7 @@ class Machine:
         folded = Restorer(self.settings, self.names.urls).restore(partitions, lambda *_: None, lambda _: None)
         for partition in partitions:
             partition.checkpoint()
-        name = topics.group(self.settings, "fetch")
+        name = topics.stage_group(self.settings, "fetch")
         group = Consumer(kafka_config(self.settings) | {"group.id": name})
         places = [TopicPartition(self.names.urls, partition.number, partition.offset) for partition in partitions]
         group.commit(offsets=places, asynchronous=False)
@@ -77,7 +77,7 @@ class Machine:
 @pytest.fixture
 def machines(cluster: Settings, tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
     """Two, on a log with records in every partition."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     made = Machine(cluster, tmp_path / "a", "fetch-0-a"), Machine(cluster, tmp_path / "b", "fetch-0-b")
     write(made[0], 0, 20)
     yield made
@@ -157,7 +157,7 @@ async def test_without_the_setting_nothing_is_kept(tmp_path: Path) -> None:
 
 def test_a_damaged_standby_is_closed_and_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's crawl depends on it: the worker goes on, and its next look makes a new one."""
-    monkeypatch.setattr(newest_copy, "bounds", lambda *_: {0: (0, 100)})
+    monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (0, 100)})
     machine = Machine(Settings(), tmp_path, "w")
     machine.states._log, machine.states.places = LogIdentity("c", "t"), Places(8)
     kept = machine.states.standby(0, "w")

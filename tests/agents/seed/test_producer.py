@@ -32,9 +32,9 @@ from crawlog.schemas.urls import (
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch import back_pressure
 from crawlog.streams.log import job_records
-from crawlog.streams.log.client import bounds
+from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure, partitions
+from crawlog.streams.log.provision import ensure_topics, partition_count
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.seed_batches import FRAME_BYTES, SeedBatch, SeedBatches
 from crawlog.streams.log.topics import Topics
@@ -263,7 +263,7 @@ def test_a_pipe_is_read_twice_too(tmp_path: Path, packed: Callable[[bytes], byte
 def test_who_is_interrupted_is_told_what_to_do(cluster: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """URLs that are known already change nothing."""
     told = list[str]()
-    ensure(cluster)
+    ensure_topics(cluster)
 
     def interrupted(*_: object) -> Seeded:
         raise KeyboardInterrupt
@@ -335,7 +335,7 @@ def test_a_spec_is_resolved_from_the_settings() -> None:
 
 def _found_urls(settings: Settings) -> list[UrlsRecord]:
     topic = Topics(settings.kafka.prefix).urls
-    ends = bounds(settings, topic, list(range(partitions(settings))))
+    ends = log_bounds(settings, topic, list(range(partition_count(settings))))
     return [
         decode(record.value())
         for at, (start, end) in ends.items()
@@ -361,7 +361,7 @@ def _found_urls(settings: Settings) -> list[UrlsRecord]:
 def test_what_a_job_keeps_against_a_command_is_told(pairs: dict[str, str], told: str) -> None:
     """Of what was given for this command alone; defaults say nothing, nor what the job has so already."""
     job = resolve(Sources(flags={"run.depth": 3, "links.nofollow": "skip", "scope": "host"}, environ={})).settings
-    line = job_records.kept(
+    line = job_records.kept_settings(
         "j", job_records.resolve_spec(job, names=["a.test"]), resolve(Sources(flags=pairs, environ={})).settings
     )
     assert told in line
@@ -375,8 +375,8 @@ def test_a_seeder_says_of_requests_what_it_was_given() -> None:
     assert said == RequestRules(delay_s=1.0, robots=True)
     spec = job_records.resolve_spec(Settings(), requests=job_records.said_rules(Settings()))
     assert spec.requests == RequestRules()
-    assert "its own politeness.delay_s, robots.obey" in job_records.kept("j", spec, given, said)
-    assert job_records.kept("j", spec, given) == "", (
+    assert "its own politeness.delay_s, robots.obey" in job_records.kept_settings("j", spec, given, said)
+    assert job_records.kept_settings("j", spec, given) == "", (
         "a command with workers has its way with what the record does not say"
     )
 
@@ -413,14 +413,14 @@ def test_seeds_go_at_the_pace_of_the_workers_that_live(monkeypatch: pytest.Monke
 
 def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) -> None:
     """Each partition begins with it, and crawl.control knows it."""
-    ensure(cluster)
+    ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     assert job_records.known_job(cluster, topics, "j") is None
     plant(cluster, producer, "j", Source(["http://a.example/", "http://b.test/"]), report=pytest.fail)
     copy = job_records.known_job(cluster, topics, "j")
     assert copy is not None
     assert copy.spec.scope.names == ("a.example", "b.test")
-    for at, (start, end) in bounds(cluster, topics.urls, list(range(partitions(cluster)))).items():
+    for at, (start, end) in log_bounds(cluster, topics.urls, list(range(partition_count(cluster)))).items():
         first = next(read_records(cluster, topics.urls, at, start, end))
         assert decode(first.value()).spec == copy.spec
 
@@ -428,11 +428,11 @@ def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) 
 @pytest.mark.broker
 def test_new_seeds_of_a_known_job_let_their_names_join(cluster: Settings) -> None:
     """The record stays as it is; parse hears the new names from crawl.control."""
-    ensure(cluster)
+    ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     for url in ("http://a.example/", "http://b.test/", "http://a.example/2"):
         plant(cluster, producer, "j", Source([url]), report=pytest.fail)
-    assert sorted(job_records.known(cluster, topics, joins=True)) == [b"job/j", b"join/j/b.test", b"layout"]
+    assert sorted(job_records.control_entries(cluster, topics, joins=True)) == [b"job/j", b"join/j/b.test", b"layout"]
     founds = [found.url for record in _found_urls(cluster) for found in record.urls or []]
     assert sorted(founds) == ["http://a.example/", "http://a.example/2", "http://b.test/"]
 
@@ -440,25 +440,25 @@ def test_new_seeds_of_a_known_job_let_their_names_join(cluster: Settings) -> Non
 @pytest.mark.broker
 def test_a_finished_job_is_known_as_such_until_its_next_epoch(cluster: Settings) -> None:
     """`--fresh` begins an epoch, and the job is not finished any more."""
-    ensure(cluster)
+    ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     copy = job_records.write_job(cluster, producer, topics, "j", JobSpec())
-    assert job_records.ended(job_records.known(cluster, topics), "j") is None
+    assert job_records.job_end(job_records.control_entries(cluster, topics), "j") is None
     job_records.write_finished(producer, topics, Finished("j", at=1.0))
-    assert job_records.ended(job_records.known(cluster, topics), "j") == Finished("j", at=1.0)
+    assert job_records.job_end(job_records.control_entries(cluster, topics), "j") == Finished("j", at=1.0)
     job_records.write_job(cluster, producer, topics, "j", copy.spec, epoch=1)
-    assert job_records.ended(job_records.known(cluster, topics), "j") is None
+    assert job_records.job_end(job_records.control_entries(cluster, topics), "j") is None
 
 
 @pytest.mark.broker
 def test_urls_and_files_of_a_known_job(cluster: Settings, tmp_path: Path) -> None:
     """Both ways return when everything is acknowledged."""
-    ensure(cluster)
+    ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     copy = job_records.write_job(cluster, producer, topics, "j", JobSpec())
     file = tmp_path / "seeds.txt"
     file.write_text("http://b.test/\n")
-    count = partitions(cluster)
+    count = partition_count(cluster)
     by_hand = seed_urls(Sower(producer, topics, count, copy, pytest.fail), ["http://a.example/"])
     assert (by_hand.count, seed_file(Sower(producer, topics, count, copy, pytest.fail), file).count) == (1, 1)
     assert sum(len(record.urls or []) for record in _found_urls(cluster)) == 2
@@ -467,13 +467,15 @@ def test_urls_and_files_of_a_known_job(cluster: Settings, tmp_path: Path) -> Non
 @pytest.mark.broker
 def test_the_names_of_many_seeds_join_a_job_in_few_records(cluster: Settings) -> None:
     """Every command and each parse worker reads all of them; a name that joined does not join again."""
-    ensure(cluster)
+    ensure_topics(cluster)
     topics, producer = Topics(cluster.kafka.prefix), Producer(cluster, "test")
     job_records.write_job(cluster, producer, topics, "j", JobSpec(scope=ScopeSpec(names=("n0.test",))))
     for count in (2_500, 2_501, 2_501):
         with Source([f"http://n{number}.test/" for number in range(count)]) as source:
             plant(cluster, producer, "j", source, report=pytest.fail)
-    joins = [entry for entry in job_records.known(cluster, topics, joins=True).values() if isinstance(entry, Join)]
+    joins = [
+        entry for entry in job_records.control_entries(cluster, topics, joins=True).values() if isinstance(entry, Join)
+    ]
     assert [len(entry.names) for entry in joins] == [1_000, 1_000, 499, 1]
     assert {name for entry in joins for name in entry.names} == {f"n{number}.test" for number in range(1, 2_501)}
 
@@ -482,16 +484,16 @@ def test_the_names_of_many_seeds_join_a_job_in_few_records(cluster: Settings) ->
 @pytest.mark.parametrize("kind", ["domain", "host"])
 def test_each_of_many_names_stands_in_one_partition_before_the_seeds(cluster: Settings, kind: str) -> None:
     """Each partition would have all of them with each revision, and every fold and parse worker would hold them."""
-    ensure(cluster)
+    ensure_topics(cluster)
     settings = cluster.model_copy(update={"scope": cluster.scope.model_copy(update={"kind": kind})})
-    topics, count = Topics(settings.kafka.prefix), partitions(settings)
+    topics, count = Topics(settings.kafka.prefix), partition_count(settings)
     with Source([f"http://www.n{number}.test/" for number in range(MAX_NAMES + 500)]) as source:
         plant(settings, Producer(settings, "test"), "j", source, report=pytest.fail)
     copy = job_records.known_job(settings, topics, "j")
     assert copy is not None
     listed, place, joined = set(copy.spec.scope.names), Places(count).of, set[str]()
     assert len(listed) == MAX_NAMES
-    for at, (start, end) in bounds(settings, topics.urls, list(range(count))).items():
+    for at, (start, end) in log_bounds(settings, topics.urls, list(range(count))).items():
         kinds = []
         for record in read_records(settings, topics.urls, at, start, end):
             said = decode(record.value())

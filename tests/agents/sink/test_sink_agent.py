@@ -26,14 +26,14 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.exit_codes import EX_TEMPFAIL
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import LogIdentity, bounds, kafka_config
+from crawlog.streams.log.client import LogIdentity, kafka_config, log_bounds
 from crawlog.streams.log.groups import Group, move
 from crawlog.streams.log.offsets import Move
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure, partitions
+from crawlog.streams.log.provision import ensure_topics, partition_count
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.sink_groups import SinkSpec
-from crawlog.streams.log.topics import Topics, group
+from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of
@@ -99,8 +99,8 @@ class Bench:
         self.producer = FakeProducer()
         self.results = Results(data, self.sink, LOG)
         self.stage = SinkStage(Settings(), ("t.items", "t.dead"), self.results, self.producer)  # type: ignore[arg-type]  # as much of it as is needed
-        monkeypatch.setattr(agent, "bounds", lambda *_: {0: (self.first, len(self.log))})
-        monkeypatch.setattr(agent, "commits_of", lambda *_: self.commits)
+        monkeypatch.setattr(agent, "log_bounds", lambda *_: {0: (self.first, len(self.log))})
+        monkeypatch.setattr(agent, "committed_offsets", lambda *_: self.commits)
         monkeypatch.setattr(agent, "read_records", self._read)
 
     def _read(self, _s: object, _t: str, _p: int, start: int, end: int) -> Iterator[Kept]:
@@ -368,8 +368,8 @@ async def test_damage_ends_the_worker_at_once(bench: Bench, monkeypatch: pytest.
 def opened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[Results, str]:
     """The state, opened as a worker does."""
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": bench.data})})
-    monkeypatch.setattr(agent, "identity", lambda *_: LOG)
-    monkeypatch.setattr(agent, "partitions", lambda _: 1)
+    monkeypatch.setattr(agent, "log_identity", lambda *_: LOG)
+    monkeypatch.setattr(agent, "partition_count", lambda _: 1)
     bench.results, note = agent.opened(settings, "t.items", bench.sink)
     return bench.results, note
 
@@ -418,7 +418,7 @@ class Running:
         self.sink = sink_of("j", str(data / "out.jsonl"))
         self.topics = Topics(settings.kafka.prefix)
         self.producer = Producer(settings, "test")
-        self.count = partitions(settings)
+        self.count = partition_count(settings)
         self.started: list[Forked] = []
 
     def worker(self, name: str = "sink-0") -> Forked:
@@ -446,7 +446,7 @@ class Running:
 
     def ends(self) -> dict[int, int]:
         """Where crawl.items ends."""
-        held = bounds(self.settings, self.topics.items, list(range(self.count)))
+        held = log_bounds(self.settings, self.topics.items, list(range(self.count)))
         return {at: end for at, (_, end) in held.items()}
 
     def until(self, is_so: Callable[[], bool], limit_s: float = 120) -> None:
@@ -488,7 +488,7 @@ class Running:
 @pytest.fixture
 def running(forks: Server, cluster: Settings, tmp_path: Path) -> Iterator[Running]:
     """Topics and a data folder, no worker yet."""
-    ensure(cluster)
+    ensure_topics(cluster)
     made = Running(forks, cluster, tmp_path)
     yield made
     made.kill_all()
@@ -598,17 +598,17 @@ def test_a_worker_that_was_not_told_its_sink_says_so(monkeypatch: pytest.MonkeyP
 @pytest.mark.broker
 def test_a_sink_whose_file_is_anothers_leaves_no_group(cluster: Settings, tmp_path: Path) -> None:
     """It would show a lag for ever; a group with members, or one that never was, is nobody's trouble."""
-    ensure(cluster)
+    ensure_topics(cluster)
     settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
     names, file = Topics(settings.kafka.prefix), str(tmp_path / "out.jsonl")
     for epoch in range(3):
         sink = SinkSpec("j", file, epoch)
         agent.opened(settings, names.items, sink)[0].close()
-        of = group(settings, f"sink-{sink.id}")
+        of = stage_group(settings, f"sink-{sink.id}")
         if epoch < 2:
             move(Admin(settings), Group(of, "sink", names.items), [Move(0, None, 0, 0, 0)])
             assert Admin(settings).groups(of[:-16]) == [of]
-    assert Admin(settings).groups(group(settings, "sink-")) == []
+    assert Admin(settings).groups(stage_group(settings, "sink-")) == []
 
 
 def test_the_state_of_a_sink_is_opened_once_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -616,6 +616,6 @@ def test_the_state_of_a_sink_is_opened_once_it_is_free(tmp_path: Path, monkeypat
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
     sink = SinkSpec("j", str(tmp_path / "out.jsonl"))
     held = Results(tmp_path, sink, LOG)
-    monkeypatch.setattr(agent, "identity", lambda *_: LOG)
+    monkeypatch.setattr(agent, "log_identity", lambda *_: LOG)
     monkeypatch.setattr(time, "sleep", lambda _: held.close())
     agent.opened(settings, "t.items", sink)[0].close()

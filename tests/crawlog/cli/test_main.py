@@ -25,7 +25,7 @@ from crawlog.schemas.progress import JobCounts
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import CrawlError, EngineError, GiveUp, Misconfigured
 from crawlog.streams.http.request import basic, read_login
-from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings
 from tests.support.processes import Process
 
@@ -649,7 +649,7 @@ def test_doctor_compares_the_cluster_with_the_settings(crawlog: Command, engine:
 @pytest.mark.broker
 def test_doctor_finds_topics_of_another_size(crawlog: Command, cluster: Settings) -> None:
     """The number of partitions is fixed when the topics are made; the advice is the setting that fits."""
-    ensure(cluster)
+    ensure_topics(cluster)
     prefix = f"kafka.prefix={cluster.kafka.prefix}"
     done = crawlog("doctor", "--bootstrap", cluster.kafka.bootstrap, "-s", prefix, "-s", "kafka.partitions=5", "--json")
     findings = {one["check"]: one for one in map(json.loads, done.stdout.splitlines())}

@@ -9,20 +9,20 @@ from crawlog.commands import dead as command
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.client import bounds
+from crawlog.streams.log.client import log_bounds
 from crawlog.streams.log.dead_letters import (
-    Choice,
-    Commonest,
+    CommonestError,
     Letter,
+    LetterChoice,
     Letters,
-    Tally,
-    by_error,
-    by_place,
-    mark,
-    refusal,
+    LetterTally,
+    letter_mark,
+    letters_by_error,
+    letters_by_place,
+    redrive_refusal,
 )
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
@@ -49,8 +49,8 @@ def letters(*records: dead.DeadLetter | dead.Mark) -> Letters:
 def test_letters_are_open_until_a_mark_names_them() -> None:
     """Those dealt with are shown on request, with how."""
     log = letters(letter(1), letter(2), dead.Mark([0], "dropped"))
-    assert [one.offset for one in log.chosen(Choice())] == [1]
-    assert [one.handled for one in log.chosen(Choice(), handled=True)] == ["dropped", ""]
+    assert [one.offset for one in log.chosen(LetterChoice())] == [1]
+    assert [one.handled for one in log.chosen(LetterChoice(), handled=True)] == ["dropped", ""]
 
 
 def test_a_redriven_record_that_fails_again_is_its_second_try() -> None:
@@ -70,20 +70,20 @@ def test_a_state_folded_again_opens_no_letter_that_was_dealt_with() -> None:
     """The same record is bad once more. What a spider does to a page read again is news, so is another record there."""
     bad, other = letter(1, stage="frontier"), msgspec.structs.replace(letter(1, stage="frontier"), value=b"y")
     log = letters(bad, letter(2), dead.Mark([0, 1], "dropped"), bad, letter(2), other)
-    assert [one.offset for one in log.chosen(Choice())] == [4, 5]
+    assert [one.offset for one in log.chosen(LetterChoice())] == [4, 5]
 
 
 @pytest.mark.parametrize(
     ("choice", "offsets"),
     [
-        (Choice(), [0, 1, 2]),
-        (Choice(stage="sink"), [1]),
-        (Choice(job="k"), [2]),
-        (Choice(reason="valueERROR"), [0, 2]),
-        (Choice(offsets=frozenset({1, 2}), job="k"), [2]),
+        (LetterChoice(), [0, 1, 2]),
+        (LetterChoice(stage="sink"), [1]),
+        (LetterChoice(job="k"), [2]),
+        (LetterChoice(reason="valueERROR"), [0, 2]),
+        (LetterChoice(offsets=frozenset({1, 2}), job="k"), [2]),
     ],
 )
-def test_letters_are_chosen(choice: Choice, offsets: list[int]) -> None:
+def test_letters_are_chosen(choice: LetterChoice, offsets: list[int]) -> None:
     """By stage, job, part of the error, offset; all of them together."""
     log = letters(letter(1), letter(2, stage="sink", error="KeyError: 1"), letter(3, job="k"))
     assert [one.offset for one in log.chosen(choice)] == offsets
@@ -127,13 +127,13 @@ def test_letters_are_grouped_by_what_went_wrong() -> None:
         letter(3, error="too_complex: 9 tags"),
         letter(4, stage="sink", error="KeyError: 'a'"),
     )
-    groups = [[one.offset for one in group] for group in by_error(log.all.values())]
+    groups = [[one.offset for one in group] for group in letters_by_error(log.all.values())]
     assert groups == [[0, 2], [3], [1]]
 
 
 def test_a_tally_counts_the_records_of_one_job_and_knows_its_commonest_error() -> None:
     """Errors of one kind are one error, shown by the first; marks and other jobs' letters are nothing to it."""
-    tally = Tally("j")
+    tally = LetterTally("j")
     for record in (
         letter(1, error="KeyError: 'a'"),
         letter(2, error="TypeError: no title"),
@@ -142,23 +142,23 @@ def test_a_tally_counts_the_records_of_one_job_and_knows_its_commonest_error() -
         dead.Mark([0], "dropped"),
     ):
         tally.take(record.headers())
-    assert (tally.count, tally.commonest) == (3, Commonest("TypeError: no title", 2))
+    assert (tally.count, tally.commonest) == (3, CommonestError("TypeError: no title", 2))
 
 
 def test_a_record_that_is_buried_twice_counts_once() -> None:
     """A page is parsed again after a kill, and fails again; in another partition it is another page."""
-    tally = Tally("j")
+    tally = LetterTally("j")
     for record in (letter(1), letter(1, error="MemoryError: "), letter(1, partition=1)):
         tally.take(record.headers())
-    assert (tally.count, tally.commonest) == (2, Commonest("ValueError: no", 2))
-    assert (Tally("j").count, Tally("j").commonest) == (0, None)
+    assert (tally.count, tally.commonest) == (2, CommonestError("ValueError: no", 2))
+    assert (LetterTally("j").count, LetterTally("j").commonest) == (0, None)
 
 
 def test_letters_about_one_record_go_together() -> None:
     """It goes back once, and all of them are closed."""
-    groups = by_place(letters(letter(1), letter(2), letter(1, error="again")).all.values())
+    groups = letters_by_place(letters(letter(1), letter(2), letter(1, error="again")).all.values())
     assert [[one.offset for one in group] for group in groups] == [[0, 2], [1]]
-    assert mark(groups, "redriven", [(0, 5), (0, 6)], AT) == dead.Mark(
+    assert letter_mark(groups, "redriven", [(0, 5), (0, 6)], AT) == dead.Mark(
         [0, 2, 1], "redriven", [(0, 5), (0, 5), (0, 6)], AT
     )
 
@@ -166,14 +166,14 @@ def test_letters_about_one_record_go_together() -> None:
 @pytest.mark.parametrize("place", [("", -1, -1), ("elsewhere", 0, 0), ("crawl.pages", -1, 3), ("crawl.pages", 8, 3)])
 def test_a_letter_that_names_no_place_stays(place: tuple[str, int, int]) -> None:
     """Anyone may write to crawl.dead."""
-    assert refusal(Letter(0, AT, "parse", "", place, ""), {"parse": "crawl.pages"}, 8)
+    assert redrive_refusal(Letter(0, AT, "parse", "", place, ""), {"parse": "crawl.pages"}, 8)
 
 
 @pytest.mark.parametrize("stage", ["control", "", "fetch", "parse", "frontier", "sink"])
 @pytest.mark.parametrize("topic", ["control", "urls", "pages", "items", "dead", "progress"])
 def test_a_record_goes_back_only_to_the_topic_that_its_stage_reads(stage: str, topic: str) -> None:
     """A letter says what its writer wrote: none has a command or a job written to crawl.control."""
-    found = refusal(Letter(0, AT, stage, "", (f"x.{topic}", 0, 0), ""), Topics("x.").inputs, 8)
+    found = redrive_refusal(Letter(0, AT, stage, "", (f"x.{topic}", 0, 0), ""), Topics("x.").inputs, 8)
     is_taken = (stage, topic) in {("frontier", "urls"), ("parse", "pages"), ("sink", "items")}
     assert is_taken == (not found), found
 
@@ -182,7 +182,7 @@ def test_garbage_closes_nothing() -> None:
     """A mark of another client that is none."""
     log = letters(letter(1))
     log.take(1, AT, [(dead.HANDLED, b"redriven")], b"{")
-    assert len(log.chosen(Choice())) == 1
+    assert len(log.chosen(LetterChoice())) == 1
 
 
 def test_a_record_keeps_its_own_headers() -> None:
@@ -195,7 +195,7 @@ def test_a_record_keeps_its_own_headers() -> None:
 @pytest.fixture
 def log(cluster: Settings) -> tuple[Settings, Producer, Topics]:
     """Topics with two pages, of which one was buried with its body, the other without."""
-    ensure(cluster)
+    ensure_topics(cluster)
     names = Topics(cluster.kafka.prefix)
     producer = Producer(cluster, "test")
     header = [(pages.HEADER, pages.encode(pages.PageMeta("http://a.example/", "j")))]
@@ -215,25 +215,25 @@ def log(cluster: Settings) -> tuple[Settings, Producer, Topics]:
 def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) -> None:
     """Key, headers and partition, a body that was too large from its own place; once, and not again."""
     settings, producer, names = log
-    assert len(command.listed(settings, Choice(), 9, handled=False, as_json=True)) == 3
-    planned = command.redriven(settings, Choice(stage="parse"), execute=False, report=pytest.fail)
+    assert len(command.listed(settings, LetterChoice(), 9, handled=False, as_json=True)) == 3
+    planned = command.redriven(settings, LetterChoice(stage="parse"), execute=False, report=pytest.fail)
     assert planned[-1] == "2 records would go back to the log; --execute does it"
-    command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
-    again = list(read_records(settings, names.pages, 3, 2, bounds(settings, names.pages, [3])[3][1]))
+    command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
+    again = list(read_records(settings, names.pages, 3, 2, log_bounds(settings, names.pages, [3])[3][1]))
     assert [(one.key(), one.value(), one.headers()) for one in again] == [
         (one.key(), one.value(), one.headers()) for one in read_records(settings, names.pages, 3, 0, 2)
     ]
-    command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
-    assert bounds(settings, names.pages, [3])[3] == (0, 4)
+    command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
+    assert log_bounds(settings, names.pages, [3])[3] == (0, 4)
 
     failed_again = dead.DeadLetter(names.pages, 3, 2, "parse", "ValueError: no", job="j")
     producer.send(names.dead, b"small", partition=0, headers=failed_again.headers())
     producer.flush(10)
-    one = json.loads(command.listed(settings, Choice(job="j"), 9, handled=False, as_json=True)[0])
+    one = json.loads(command.listed(settings, LetterChoice(job="j"), 9, handled=False, as_json=True)[0])
     assert (one["record_offset"], one["tries"]) == (2, 2)
 
-    command.dropped(settings, Choice(), execute=True)
-    assert command.listed(settings, Choice(), 9, handled=False, as_json=True) == []
+    command.dropped(settings, LetterChoice(), execute=True)
+    assert command.listed(settings, LetterChoice(), 9, handled=False, as_json=True) == []
     counted = [
         record for record in read_records(settings, names.dead, 0, 0, 99) if ("job", b"j") in (record.headers() or ())
     ]
@@ -250,11 +250,11 @@ def test_a_redrive_of_all_letters_writes_nothing_to_crawl_control(
     forged = dead.DeadLetter(names.control, 0, 0, stage, "ValueError: no")
     producer.send(names.dead, b"{}", key=b"command/stop", partition=0, headers=forged.headers())
     producer.flush(10)
-    before = bounds(settings, names.control, [0])
-    told = command.redriven(settings, Choice(), execute=True, report=pytest.fail)
-    assert bounds(settings, names.control, [0]) == before
+    before = log_bounds(settings, names.control, [0])
+    told = command.redriven(settings, LetterChoice(), execute=True, report=pytest.fail)
+    assert log_bounds(settings, names.control, [0]) == before
     assert told[0].startswith(f"3 stays: {'records of' if stage == 'control' else 'the stage parse reads'}")
-    assert [one.offset for one in command.Dead(settings).chosen(Choice())] == [3]
+    assert [one.offset for one in command.Dead(settings).chosen(LetterChoice())] == [3]
 
 
 @pytest.mark.broker
@@ -270,25 +270,25 @@ def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
     with monkeypatch.context() as patched:
         patched.setattr(command, "_mark", killed)
         with pytest.raises(KeyboardInterrupt):
-            command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
-    assert len(command.listed(settings, Choice(stage="parse"), 9, handled=False, as_json=True)) == 2
-    command.redriven(settings, Choice(stage="parse"), execute=True, report=pytest.fail)
-    assert bounds(settings, names.pages, [3])[3] == (0, 6)
-    assert command.listed(settings, Choice(stage="parse"), 9, handled=False, as_json=True) == []
+            command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
+    assert len(command.listed(settings, LetterChoice(stage="parse"), 9, handled=False, as_json=True)) == 2
+    command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
+    assert log_bounds(settings, names.pages, [3])[3] == (0, 6)
+    assert command.listed(settings, LetterChoice(stage="parse"), 9, handled=False, as_json=True) == []
 
 
 @pytest.mark.broker
 def test_the_list_shows_urls_under_their_errors(log: tuple[Settings, Producer, Topics]) -> None:
     """Every error with its count, also where the limit leaves its letters out; the newest letters are shown."""
     settings, _, names = log
-    lines = command.listed(settings, Choice(), 2, handled=False, as_json=False)
+    lines = command.listed(settings, LetterChoice(), 2, handled=False, as_json=False)
     assert lines[0] == "2 dead letters of parse: ValueError: no"
     assert lines[1].split()[0] == "1"
     assert lines[1].endswith("job j  http://a.example/")
     assert lines[2] == "1 dead letter of frontier: does not decode"
     assert lines[3].endswith(f"{names.urls}[2]:5")
     assert lines[4:] == ["3 dead letters, the newest 2 shown; 0 dealt with"]
-    one = json.loads(command.listed(settings, Choice(), 9, handled=False, as_json=True)[0])
+    one = json.loads(command.listed(settings, LetterChoice(), 9, handled=False, as_json=True)[0])
     assert one["url"] == "http://a.example/"
 
 
@@ -303,7 +303,7 @@ def test_a_letter_is_shown_with_all_it_has(log: tuple[Settings, Producer, Topics
     with pytest.raises(Misconfigured, match="no dead letter 9"):
         command.shown(settings, 9, as_json=False)
     with pytest.raises(Misconfigured, match="no dead letter at 9"):
-        command.redriven(settings, Choice(offsets=frozenset({9})), execute=False, report=pytest.fail)
+        command.redriven(settings, LetterChoice(offsets=frozenset({9})), execute=False, report=pytest.fail)
 
 
 def test_it_must_be_said_which_letters() -> None:

@@ -15,7 +15,7 @@ from crawlog.streams.engine.engine import Engine
 from crawlog.streams.engine.segments import founds, write_down
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import bounds, kafka_config
+from crawlog.streams.log.client import kafka_config, log_bounds
 from crawlog.streams.log.power_cut import offer_again
 from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.machine import Kafka
@@ -45,7 +45,7 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
     data = tmp_path / "data"
     engine = local.start(Settings(), data, lambda _: None)
     settings = engine.point(Settings())
-    provision.ensure(settings)
+    provision.ensure_topics(settings)
     names = topics.Topics(settings.kafka.prefix)
     producer = Producer(kafka_config(settings))
     for number in range(6):
@@ -83,7 +83,7 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
     settings = engine.point(Settings())
     try:
         assert engine.is_unchecked
-        assert bounds(settings, names.items, [0, 1, 2]) == {0: (0, HURT), 1: (0, HURT), 2: (0, 6)}
+        assert log_bounds(settings, names.items, [0, 1, 2]) == {0: (0, HURT), 1: (0, HURT), 2: (0, 6)}
         kept = [message.value() for message in read_records(settings, names.items, 0, 0, HURT)]
     finally:
         engine.stop()
@@ -93,7 +93,7 @@ def test_a_log_is_cut_before_its_damage_and_only_when_told_to(tmp_path: Path) ->
 @pytest.mark.broker
 def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engine: Engine, tmp_path: Path) -> None:
     """What can be read is written down with the URLs it names; jobs, dones and what is damaged are not offered."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     topic = topics.Topics(cluster.kafka.prefix).urls
     producer = Producer(kafka_config(cluster))
     done = u.Result("http://a.com/3", row=0, status="fetched")
@@ -121,7 +121,7 @@ def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path,
     """A broker trusts what it left. A command that only looks has nothing cut; what works on the log does."""
     engine = local.start(Settings(), tmp_path, lambda _: None)
     settings = engine.point(Settings())
-    provision.ensure(settings)
+    provision.ensure_topics(settings)
     items = topics.Topics(settings.kafka.prefix).items
     producer = Producer(kafka_config(settings))
     for number in range(6):
@@ -138,7 +138,7 @@ def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path,
     assert f"changed while it did not run: {items}-0/" in said[0]
     engine = local.start(Settings(), tmp_path, lambda _: None, checks=True)
     try:
-        assert bounds(engine.point(Settings()), items, [0]) == {0: (0, HURT)}
+        assert log_bounds(engine.point(Settings()), items, [0]) == {0: (0, HURT)}
         assert engine.is_unchecked
     finally:
         engine.stop()
@@ -189,4 +189,4 @@ def test_what_is_said_of_a_cluster_cuts_its_log_before_the_damage(lossy: Lossy, 
         (lossy.log / name).unlink()
     lossy.start()
     until_led(log)
-    assert bounds(log, topic, [1]) == {1: (0, HURT)}
+    assert log_bounds(log, topic, [1]) == {1: (0, HURT)}

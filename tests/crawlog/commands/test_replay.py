@@ -12,11 +12,11 @@ from confluent_kafka import Consumer
 from crawlog.commands.replay import Order, replay
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.client import bounds, commits_of, kafka_config
-from crawlog.streams.log.offsets import Kind
-from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.client import committed_offsets, kafka_config, log_bounds
+from crawlog.streams.log.offsets import TargetKind
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records
-from crawlog.streams.log.topics import Topics, group
+from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings
 from tests.e2e.test_run import PAGES, Site  # the same site
 from tests.support.processes import LIMIT_S, crawlog, ended, until
@@ -72,7 +72,9 @@ class Crawl:
         """How many records of crawl.items each version of the spider has made, the older version first."""
         topic = Topics(self.settings.kafka.prefix).items
         made: Counter[str] = Counter()
-        for partition, (first, end) in bounds(self.settings, topic, [*range(self.settings.kafka.partitions)]).items():
+        for partition, (first, end) in log_bounds(
+            self.settings, topic, [*range(self.settings.kafka.partitions)]
+        ).items():
             records = read_records(self.settings, topic, partition, first, end)
             made.update(items.decode(record.value()).spider for record in records)
         return list(made.items())
@@ -170,7 +172,7 @@ def test_a_job_alone_is_replayed(crawl: Crawl) -> None:
     assert f"(job words to {crawl.file}): {3 * PAGES} item records are taken again" in told[0]
 
 
-REFUSED: list[tuple[str, str, Kind, str]] = [
+REFUSED: list[tuple[str, str, TargetKind, str]] = [
     ("parse", "none", "to-earliest", "there is no job none in the log"),
     ("fetch", "words", "to-earliest", "`crawlog run --job words --fresh` begins one job again"),
     ("parse", "words", "to-latest", "pages of other jobs would be skipped too"),
@@ -183,12 +185,12 @@ def test_a_live_group_is_waited_for_and_not_moved(
     cluster: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While it has a member it is refused, with the member's name; once that leaves it is moved."""
-    ensure(cluster)
+    ensure_topics(cluster)
     topic = Topics(cluster.kafka.prefix).pages
     run = cluster.run.model_copy(update={"data": tmp_path})
     kafka = cluster.kafka.model_copy(update={"session_timeout_s": 1.0})
     settings = cluster.model_copy(update={"run": run, "kafka": kafka})
-    parse = group(settings, "parse")
+    parse = stage_group(settings, "parse")
     member = Consumer(kafka_config(settings) | {"group.id": parse, "client.id": "parse-7"})
     member.subscribe([topic])
     until(lambda: member.poll(0.1) or member.assignment(), "an assignment")
@@ -202,5 +204,5 @@ def test_a_live_group_is_waited_for_and_not_moved(
     leaving.start()
     replay(settings, order, told.append)
     leaving.join(LIMIT_S)
-    assert commits_of(settings, parse, topic, [0, 1]) == {1: (0, "")}
+    assert committed_offsets(settings, parse, topic, [0, 1]) == {1: (0, "")}
     assert "total" in capsys.readouterr().out

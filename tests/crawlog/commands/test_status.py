@@ -18,7 +18,7 @@ from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.job_records import write_job
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 
@@ -51,7 +51,7 @@ def test_status_counts_all_partitions_that_the_topic_has(
     """A setting that says less, as by default, leaves none of them out."""
     run = cluster.run.model_copy(update={"data": tmp_path})
     kafka = cluster.kafka.model_copy(update={"partitions": PARTITIONS})
-    ensure(cluster.model_copy(update={"kafka": kafka}))
+    ensure_topics(cluster.model_copy(update={"kafka": kafka}))
     settings = cluster.model_copy(update={"run": run})
     assert settings.kafka.partitions < PARTITIONS
     topics, producer = Topics(settings.kafka.prefix), Producer(settings, "test")
@@ -83,7 +83,7 @@ def test_status_takes_reports_of_just_before_and_no_older_ones(
     cluster: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str], age_s: float, is_taken: bool
 ) -> None:
     """It needs not wait for the next ones; a worker that said its last a minute ago may be gone."""
-    ensure(cluster)
+    ensure_topics(cluster)
     settings = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
     topics, producer = Topics(settings.kafka.prefix), Producer(settings, "test")
     write_job(settings, producer, topics, "j", JobSpec())

@@ -14,7 +14,7 @@ from crawlog.schemas.control import Command, encode, key
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fold.history import Offer, UrlState
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places, hashed_to
@@ -65,7 +65,7 @@ class Log:
 @pytest.mark.broker
 def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     """A redirect, its target with page, row and dead letter; then the same as of an earlier time."""
-    ensure(cluster)
+    ensure_topics(cluster)
     log = Log(cluster)
     log.urls(spec=SPEC)
     log.urls(urls=[u.FoundUrl(URL)])

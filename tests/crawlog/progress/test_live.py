@@ -8,7 +8,7 @@ from rich.console import Console
 
 from crawlog.progress.live import Frame, line, table
 from crawlog.schemas.progress import JobCounts
-from crawlog.streams.log.dead_letters import Commonest
+from crawlog.streams.log.dead_letters import CommonestError
 
 
 def shown(frame: Frame) -> str:
@@ -20,7 +20,7 @@ def shown(frame: Frame) -> str:
 
 def test_records_that_could_not_be_handled_are_shown_with_their_commonest_error() -> None:
     """A spider that raises on every page shows at once."""
-    frame = Frame("j", 1.0, JobCounts(), 0.0, {}, [], dead=7, commonest=Commonest("ValueError: seven", 5))
+    frame = Frame("j", 1.0, JobCounts(), 0.0, {}, [], dead=7, commonest=CommonestError("ValueError: seven", 5))
     for text in (line(frame), shown(frame)):
         assert "7" in text
         assert "ValueError: seven" in text
@@ -108,7 +108,7 @@ def test_the_table_fits_80_columns_whatever_it_has_to_say() -> None:
         [(f"https://{'very-' * 20}long.example", many, 1.0)] * 5,
         "1,234,567,890 of them paused, parse paused, sink paused",
         many,
-        Commonest("ValueError: " + "long " * 50, many),
+        CommonestError("ValueError: " + "long " * 50, many),
         1e6,
     )
     out = io.StringIO()

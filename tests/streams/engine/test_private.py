@@ -30,7 +30,7 @@ from crawlog.streams.errors import EngineError
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import Sources, origins
 from tests.support.cluster import Cluster, needs_site
@@ -159,7 +159,7 @@ def test_a_cold_start_takes_a_new_password_and_a_broker_without_one_is_started_a
         before.setattr(broker, "new_password", str)
         old = local.start(Settings(), tmp_path, quiet)
         assert Admin(old.point(Settings())).metadata().topics == {}
-        ensure(old.point(Settings()))
+        ensure_topics(old.point(Settings()))
     passwords: list[str] = []
     said: list[str] = []
     try:
@@ -181,7 +181,7 @@ def test_a_cold_start_takes_a_new_password_and_a_broker_without_one_is_started_a
 def test_who_writes_while_the_engine_is_killed_logs_in_at_the_next_one(tmp_path: Path) -> None:
     """The next engine has another password: a seeder asks for it, and its records and the workers' reports arrive."""
     first = local.start(Settings(), tmp_path, quiet)
-    ensure(first.point(Settings()))
+    ensure_topics(first.point(Settings()))
     seeder = Around(tmp_path, first)
     seeder.producer.send("crawl.urls", b"http://a.com/", partition=0)
     assert seeder.producer.flush(ANSWER_S)
@@ -207,7 +207,7 @@ def test_who_writes_while_the_engine_is_killed_logs_in_at_the_next_one(tmp_path:
 def test_who_writes_while_the_engine_is_killed_is_told_that_the_next_one_has_another_address(tmp_path: Path) -> None:
     """Another program has taken the port meanwhile: the seeder ends, and says that the command can be run again."""
     first = local.start(Settings(), tmp_path, quiet)
-    ensure(first.point(Settings()))
+    ensure_topics(first.point(Settings()))
     seeder = Around(tmp_path, first)
     killed(first)
     with socket.socket() as other:

@@ -27,8 +27,8 @@ from crawlog.streams.log import groups, power_cut, provision, topics
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.check import Check
 from crawlog.streams.log.client import consumer_config, kafka_config
-from crawlog.streams.log.damage import Cut, Known, cuts_of
-from crawlog.streams.log.ledger import Gone, Ledger
+from crawlog.streams.log.damage import CutPartition, Known, cuts_against
+from crawlog.streams.log.ledger import GonePage, Ledger
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.registry import sink_of
 
@@ -49,7 +49,7 @@ def test_a_page_behind_the_logs_end_is_gone() -> None:
     one = ledger(A)
     one.done(A, 10, 0)
     one.done(B, 11, 1)
-    assert one.gone() == [Gone(11, 1)]
+    assert one.gone() == [GonePage(11, 1)]
 
 
 def test_an_offset_that_was_given_out_again_is_another_page() -> None:
@@ -57,7 +57,7 @@ def test_an_offset_that_was_given_out_again_is_another_page() -> None:
     one = ledger(B)
     one.done(A, 10, 0)
     one.done(B, 11, 0)
-    assert one.gone() == [Gone(10, 0)]
+    assert one.gone() == [GonePage(10, 0)]
 
 
 @pytest.mark.parametrize("how", ["asked again", "fetched later"])
@@ -132,7 +132,7 @@ def test_a_partition_that_ends_before_a_known_offset_was_cut() -> None:
         Known("items", 0, 7, "the sink"),
         Known("items", 4, 7, "a partition that is not there"),
     ]
-    (cut,) = cuts_of(known, ENDS)
+    (cut,) = cuts_against(known, ENDS)
     assert str(cut) == "pages[0] ends at offset 5, and a done was at 8"
 
 
@@ -145,7 +145,7 @@ class Log:
     """A log of one partition's crawl, written by hand."""
 
     def __init__(self, settings: Settings) -> None:
-        provision.ensure(settings)
+        provision.ensure_topics(settings)
         self.settings = settings
         self.names = topics.Topics(settings.kafka.prefix)
         self._producer = Producer(kafka_config(settings) | {"batch.num.messages": 1})
@@ -178,7 +178,7 @@ class Log:
                 self.item(number, number)
         letter = DeadLetter(self.names.pages, 0, PAGES - 1, "parse", "it broke")
         self.write(self.names.dead, b"", headers=[*letter.headers()])
-        consumer = Consumer(consumer_config(self.settings, topics.group(self.settings, "parse")))
+        consumer = Consumer(consumer_config(self.settings, topics.stage_group(self.settings, "parse")))
         consumer.commit(offsets=[TopicPartition(self.names.pages, 0, PAGES)], asynchronous=False)
         consumer.close()
 
@@ -222,7 +222,7 @@ def test_pages_and_items_that_are_missing_are_named(log: Log) -> None:
     """With topic, partition, offset, URL and job; exit code 5."""
     log.done(7, 7)
     log.page(8)
-    consumer = Consumer(consumer_config(log.settings, topics.group(log.settings, "parse")))
+    consumer = Consumer(consumer_config(log.settings, topics.stage_group(log.settings, "parse")))
     consumer.commit(offsets=[TopicPartition(log.names.pages, 0, PAGES + 1)], asynchronous=False)
     consumer.close()
     code, found = log.said()
@@ -317,7 +317,7 @@ def test_lost_founds_are_not_passed_over_while_others_hold_the_pages(log: Log, m
     """All pages have to be parsed again for them. The error names the topic, the group and who holds it."""
     monkeypatch.setattr(power_cut, "EMPTY_S", 0.5)
     settings, names = log.settings, log.names
-    name = topics.group(settings, "parse")
+    name = topics.stage_group(settings, "parse")
     other = Consumer(consumer_config(settings, name) | {"client.id": "parse-elsewhere"})
     other.subscribe([names.pages])
     deadline = time.monotonic() + WAIT_S
@@ -325,7 +325,7 @@ def test_lost_founds_are_not_passed_over_while_others_hold_the_pages(log: Log, m
         other.poll(0.1)
         assert time.monotonic() < deadline
     other.commit(offsets=[TopicPartition(names.pages, 0, PAGES)], asynchronous=False)
-    cut = Cut(names.urls, 0, 2, 9, "its leader of epoch 3", is_replaced=True)
+    cut = CutPartition(names.urls, 0, 2, 9, "its leader of epoch 3", is_replaced=True)
     with pytest.raises(EngineError, match=rf"{names.urls} has lost founds.*{name}.*parse-elsewhere"):
         power_cut.after_cuts(settings, lambda _: None, [cut])
     other.close()

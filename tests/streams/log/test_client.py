@@ -34,7 +34,7 @@ class Starting(Consumer):
 def test_a_broker_that_starts_is_asked_again(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives places only once it has loaded its partitions; `why` and `dead` ask it at once."""
     monkeypatch.setattr(client, "AGAIN_S", 0.0)
-    assert client.edges(Starting([code] * 3), "t", [0, 1]) == {0: (7, 7), 1: (7, 7)}
+    assert client.partition_edges(Starting([code] * 3), "t", [0, 1]) == {0: (7, 7), 1: (7, 7)}
 
 
 def test_a_full_disk_of_the_broker_is_named() -> None:
@@ -47,4 +47,4 @@ def test_a_full_disk_of_the_broker_is_named() -> None:
 def test_an_error_that_stays_is_raised() -> None:
     """Who may not read the topic is told so at once."""
     with pytest.raises(KafkaException):
-        client.edges(Starting([KafkaError.TOPIC_AUTHORIZATION_FAILED]), "t", [0])
+        client.partition_edges(Starting([KafkaError.TOPIC_AUTHORIZATION_FAILED]), "t", [0])

@@ -24,12 +24,12 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import identity, kafka_config
-from crawlog.streams.log.damage import cuts
+from crawlog.streams.log.client import kafka_config, log_identity
+from crawlog.streams.log.damage import find_cuts
 from crawlog.streams.log.read import read_partitions, read_records
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
 from tests.support.cluster import Cluster, log_of, needs_site
@@ -46,7 +46,7 @@ HURT = 6
 
 def write(settings: Settings) -> str:
     """Partition 0 of crawl.urls with a record a batch; the topic's name."""
-    provision.ensure(settings)
+    provision.ensure_topics(settings)
     topic = topics.Topics(settings.kafka.prefix).urls
     producer = Producer(kafka_config(settings))
     spec = u.JobSpec(scope=u.ScopeSpec(kind="any"))
@@ -70,7 +70,7 @@ def several(settings: Settings, topic: str, _folder: Path) -> list[int]:
 
 def restored(settings: Settings, topic: str, folder: Path) -> list[int]:
     """A state that was deleted is folded again."""
-    state = Partition(folder / "0", 0, PLACES, identity(settings, topic), Memory(8), cached_pages=64)
+    state = Partition(folder / "0", 0, PLACES, log_identity(settings, topic), StateMemory(8), cached_pages=64)
     try:
         Restorer(settings, topic).restore([state], lambda *_: None, lambda _: None, threading.Event())
         return list(range(state.offset))
@@ -105,7 +105,7 @@ def produce(settings: Settings, topic: str, key: bytes | None, value: bytes, hea
 
 async def test_a_worker_does_not_go_on_behind_a_damaged_command(cluster: Settings, engine: Engine) -> None:
     """It would obey no command of that record, while another worker does."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     command = control.Command("pause", "host", "http://a.com:80")
     for _ in range(3):
@@ -163,15 +163,17 @@ def test_damaged_reports_keep_no_cut_from_being_found(
     way: str, cluster: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those before them, and behind them if they can be read, tell how far workers were; the damage is said once."""
-    monkeypatch.setattr("crawlog.streams.log.read.TIMEOUT_S", 3.0)  # a broker that cannot read its file is silent
+    monkeypatch.setattr(
+        "crawlog.streams.log.read.CLUSTER_TIMEOUT_S", 3.0
+    )  # a broker that cannot read its file is silent
     monkeypatch.setattr("crawlog.streams.log.read.AROUND_S", 5.0)
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(4):
         report(cluster, partition)
     WAYS[way](batches(engine, names.progress, 0)[2])
     said: list[str] = []
-    found = {(cut.topic, cut.partition, cut.known) for cut in cuts(cluster, names, said.append)}
+    found = {(cut.topic, cut.partition, cut.known) for cut in find_cuts(cluster, names, said.append)}
     assert {(names.pages, 0, 7), (names.pages, 1, 8)} <= found
     assert (names.pages, 2, 9) not in found
     assert ((names.pages, 3, 10) in found) or way != "record"
@@ -184,7 +186,7 @@ def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
 ) -> None:
     """It is silent from each place before its next index entry, so the newest ones are asked for."""
     monkeypatch.setattr("crawlog.progress.watch.SILENT_S", 1.0)
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     for partition in range(3):
         report(cluster, partition)
@@ -201,7 +203,7 @@ def test_reports_are_heard_behind_damage_that_the_broker_cannot_read(
 
 def test_a_body_in_a_damaged_batch_counts_as_gone(cluster: Settings, engine: Engine) -> None:
     """Its URL is then fetched again; parse would wait for the body for ever."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     topic = topics.Topics(cluster.kafka.prefix).pages
     metas = [PageMeta(f"http://a.com/{n}", "j") for n in range(6)]
     for meta in metas:

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.log.commits import Range
+from crawlog.streams.log.commits import HeldRange
 from crawlog.streams.log.offsets import Move, Target, chosen, duration_ms, exported, imported, moment_ms, plan
 
-HELD = Range(committed=50, first=10, end=80)
+HELD = HeldRange(committed=50, first=10, end=80)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_time_beyond_the_last_record_is_the_end() -> None:
 
 def test_a_group_that_never_was_starts_at_the_first_record() -> None:
     """Earliest is where it would begin anyway; latest skips everything."""
-    new = {0: Range(None, 10, 80)}
+    new = {0: HeldRange(None, 10, 80)}
     assert plan("t", Target("to-earliest"), new)[0] == [Move(0, None, 10, 10, 10, gone=10)]
     (skip,), _ = plan("t", Target("to-latest"), new)
     assert (skip.records, skip.is_skip) == (70, True)
@@ -53,8 +53,8 @@ def test_a_group_that_never_was_starts_at_the_first_record() -> None:
 def test_a_shift_needs_a_commit() -> None:
     """Unless the partition has no record either."""
     with pytest.raises(Misconfigured, match="cannot shift t-1"):
-        plan("t", Target("shift-by", -1), {0: HELD, 1: Range(None, 0, 5)})
-    assert plan("t", Target("shift-by", -1), {1: Range(None, 0, 0)})[0][0].records == 0
+        plan("t", Target("shift-by", -1), {0: HELD, 1: HeldRange(None, 0, 5)})
+    assert plan("t", Target("shift-by", -1), {1: HeldRange(None, 0, 0)})[0][0].records == 0
 
 
 def test_a_file_moves_what_it_names() -> None:
@@ -74,7 +74,7 @@ def test_a_file_moves_what_it_names() -> None:
 )
 def test_a_plan_stays_in_the_log(committed: int | None, first: int, more: int, kind: str, number: int) -> None:
     """Whatever is asked of whatever is held."""
-    held = Range(committed, first, first + more)
+    held = HeldRange(committed, first, first + more)
     (move,), _ = plan("t", Target(kind, number), {0: held}, {0: number if first <= number < held.end else -1})  # type: ignore[arg-type]  # one of the kinds
     assert held.first <= move.first <= move.end <= held.end
     assert move.after in (move.first, move.end)

@@ -11,11 +11,11 @@ from crawlog.schemas import urls as u
 from crawlog.streams.engine import broker
 from crawlog.streams.log import groups, provision, topics
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import bounds, consumer_config, identity, kafka_config
+from crawlog.streams.log.client import consumer_config, kafka_config, log_bounds, log_identity
 from crawlog.streams.log.power_cut import after_power_cut
 from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
 
@@ -43,7 +43,7 @@ def write(settings: Settings, names: topics.Topics) -> None:
         header = pg.encode(pg.PageMeta(FOUNDS[number].url, "j", http=200))
         producer.produce(names.pages, b"page", partition=0, headers=[(pg.HEADER, header)])
     assert producer.flush(30) == 0
-    consumer = Consumer(consumer_config(settings, topics.group(settings, "parse")))
+    consumer = Consumer(consumer_config(settings, topics.stage_group(settings, "parse")))
     consumer.commit(offsets=[TopicPartition(names.pages, 0, 2)], asynchronous=False)
     consumer.close()
 
@@ -51,7 +51,7 @@ def write(settings: Settings, names: topics.Topics) -> None:
 @pytest.mark.broker
 def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path) -> None:
     """Its URL is queued as it was found, once, however often this is done; all else stays."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     names = topics.Topics(cluster.kafka.prefix)
     write(cluster, names)
     said: list[str] = []
@@ -59,12 +59,12 @@ def test_a_page_that_is_gone_is_fetched_again(cluster: Settings, tmp_path: Path)
     after_power_cut(cluster, said.append)
     assert said[1] == "pages gone, fetched again: 1; pages parsed again: 2"
     assert said[3] == "pages gone, fetched again: 0; pages parsed again: 0"
-    low, end = bounds(cluster, names.urls, [0])[0]
+    low, end = log_bounds(cluster, names.urls, [0])[0]
     last = u.decode(list(read_records(cluster, names.urls, 0, low, end))[-1].value())
     assert [(one.url, one.hops, one.again) for one in last.urls or ()] == [(f"{SITE}/2", 2, "fetched")]
-    held = groups.held(Admin(cluster), groups.Group(topics.group(cluster, "parse"), "parse", names.pages))
+    held = groups.held(Admin(cluster), groups.Group(topics.stage_group(cluster, "parse"), "parse", names.pages))
     assert held[0].committed == 0
-    state = Partition(tmp_path / "0", 0, PLACES, identity(cluster, names.urls), Memory(8), 64)
+    state = Partition(tmp_path / "0", 0, PLACES, log_identity(cluster, names.urls), StateMemory(8), 64)
     Restorer(cluster, names.urls).restore([state], lambda *_: None, lambda _: None)
     counts = state.fold.jobs["j"].counts
     assert (counts.fetched, counts.queued, counts.seen) == (2, 1, 1)

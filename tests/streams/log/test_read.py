@@ -70,7 +70,7 @@ def restored(settings: Settings) -> None:
 )
 def test_errors_alone_are_no_progress(read: Callable[[Settings], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads is told after a while, and may begin anew; each of them seemed to be news of the broker."""
-    monkeypatch.setattr(reading, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(reading, "CLUSTER_TIMEOUT_S", 0.3)
     for module in ("streams.log.read", "streams.state.restore", "agents.parse.stored_bodies"):
         monkeypatch.setattr(f"crawlog.{module}.Consumer", Failing)
     with pytest.raises(EngineError, match="nothing"):
@@ -87,7 +87,7 @@ class Stuck(Failing):
 
 def test_a_broker_that_has_records_and_gives_none_has_a_damaged_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clients wait in silence for a record, or lose their connections, for ever."""
-    monkeypatch.setattr(reading, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(reading, "CLUSTER_TIMEOUT_S", 0.3)
     monkeypatch.setattr(reading, "CONFIRM_S", 0.3)
     monkeypatch.setattr(reading, "Consumer", Stuck)
     with pytest.raises(DamagedLog, match=r"t\[0\] cannot be read at offset 0: the broker gives no record there"):
@@ -110,7 +110,7 @@ class Slow(Failing):
 
 def test_who_takes_long_over_a_record_may_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or was stopped in between: it is no silence of the broker."""
-    monkeypatch.setattr(reading, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(reading, "CLUSTER_TIMEOUT_S", 0.05)
     monkeypatch.setattr(reading, "Consumer", Slow)
     settings = Settings(kafka=Kafka(bootstrap="127.0.0.1:1"))
     for _ in reading.read_records(settings, "t", 0, 0, 3):

@@ -26,11 +26,11 @@ from crawlog.streams.fold.fold import Fold
 from crawlog.streams.fold.overlay import InMemory, Rows
 from crawlog.streams.log import job_records, provision, topics
 from crawlog.streams.log import rewind as rewinds
-from crawlog.streams.log.client import bounds, identity, kafka_config
+from crawlog.streams.log.client import kafka_config, log_bounds, log_identity
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.sink_groups import SinkSpec, Void
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
 from tests.streams.fold.test_fold import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
@@ -355,7 +355,7 @@ def at(epoch: int, start: int, end: int, page: int, **before: int) -> Rewound:
 def test_results_that_count(epoch: int, rewound: list[Rewound], since: int, pages: list[int]) -> None:
     """Those since the job began from its seeds, but for those of pages that rewinds took back."""
     known = said(JobCopy("j", u.JobSpec(), epoch), *rewound)
-    counted, voids = rewinds.counting(known, "j")
+    counted, voids = rewinds.counting_epochs(known, "j")
     assert (counted, [void.page for void in voids]) == (since, pages)
 
 
@@ -413,7 +413,7 @@ class Log:
     """A log with a job, a page done before a cut through it, and links that were found after the cut."""
 
     def __init__(self, settings: Settings, path: Path) -> None:
-        provision.ensure(settings)
+        provision.ensure_topics(settings)
         self.settings = settings
         self.topics = topics.Topics(settings.kafka.prefix)
         self.producer = Producer(settings, "test")
@@ -436,12 +436,12 @@ class Log:
 
     def ends(self) -> dict[int, tuple[int, int]]:
         """Where each partition begins and ends."""
-        return bounds(self.settings, self.topics.urls, list(range(8)))
+        return log_bounds(self.settings, self.topics.urls, list(range(8)))
 
     def states(self) -> Iterator[Partition]:
         """Every partition, folded to its end."""
-        log = identity(self.settings, self.topics.urls)
-        memory = Memory(16)
+        log = log_identity(self.settings, self.topics.urls)
+        memory = StateMemory(16)
         states = [Partition(self._path / str(n), n, EIGHT, log, memory, cached_pages=64) for n in range(8)]
         Restorer(self.settings, self.topics.urls).restore(states, lambda *_: None, lambda _: None)
         for state in states:
@@ -491,15 +491,15 @@ def test_a_rewind_goes_on_where_it_was_killed(
         if epoch % 2:
             assert rewinds.rewind_crawl(log.settings, log.to) == epoch
         else:
-            rewinds.settled(log.settings, log.producer, log.topics)
-        assert rewinds.unfinished(job_records.known(log.settings, log.topics)) == []
+            rewinds.settled_control(log.settings, log.producer, log.topics)
+        assert rewinds.unfinished(job_records.control_entries(log.settings, log.topics)) == []
         log.check(epoch)
 
     spec = u.JobSpec(rev=9, scope=u.ScopeSpec(kind="any"))
     with dying(monkeypatch, "rewind.sending", 4):
         rewinds.rewind_job(log.settings, log.producer, log.topics, "j", spec, epoch=7)
-    said_now = rewinds.settled(log.settings, log.producer, log.topics)
-    assert (said_now[b"job/j"], rewinds.counting(said_now, "j")) == (JobCopy("j", spec, 7), (7, ()))
+    said_now = rewinds.settled_control(log.settings, log.producer, log.topics)
+    assert (said_now[b"job/j"], rewinds.counting_epochs(said_now, "j")) == (JobCopy("j", spec, 7), (7, ()))
     for state in log.states():
         [known] = state.fold.jobs.values()
         assert (known.epoch, known.spec, known.running, known.counts.queued) == (7, spec, True, 0)
@@ -521,8 +521,8 @@ def test_the_second_of_two_rewinds_at_one_instant_says_so(
         patch.setattr(rewinds, "write_control", second)
         with pytest.raises(Misconfigured, match="another command began epoch 1 at the same instant"):
             rewinds.rewind_crawl(log.settings, dict.fromkeys(range(8), 0))
-    rewinds.settled(log.settings, log.producer, log.topics)
-    assert rewinds.unfinished(job_records.known(log.settings, log.topics)) == []
+    rewinds.settled_control(log.settings, log.producer, log.topics)
+    assert rewinds.unfinished(job_records.control_entries(log.settings, log.topics)) == []
     log.check(epoch=1)
 
 
@@ -531,9 +531,9 @@ def test_a_rewind_is_carried_out_once_and_may_be_repeated(cluster: Settings, tmp
     """The same place again is a new epoch in the same state; then offsets that are not in the log are refused."""
     log = Log(cluster, tmp_path)
     assert rewinds.rewind_crawl(log.settings, log.to) == 1
-    known = job_records.known(log.settings, log.topics)
-    assert rewinds.counting(known, "j")[0] == 0
-    assert {void.partition: void.page for void in rewinds.counting(known, "j")[1]} == {HERE: 1, THERE: 0}
+    known = job_records.control_entries(log.settings, log.topics)
+    assert rewinds.counting_epochs(known, "j")[0] == 0
+    assert {void.partition: void.page for void in rewinds.counting_epochs(known, "j")[1]} == {HERE: 1, THERE: 0}
     log.check(epoch=1)
     with kept_seeds(log.settings, log.topics, "j") as seeds:
         given = [msgspec.json.decode(line)["url"] for line in seeds.read_text().splitlines()]

@@ -12,10 +12,10 @@ from crawlog.streams.engine.engine import Engine
 from crawlog.streams.errors import EngineError
 from crawlog.streams.log import admin, producer, provision, topics
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import identity, kafka_config
-from crawlog.streams.log.groups import sinks_of
+from crawlog.streams.log.client import kafka_config, log_identity
+from crawlog.streams.log.groups import known_sink_groups
 from crawlog.streams.log.sink_groups import SinkSpec
-from crawlog.streams.log.topics import Topics, group
+from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.state import Results
@@ -33,26 +33,26 @@ def changed(settings: Settings, **values: object) -> Settings:
 
 def test_the_topics_are_created_once(cluster: Settings) -> None:
     """A second call finds them and changes nothing."""
-    provision.ensure(cluster)
-    before = identity(cluster, Topics(cluster.kafka.prefix).urls)
-    provision.ensure(cluster)
-    assert identity(cluster, Topics(cluster.kafka.prefix).urls) == before
-    assert provision.partitions(cluster) == cluster.kafka.partitions
+    provision.ensure_topics(cluster)
+    before = log_identity(cluster, Topics(cluster.kafka.prefix).urls)
+    provision.ensure_topics(cluster)
+    assert log_identity(cluster, Topics(cluster.kafka.prefix).urls) == before
+    assert provision.partition_count(cluster) == cluster.kafka.partitions
 
 
 def test_another_number_of_partitions_is_refused(cluster: Settings) -> None:
     """The message names each topic and the number to pass."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     with pytest.raises(
         EngineError, match=r"(?s)urls has 8 partitions, not 4: pass `-s kafka.partitions=8`.*pages.*items"
     ):
-        provision.ensure(changed(cluster, partitions=4))
+        provision.ensure_topics(changed(cluster, partitions=4))
 
 
 @pytest.mark.parametrize("codec", get_args(Kafka.model_fields["compression"].annotation))
 def test_records_lie_in_the_log_as_asked(codec: str, engine: Engine, cluster: Settings) -> None:
     """The broker keeps what the producer made, and the stages' reader takes it."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     name, body = Topics(cluster.kafka.prefix).pages, b"<p>the same again</p>" * 1000
     sending = producer.Producer(changed(cluster, compression=codec), "test")
     sending.send(name, body, partition=0)
@@ -72,31 +72,31 @@ def test_a_topic_that_expires_is_refused(cluster: Settings) -> None:
     made = NewTopic(f"{cluster.kafka.prefix}urls", 8, 1, config={"retention.ms": "604800000"})
     admin.create_topics([made])[made.topic].result()
     with pytest.raises(EngineError, match=r"urls has retention.ms=604800000, but must have -1"):
-        provision.ensure(cluster)
+        provision.ensure_topics(cluster)
 
 
 def test_a_raised_record_limit_reaches_the_topics(cluster: Settings) -> None:
     """The setting grew since the topics were created."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     larger = changed(cluster, max_record_bytes=cluster.kafka.max_record_bytes + 1)
-    provision.ensure(larger)
-    names = [larger.kafka.prefix + kind.name for kind in topics.TABLE]
+    provision.ensure_topics(larger)
+    names = [larger.kafka.prefix + kind.name for kind in topics.TOPIC_KINDS]
     limits = {config["max.message.bytes"] for config in Admin(larger).configs(names).values()}
     assert limits == {str(larger.kafka.max_record_bytes)}
 
 
 def test_records_and_lag_are_described(cluster: Settings) -> None:
     """Three records of crawl.urls, one of them committed by crawlog-fetch."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     urls = Topics(cluster.kafka.prefix).urls
     producer = Producer(kafka_config(cluster))
     for _ in range(3):
         producer.produce(urls, b"{}", partition=2)
     producer.flush()
-    consumer = Consumer(kafka_config(cluster) | {"group.id": group(cluster, "fetch")})
+    consumer = Consumer(kafka_config(cluster) | {"group.id": stage_group(cluster, "fetch")})
     consumer.commit(offsets=[TopicPartition(urls, 2, 1)], asynchronous=False)
     consumer.close()
-    row = next(row for row in provision.describe(cluster) if row.name == urls)
+    row = next(row for row in provision.topic_rows(cluster) if row.name == urls)
     assert (row.partitions, row.records, row.lag) == (8, 3, {f"{cluster.kafka.prefix}crawlog-fetch": 2})
 
 
@@ -104,11 +104,11 @@ def test_the_lag_of_a_sink_is_described_when_the_broker_has_just_started(
     cluster: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lists no groups for a moment; the sink's state here says which one it is."""
-    provision.ensure(cluster)
+    provision.ensure_topics(cluster)
     here = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
     items, sink = Topics(here.kafka.prefix).items, SinkSpec("j", str(tmp_path / "x.jsonl"))
     Results(tmp_path, sink, None).close()
-    name = group(here, f"sink-{sink.id}")
+    name = stage_group(here, f"sink-{sink.id}")
     consumer = Consumer(kafka_config(here) | {"group.id": name})
     consumer.commit(offsets=[TopicPartition(items, 2, 0)], asynchronous=False)
     consumer.close()
@@ -116,7 +116,7 @@ def test_the_lag_of_a_sink_is_described_when_the_broker_has_just_started(
     producer.produce(items, b"{}", partition=2)
     producer.flush()
     monkeypatch.setattr(Admin, "groups", lambda *_: [])
-    row = next(row for row in provision.describe(here, sinks_of(Admin(here))) if row.name == items)
+    row = next(row for row in provision.topic_rows(here, known_sink_groups(Admin(here))) if row.name == items)
     assert row.lag == {name: 1}
 
 
@@ -124,14 +124,14 @@ def test_topics_of_another_prefix_have_groups_of_their_own() -> None:
     """Two crawls on one cluster share no rebalance; the default's names are the plain ones."""
     plain = Settings()
     other = plain.model_copy(update={"kafka": plain.kafka.model_copy(update={"prefix": "shop."})})
-    assert (group(plain, "parse"), group(other, "parse")) == ("crawlog-parse", "shop.crawlog-parse")
+    assert (stage_group(plain, "parse"), stage_group(other, "parse")) == ("crawlog-parse", "shop.crawlog-parse")
 
 
 def test_no_cluster_at_the_address_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused connections do not take the full time-out, whatever is asked first."""
     monkeypatch.setattr(admin, "REFUSED_TIMEOUT_S", 0.3)
     nowhere = changed(Settings(), bootstrap="127.0.0.1:1")
-    for ask in (lambda: provision.partitions(nowhere), lambda: Admin(nowhere).groups("")):
+    for ask in (lambda: provision.partition_count(nowhere), lambda: Admin(nowhere).groups("")):
         began = time.monotonic()
         with pytest.raises(EngineError, match=r"(?s)127.0.0.1:1 .*refused.*--bootstrap"):
             ask()

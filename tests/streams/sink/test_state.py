@@ -25,7 +25,7 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.schemas.progress import Progress
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log.client import LogIdentity
-from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, name_of, sink_from
+from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, sink_from, sink_name_of
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import registry
 from crawlog.streams.sink import state as results
@@ -529,7 +529,7 @@ def _has_no_space(_: int) -> None:
 def test_a_worker_is_told_its_sink_through_the_environment(sink: SinkSpec) -> None:
     """And says what it needs when it is not."""
     assert sink_from(sink.environ()) == sink
-    assert (name_of(sink.environ()["CRAWLOG_SINK"]), name_of("mine")) == (sink.id, "mine")
+    assert (sink_name_of(sink.environ()["CRAWLOG_SINK"]), sink_name_of("mine")) == (sink.id, "mine")
     assert sink.id != sink_of("k", sink.output).id
     with pytest.raises(Misconfigured, match="CRAWLOG_SINK"):
         sink_from({})

@@ -12,10 +12,10 @@ from crawlog.commands.snapshot import snapshot
 from crawlog.schemas import urls as u
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.admin import Admin
-from crawlog.streams.log.client import LogIdentity, identity, kafka_config
+from crawlog.streams.log.client import LogIdentity, kafka_config, log_identity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.newest_copy import States
-from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.state.verify import verify
 from crawlog.streams.url.place import Places
@@ -83,11 +83,11 @@ class Damaged:
     """A log and a data folder with a state in each partition."""
 
     def __init__(self, settings: Settings, data: Path) -> None:
-        provision.ensure(settings)
+        provision.ensure_topics(settings)
         self.settings = settings.model_copy(update={"run": settings.run.model_copy(update={"data": data})})
         self.topic = topics.Topics(settings.kafka.prefix).urls
-        self.log = identity(settings, self.topic)
-        self.memory = Memory(8)
+        self.log = log_identity(settings, self.topic)
+        self.memory = StateMemory(8)
         producer = Producer(kafka_config(settings) | {"linger.ms": 5})
         for number in range(8):
             for value in founds(number):
@@ -214,7 +214,7 @@ def test_a_topic_that_was_made_anew_is_another_log(damaged: Damaged) -> None:
     admin = Admin(damaged.settings)
     for future in admin.client.delete_topics([damaged.topic], operation_timeout=10).values():
         admin.result(future)
-    provision.ensure(damaged.settings)
+    provision.ensure_topics(damaged.settings)
     states.ask()
     assert isinstance(before, LogIdentity)
     assert states._log != before

@@ -162,7 +162,7 @@ def test_a_copy_with_a_damaged_block_loses(workers: list[Worker]) -> None:
 
 def test_of_all_copies_of_a_state_one_is_kept_aside(workers: list[Worker], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each copy has a name of its own: else they would fill the disk."""
-    monkeypatch.setattr(newest_copy, "bounds", lambda *_: {0: (0, 100)})
+    monkeypatch.setattr(newest_copy, "log_bounds", lambda *_: {0: (0, 100)})
     workers[0].own(10)
     for number in (1, 2, 1, 2):
         copy = workers[number].own(20)

@@ -14,7 +14,14 @@ from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import database as databases_of
-from crawlog.streams.state.partition import FROM_THE_START, Database, Memory, Origin, Partition, check
+from crawlog.streams.state.partition import (
+    FROM_THE_START,
+    Database,
+    Partition,
+    StateMemory,
+    StateOrigin,
+    check_database,
+)
 from crawlog.streams.url.place import Places
 
 PLACES = Places(1)
@@ -33,10 +40,10 @@ class Opened:
 
     def __init__(self, path: Path) -> None:
         self.path = path / "state" / "0"
-        self.memory = Memory(8)
+        self.memory = StateMemory(8)
         self.open: list[Partition] = []
 
-    def __call__(self, identity: LogIdentity = LOG, number: int = 0, origin: Origin = FROM_THE_START) -> Partition:
+    def __call__(self, identity: LogIdentity = LOG, number: int = 0, origin: StateOrigin = FROM_THE_START) -> Partition:
         """Open the partition."""
         partition = Partition(self.path, number, PLACES, identity, self.memory, 64, origin)
         self.open.append(partition)
@@ -192,7 +199,7 @@ def test_a_state_that_cannot_be_folded_again_is_refused_and_stays(opened: Opened
     if harm == "damaged":
         flip("MANIFEST-*", 0.5)(opened.path)
     with pytest.raises(Misconfigured, match=rf"{harm}.*begins at offset 7.*snapshots\.to.*remove the folder"):
-        opened(origin=Origin(first_offset=lambda: 7))
+        opened(origin=StateOrigin(first_offset=lambda: 7))
     assert [path.name for path in opened.path.parent.iterdir()] == ["0"]
     assert opened().offset == 0
 
@@ -331,7 +338,7 @@ def test_damage_that_a_compaction_meets_costs_one_restart(opened: Opened) -> Non
     partition.db.flush()  # of two tables a compaction makes one
     opened.close(partition)
     flip(max(opened.path.glob("*.sst"), key=lambda path: path.stat().st_size).name, 0.5)(opened.path)
-    opened.memory = Memory(8)  # its cache knows the blocks as they were
+    opened.memory = StateMemory(8)  # its cache knows the blocks as they were
     partition = opened()
     partition.db._db.compact_range(None, None)
     partition.take(found(90_000), 202, 1.0)
@@ -369,11 +376,11 @@ def test_a_check_reads_every_row_and_changes_no_file(opened: Opened) -> None:
     partition.db.flush()
     opened.close(partition)
     files = {path.name: path.read_bytes() for path in opened.path.iterdir() if not path.name.startswith("LOG")}
-    check(opened.path)
+    check_database(opened.path)
     assert {name: (opened.path / name).read_bytes() for name in files} == files
     flip("*.sst", 0.5)(opened.path)
     with pytest.raises(Unusable, match="Corruption"):
-        check(opened.path)
+        check_database(opened.path)
 
 
 @pytest.mark.parametrize("words", databases_of._NOT_DAMAGE)
@@ -402,7 +409,7 @@ def test_a_database_gives_rows_in_key_order(opened: Opened) -> None:
 
 def test_small_checkpoints_of_many_partitions_need_no_flush(tmp_path: Path) -> None:
     """What write buffers take while they are nearly empty, which the budget of all of them counts, is little."""
-    memory = Memory(Settings().state.memory_mb)
+    memory = StateMemory(Settings().state.memory_mb)
     databases = [Database(tmp_path / str(number), memory) for number in range(Settings().kafka.partitions)]
     for second in range(30):
         for database in databases:

@@ -14,7 +14,7 @@ from crawlog.streams.log import provision, topics
 from crawlog.streams.log.client import LogIdentity, kafka_config
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state import restore
-from crawlog.streams.state.partition import Memory, Partition
+from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.url.place import Places
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class Restoring:
     """A log and the states folded from it."""
 
     def __init__(self, settings: Settings, path: Path) -> None:
-        provision.ensure(settings)
+        provision.ensure_topics(settings)
         self.settings = settings
         self.path = path
         self.topic = topics.Topics(settings.kafka.prefix).urls
-        self.memory = Memory(8)
+        self.memory = StateMemory(8)
         self.open: list[Partition] = []
         self.effects: list[Effects] = []
 

@@ -14,7 +14,7 @@ from crawlog.streams.fold.overlay import Changes
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.state import snapshots
 from crawlog.streams.state.copies import copy_database
-from crawlog.streams.state.partition import Database, Memory, Origin, Partition, fold_version
+from crawlog.streams.state.partition import Database, Partition, StateMemory, StateOrigin, fold_version
 from crawlog.streams.state.snapshots import Manifest, Snapshots, fitting
 from crawlog.streams.state.stores import FolderStore, store_of
 from crawlog.streams.url.place import Places
@@ -40,7 +40,7 @@ class Owner:
 
     def partition(self, name: str) -> Partition:
         """Open a state that may begin from a snapshot."""
-        return Partition(self.folder / name, 0, Places(1), LOG, Memory(8), 64, Origin(self.snapshots))
+        return Partition(self.folder / name, 0, Places(1), LOG, StateMemory(8), 64, StateOrigin(self.snapshots))
 
     def lost(self) -> Partition:
         """The state of a new machine."""
@@ -187,18 +187,18 @@ def test_a_state_of_another_version_begins_at_a_snapshot_where_the_log_is_trimme
     """Only without one is it refused."""
     owner.make(20)
     path = owner.folder / "old"
-    old = Database(path, Memory(8))
+    old = Database(path, StateMemory(8))
     old.write(Changes({r.META: r.pack({"format": 1})}))
     old.close()
-    origin = Origin(owner.snapshots, lambda: 20)
-    owner.open.append(Partition(path, 0, Places(1), LOG, Memory(8), 64, origin))
+    origin = StateOrigin(owner.snapshots, lambda: 20)
+    owner.open.append(Partition(path, 0, Places(1), LOG, StateMemory(8), 64, origin))
     assert (owner.open[-1].offset, "of another version" in owner.open[-1].note) == (20, True)
     owner.open[-1].close()
-    old = Database(path, Memory(8))
+    old = Database(path, StateMemory(8))
     old.write(Changes({r.META: r.pack({"format": 1})}))
     old.close()
     with pytest.raises(Misconfigured, match="begins at offset 21"):
-        Partition(path, 0, Places(1), LOG, Memory(8), 64, Origin(owner.snapshots, lambda: 21))
+        Partition(path, 0, Places(1), LOG, StateMemory(8), 64, StateOrigin(owner.snapshots, lambda: 21))
     owner.open.pop()
 
 

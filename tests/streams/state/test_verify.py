@@ -16,11 +16,11 @@ from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.described import decoded
 from crawlog.streams.fold.overlay import Changes, digest
 from crawlog.streams.log import provision, topics
-from crawlog.streams.log.client import LogIdentity, identity, kafka_config
+from crawlog.streams.log.client import LogIdentity, kafka_config, log_identity
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.database import DAMAGED
-from crawlog.streams.state.partition import Database, Memory, Partition
+from crawlog.streams.state.partition import Database, Partition, StateMemory
 from crawlog.streams.state.verify import differences
 from crawlog.streams.url.place import Places
 
@@ -39,13 +39,13 @@ def founds(number: int, records: int) -> list[bytes]:
 
 
 @pytest.fixture
-def memory() -> Memory:
+def memory() -> StateMemory:
     """A small budget."""
-    return Memory(8)
+    return StateMemory(8)
 
 
 @pytest.fixture
-def live(tmp_path: Path, memory: Memory) -> Iterator[Partition]:
+def live(tmp_path: Path, memory: StateMemory) -> Iterator[Partition]:
     """An open state with a checkpoint."""
     partition = Partition(tmp_path / "live", 0, PLACES, LogIdentity("c", "t"), memory, cached_pages=64)
     for value in [JOB, *founds(0, 20)]:
@@ -55,7 +55,9 @@ def live(tmp_path: Path, memory: Memory) -> Iterator[Partition]:
     partition.close()
 
 
-def test_a_copy_of_an_open_database_is_its_last_checkpoint(live: Partition, tmp_path: Path, memory: Memory) -> None:
+def test_a_copy_of_an_open_database_is_its_last_checkpoint(
+    live: Partition, tmp_path: Path, memory: StateMemory
+) -> None:
     """And what the owner writes afterwards, flushes and compactions included, never shows in it."""
     before = live.digest()
     copy_database(live._path, tmp_path / "copy")
@@ -69,7 +71,9 @@ def test_a_copy_of_an_open_database_is_its_last_checkpoint(live: Partition, tmp_
     copy.close()
 
 
-def test_what_is_written_into_a_copy_never_shows_in_its_source(live: Partition, tmp_path: Path, memory: Memory) -> None:
+def test_what_is_written_into_a_copy_never_shows_in_its_source(
+    live: Partition, tmp_path: Path, memory: StateMemory
+) -> None:
     """Both go on from here, each in its own folder."""
     live.db._db.flush()
     before = live.digest()
@@ -131,12 +135,12 @@ class Verifying:
     """A log, the states of three partitions, held open, and the command."""
 
     def __init__(self, settings: Settings, data: Path) -> None:
-        provision.ensure(settings)
+        provision.ensure_topics(settings)
         run = settings.run.model_copy(update={"data": data})
         self.settings = settings.model_copy(update={"run": run})
         self.topic = topics.Topics(settings.kafka.prefix).urls
-        self.log = identity(settings, self.topic)
-        self.memory = Memory(8)
+        self.log = log_identity(settings, self.topic)
+        self.memory = StateMemory(8)
         self.states = {n: self.open(n) for n in range(3)}
         producer = Producer(kafka_config(settings) | {"linger.ms": 5})
         stamps: dict[tuple[int, int], float] = {}

@@ -20,22 +20,22 @@ from hypothesis import strategies as st
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
 from crawlog.streams.exit_codes import EX_DATAERR, EX_SOFTWARE, heard
-from crawlog.streams.log.client import commits_of, kafka_config, metadata_of
+from crawlog.streams.log.client import commit_metadata, committed_offsets, kafka_config
 from crawlog.streams.log.commits import (
     OURS,
-    Only,
+    HeldRange,
     Position,
-    Range,
-    Written,
+    ReplayOrder,
+    WrittenEnds,
     is_ours,
-    only,
-    reached,
+    reached_offset,
+    replay_order,
     without_written,
-    written,
+    written_ends,
 )
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure
-from crawlog.streams.log.topics import Topics, group
+from crawlog.streams.log.provision import ensure_topics
+from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.worker.lease import Lease
 from crawlog.streams.worker.member import watched
@@ -149,7 +149,7 @@ class Probe:
 @pytest.fixture
 def ready(cluster: Settings) -> Settings:
     """A cluster with topics."""
-    ensure(cluster)
+    ensure_topics(cluster)
     return cluster
 
 
@@ -187,13 +187,13 @@ def publish(settings: Settings, per_partition: int) -> set[tuple[int, int]]:
 def farthest(settings: Settings) -> set[int]:
     """How far the group's commits say that their workers are."""
     topic = Topics(settings.kafka.prefix).items
-    found = commits_of(settings, group(settings, f"sink-{sink(settings)}"), topic, range(PARTITIONS))
-    return {reached(offset, metadata) for offset, metadata in found.values()}
+    found = committed_offsets(settings, stage_group(settings, f"sink-{sink(settings)}"), topic, range(PARTITIONS))
+    return {reached_offset(offset, metadata) for offset, metadata in found.values()}
 
 
 def committed(settings: Settings) -> dict[int, int]:
     """The group's offsets as the broker holds them; -1001 for none."""
-    consumer = Consumer(kafka_config(settings) | {"group.id": group(settings, f"sink-{sink(settings)}")})
+    consumer = Consumer(kafka_config(settings) | {"group.id": stage_group(settings, f"sink-{sink(settings)}")})
     topic = Topics(settings.kafka.prefix).items
     rows = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=10)
     consumer.close()
@@ -367,7 +367,7 @@ def test_faust_itself_runs_the_worker(ready: Settings, start: Callable[..., Prob
     assert sockets  # to the broker
     assert [one.laddr for one in sockets if one.status == psutil.CONN_LISTEN] == []
     assert probe.stop() < QUICK_S
-    assert f"stopped group={group(ready, 'sink')}" in probe.errors.read_text()
+    assert f"stopped group={stage_group(ready, 'sink')}" in probe.errors.read_text()
 
 
 @pytest.mark.broker
@@ -520,32 +520,36 @@ async def test_what_was_taken_and_given_up_counts_no_longer() -> None:
 async def test_a_commit_tells_what_was_in_the_log_before_it() -> None:
     """Also beside how far its worker is, and a replay; a worker that writes nothing says nothing of it."""
     made, commits = positions()
-    made.written = Written({3: 70, 0: 5}, {1: 8})
+    made.written = WrittenEnds({3: 70, 0: 5}, {1: 8})
     made.done(0, 9)
     assert await made.flush()
-    assert written(commits[0][0].metadata) == Written({0: 5, 3: 70}, {1: 8})
-    both = Position(5, 9, Only("j", 20), Written({1: 2}, {2: 3})).metadata
-    assert (written(both), only(both), reached(5, both)) == (Written({1: 2}, {2: 3}), Only("j", 20), 9)
-    assert without_written(both) == Position(5, 9, Only("j", 20)).metadata
-    assert written(Position(5, 9).metadata) == Written()
+    assert written_ends(commits[0][0].metadata) == WrittenEnds({0: 5, 3: 70}, {1: 8})
+    both = Position(5, 9, ReplayOrder("j", 20), WrittenEnds({1: 2}, {2: 3})).metadata
+    assert (written_ends(both), replay_order(both), reached_offset(5, both)) == (
+        WrittenEnds({1: 2}, {2: 3}),
+        ReplayOrder("j", 20),
+        9,
+    )
+    assert without_written(both) == Position(5, 9, ReplayOrder("j", 20)).metadata
+    assert written_ends(Position(5, 9).metadata) == WrittenEnds()
 
 
 async def test_a_commit_tells_what_workers_before_this_one_had_written() -> None:
     """They may have written to partitions that this one has not come to."""
     made, commits = positions()
-    made.begin({0: 5}, {0: None}, Written({0: 9, 1: 4}, {2: 6}))
-    made.written = Written({1: 7}, {3: 2})
+    made.begin({0: 5}, {0: None}, WrittenEnds({0: 9, 1: 4}, {2: 6}))
+    made.written = WrittenEnds({1: 7}, {3: 2})
     made.done(0, 9)
     assert await made.flush()
-    assert written(commits[0][0].metadata) == Written({0: 9, 1: 7}, {2: 6, 3: 2})
+    assert written_ends(commits[0][0].metadata) == WrittenEnds({0: 9, 1: 7}, {2: 6, 3: 2})
 
 
 def test_the_metadata_of_many_partitions_fits_into_a_commit() -> None:
     """What does not is left out; what is told is whole."""
     ends = {number: 10**18 + number for number in range(1000)}
-    text = Position(5, 9, Only("j" * 100, 10**18), Written(ends, ends)).metadata
+    text = Position(5, 9, ReplayOrder("j" * 100, 10**18), WrittenEnds(ends, ends)).metadata
     assert len(text) <= 4096
-    told = written(text)
+    told = written_ends(text)
     assert len(told.founds) == len(told.items) > 50
     assert told.founds.items() <= ends.items()
 
@@ -553,41 +557,43 @@ def test_the_metadata_of_many_partitions_fits_into_a_commit() -> None:
 @pytest.mark.parametrize("metadata", ["", "9;", OURS, *(f"{OURS} {word}" for word in STRANGE), "Crawlog 9;"])
 def test_metadata_that_says_nothing_more_means_the_offset(metadata: str) -> None:
     """Of a commit by hand, by `crawlog replay`, by another program, by a worker that has nothing in hand."""
-    assert reached(7, metadata) == 7
+    assert reached_offset(7, metadata) == 7
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**40), st.binary(max_size=9))
 def test_a_commits_metadata_says_how_far_its_worker_is(offset: int, beyond: int, junk: bytes) -> None:
     """And that a worker wrote it, whatever bytes librdkafka hands out behind it."""
     position = Position(offset, min(offset + beyond, 2**63 - 1))
-    read = metadata_of(HandedOut(position.metadata.encode() + junk))  # type: ignore[arg-type]  # all that is asked of it
+    read = commit_metadata(HandedOut(position.metadata.encode() + junk))  # type: ignore[arg-type]  # all that is asked of it
     assert is_ours(read)
-    assert reached(offset, read) == position.reached
-    assert not is_ours(metadata_of(TopicPartition("t", 0, 5)))
+    assert reached_offset(offset, read) == position.reached
+    assert not is_ours(commit_metadata(TopicPartition("t", 0, 5)))
 
 
 @pytest.mark.parametrize("junk", ["", "\x00", "9;"])
 @pytest.mark.parametrize(
     ("metadata", "found"),
     [
-        (Only("a.b-c_1", 20).metadata, Only("a.b-c_1", 20)),
-        (Position(5, 5, Only("j", 20)).metadata, Only("j", 20)),
-        (Position(5, 9, Only("j", 20)).metadata, Only("j", 20)),
+        (ReplayOrder("a.b-c_1", 20).metadata, ReplayOrder("a.b-c_1", 20)),
+        (Position(5, 5, ReplayOrder("j", 20)).metadata, ReplayOrder("j", 20)),
+        (Position(5, 9, ReplayOrder("j", 20)).metadata, ReplayOrder("j", 20)),
         (Position(5, 9).metadata, None),
         ("", None),
         ("replay j", None),
         ("somebody's replay j 20;", None),
     ],
 )
-def test_a_commits_metadata_says_which_job_alone_is_replayed(metadata: str, found: Only | None, junk: str) -> None:
+def test_a_commits_metadata_says_which_job_alone_is_replayed(
+    metadata: str, found: ReplayOrder | None, junk: str
+) -> None:
     """In the order, and in each commit of a worker that obeys it, whatever bytes come behind."""
-    assert only(metadata + junk) == found
+    assert replay_order(metadata + junk) == found
     assert is_ours(metadata) == metadata.startswith(OURS)
 
 
 async def test_records_of_other_jobs_are_passed_over_up_to_where_they_were_done() -> None:
     """Each commit before it says so, for the successor of a killed worker; the first one beyond says so no more."""
-    replayed = Only("j", 8)
+    replayed = ReplayOrder("j", 8)
     made, written = positions(found=Position(5, 5, replayed))
     assert [made.passes_over(0, at, job) for at, job in ((5, "k"), (5, "j"), (7, "k"), (8, "k"))] == [
         True,
@@ -608,7 +614,7 @@ async def test_records_of_other_jobs_are_passed_over_up_to_where_they_were_done(
 
 def test_a_log_that_was_made_anew_is_read_whole() -> None:
     """Reading starts over there, so what was replayed before says nothing of it."""
-    made, _ = positions(found=Position(9, 9, Only("j", 20)))
+    made, _ = positions(found=Position(9, 9, ReplayOrder("j", 20)))
     assert not made.passes_over(0, 5, "k")
 
 
@@ -627,18 +633,18 @@ class HandedOut:
 @pytest.mark.parametrize(
     ("asked", "held", "offset", "noted"),
     [
-        (None, Range(None, 3, 9), 3, False),
-        (None, Range(5, 3, 9), 5, False),
-        (None, Range(9, 3, 9), 9, False),
-        (7, Range(5, 3, 9), 7, False),
-        (None, Range(2, 3, 9), 3, True),
-        (None, Range(10, 3, 9), 3, True),
-        (0, Range(5, 3, 9), 3, True),
+        (None, HeldRange(None, 3, 9), 3, False),
+        (None, HeldRange(5, 3, 9), 5, False),
+        (None, HeldRange(9, 3, 9), 9, False),
+        (7, HeldRange(5, 3, 9), 7, False),
+        (None, HeldRange(2, 3, 9), 3, True),
+        (None, HeldRange(10, 3, 9), 3, True),
+        (0, HeldRange(5, 3, 9), 3, True),
     ],
 )
 def test_reading_starts_inside_the_log_and_says_where_it_differs(
     asked: int | None,
-    held: Range,
+    held: HeldRange,
     offset: int,
     noted: bool,
 ) -> None:
@@ -654,7 +660,7 @@ def test_workers_outlive_their_broker(tmp_path: Path, forks: Server) -> None:
     """Kill -9 of the broker: workers wait for it, go on where they were, and commit."""
     engine = local.start(Settings(), tmp_path / "data", lambda _: None)
     settings = with_session(engine.point(Settings()), SHORT_S)
-    ensure(settings)
+    ensure_topics(settings)
     probes = [Probe(forks, settings, tmp_path, name) for name in ("w-0", "w-1")]
 
     def seen() -> set[tuple[int, int]]:
@@ -725,6 +731,6 @@ def test_a_damaged_batch_ends_its_worker_for_good_and_no_commit_passes_it(
     assert worker.process.wait(120) == EX_DATAERR
     said = heard(worker.errors.read_text().splitlines()[-1])
     assert said.startswith(f"the log is damaged: {topic}[3] cannot be read at offset 2: ")
-    committed = commits_of(ready, group(ready, f"sink-{sink(ready)}"), topic, [3])
+    committed = committed_offsets(ready, stage_group(ready, f"sink-{sink(ready)}"), topic, [3])
     assert committed.get(3, (0, ""))[0] <= 2
     assert {offset for partition, offset in worker.offsets() if partition == 3} <= {0, 1}

@@ -11,7 +11,7 @@ from faust.transport.drivers import aiokafka as driver
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from crawlog.streams.worker import consumer as consumer_module
-from crawlog.streams.worker.consumer import Consumer, Fetcher, Stream, Transport
+from crawlog.streams.worker.consumer import Consumer, KafkaTransport, ReadingTask, Stream
 from crawlog.streams.worker.member import (
     LARGE_BYTES,
     POLLED_BYTES,
@@ -258,13 +258,13 @@ async def test_a_reader_that_is_stopped_amid_a_rebalance_has_not_crashed() -> No
     """Two workers told to stop at once: the first one's leaving has the group rebalance while the second one stops."""
     reading = asyncio.Event()
 
-    async def drain(_fetcher: Fetcher) -> None:
+    async def drain(_fetcher: ReadingTask) -> None:
         reading.set()
         await asyncio.Event().wait()
 
     consumer: Any = SimpleNamespace(_drain_messages=drain)
     app: Any = SimpleNamespace(reader=consumer, consumer=consumer, rebalancing=True)
-    fetcher = Transport.Fetcher(app)
+    fetcher = KafkaTransport.Fetcher(app)
     task = asyncio.ensure_future(type(fetcher)._fetcher(fetcher))
     await reading.wait()
     task.cancel()

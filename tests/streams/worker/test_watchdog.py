@@ -22,9 +22,9 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.streams import app
 from crawlog.streams.errors import DamagedLog
 from crawlog.streams.log import client
-from crawlog.streams.log.commits import Range
+from crawlog.streams.log.commits import HeldRange
 from crawlog.streams.log.producer import Producer
-from crawlog.streams.log.provision import ensure
+from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.parse import waiting
 from crawlog.streams.settings.machine import Kafka, Parse
@@ -70,11 +70,11 @@ class Worker:
         if self.is_damaged:
             raise DamagedLog(topic, 1, places[1], "its CRC does not fit")
 
-    async def ranges(self, partitions: set[int]) -> dict[int, Range]:
+    async def ranges(self, partitions: set[int]) -> dict[int, HeldRange]:
         """What the log holds."""
         if self.is_silent:
             raise KafkaError
-        return {partition: Range(5, 0, self.ends[partition]) for partition in partitions}
+        return {partition: HeldRange(5, 0, self.ends[partition]) for partition in partitions}
 
 
 @asynccontextmanager
@@ -235,7 +235,7 @@ PARSE_MOST_S = max(bound.le for bound in Parse.model_fields["timeout_s"].metadat
         waiting.HELD_LOOKS * turns.LOOK_AFTER_S,
         trial.PATIENCE_S,
         guard.PATIENCE * PARSE_MOST_S,
-        client.TIMEOUT_S,
+        client.CLUSTER_TIMEOUT_S,
     ],
     ids=["unknown job", "trial", "page", "answer"],
 )
@@ -268,7 +268,7 @@ def test_a_page_of_an_unknown_job_is_buried_by_the_worker_that_held_it(
     cluster: Settings, tmp_path: Path, forks: Server
 ) -> None:
     """The watchdog lets it wait: were it ended, the next worker would hold the page anew, and so for ever."""
-    ensure(cluster)
+    ensure_topics(cluster)
     names = Topics(cluster.kafka.prefix)
     header = (pages.HEADER, pages.encode(PageMeta("http://a.com/", "nobody", http=200)))
     producer = Producer(cluster, "test")
