@@ -1,4 +1,18 @@
-"""crawlog.agents.client."""
+"""One request: aiohttp behind the egress guard.
+
+    transport: HttpRequest, the Transport protocol
+
+    Client.get ─► request (headers, cookies, proxy) ─► connections (names resolved, addresses checked, SOCKS)
+                                                             │
+                                                             ▼
+    Answer ◄─ body (pieces, decoded, limited) ◄─ protocol (the lease checked before each write)
+       └─ failures: one word for each error
+
+    per_address  turns: how many requests an IP address gets at a time, and how often
+    budget       memory for large bodies, given in the order of asking
+
+Nothing here knows of crawling.
+"""
 
 from .body import FREE_BYTES
 from .budget import BodyBudget

@@ -1,7 +1,7 @@
-"""A body as it comes from the network: what is wanted of it, within its limits, a piece at a time.
+"""Reads the body of a response, if its type is wanted and within its limits.
 
-Nearly every body is small, of known length and not coded, and is read at once. Another one is unpacked in pieces that
-do not hold up the loop, and waits for room in memory beyond its first 256 KiB.
+Nearly every body is small, not coded and of known length: it is read at once. Any other body is decoded in pieces, so
+that it does not block the event loop. Beyond its first 256 KiB it waits for memory from the budget.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from .budget import BodyBudget
 from .request import OutgoingRequest
 
 DRAINED_BYTES = 64 * 1024
-"""A body that nobody wants is read up to here to keep its connection, and cut off beyond."""
+"""An unwanted body up to this size is read, to keep its connection; a larger one closes the connection."""
 
 FREE_BYTES = 256 * 1024
-"""Of each body so much is read without room in memory: nearly every page is smaller."""
+"""Each body may take this much without the budget; nearly every page is smaller."""
 
 TURN_S = 0.001
-"""A body that is being decoded gives the loop a turn after so long: others may come first, it is a bomb, perhaps."""
+"""Decoding yields to the event loop after this time, because a body may be a decompression bomb."""
 
 
 class Reading(NamedTuple):
@@ -35,10 +35,10 @@ class Reading(NamedTuple):
         any_type: Keep the body whatever its type.
         limit: Bytes of a body.
         cuts: Whether a larger body is cut there; else none of it is kept.
-        outgoing: What the request went out with.
-        headers: So too.
+        outgoing: The request as it was sent.
+        headers: Its headers.
         deadline: Of the whole request.
-        bodies: What a large body waits for.
+        bodies: The memory budget that a large body waits for.
         rules: Of the job that the request is for.
     """
 
@@ -124,7 +124,7 @@ def _keep(answer: Answer, body: bytes, reading: Reading, *, is_known: bool) -> N
 
 
 async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: Reading, length: int | None) -> None:
-    """Wait for room for all that the body may be. Meanwhile no byte is taken from the server, and no time runs."""
+    """Wait for memory for the whole body. Meanwhile reading pauses and the deadline stands still."""
     protocol = response.connection.protocol if response.connection is not None else None
     if protocol is not None and protocol.connected:
         protocol.pause_reading()  # which also stops the clock of `fetch.chunk_timeout_s`
@@ -141,7 +141,7 @@ async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: 
 
 
 def _is_small(response: aiohttp.ClientResponse, reading: Reading) -> bool:
-    """Whether a body can be read at once: its length is known, and nothing has to be watched meanwhile."""
+    """Whether a body can be read at once: of known length, small, not coded, without a bandwidth limit."""
     length = response.content_length
     return (
         length is not None
@@ -152,10 +152,10 @@ def _is_small(response: aiohttp.ClientResponse, reading: Reading) -> bool:
 
 
 class _Pieces:
-    """A body as it comes, without its codings, none of its pieces so large that it would hold up the loop.
+    """A body in decoded pieces, each small enough not to block the event loop.
 
     Attributes:
-        is_coded: Whether what is sent is not what comes.
+        is_coded: Whether the body has a Content-Encoding that is undone here.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, reading: Reading) -> None:
@@ -182,7 +182,7 @@ class _Pieces:
             self._turned_at = time.monotonic()
             self._sent_bytes += len(chunk)
             if self._sent_bytes > self._limit:
-                raise TooLarge  # a coded body may be endless, and nothing come of it
+                raise TooLarge  # a coded body may be endless and decode to nothing
             self._decoded = self._decoder.pieces(chunk)
             piece = next(self._decoded, None)
             if piece is not None:

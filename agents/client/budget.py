@@ -1,4 +1,4 @@
-"""Room in memory for bodies: who wants to keep much waits for it, in the order of coming."""
+"""A memory budget for bodies: a request for a large body waits until enough is free, first come, first served."""
 
 import asyncio
 import contextlib
@@ -8,10 +8,10 @@ from crawlog.streams.http import HeldBytes
 
 
 class BodyBudget:
-    """So many bytes, handed out whole: nobody who holds some ever waits for more, so somebody always goes on.
+    """A number of bytes, granted in one piece: no holder ever waits for more, so there is no deadlock.
 
     Args:
-        size_bytes: More than this nobody gets: who asks for more has it alone.
+        size_bytes: Upper bound of one grant; a larger request waits for the whole budget.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -21,11 +21,11 @@ class BodyBudget:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many requests wait."""
         return len(self._waiting)
 
     async def take(self, size_bytes: int) -> HeldBytes:
-        """Wait for so much; who comes later waits behind, however little it wants."""
+        """Wait for so many bytes. Later requests wait behind earlier ones, even smaller ones."""
         wanted = min(size_bytes, self._size_bytes)
         if not self._waiting and wanted <= self.free_bytes:
             self.free_bytes -= wanted
@@ -37,7 +37,7 @@ class BodyBudget:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.give(wanted)  # it was our turn, and nobody is there any more to take it
+                self.give(wanted)  # the grant came while this task was cancelled
             else:
                 with contextlib.suppress(ValueError):
                     self._waiting.remove(entry)
@@ -46,12 +46,12 @@ class BodyBudget:
         return HeldBytes(self.give, wanted)
 
     def count(self, size_bytes: int) -> HeldBytes:
-        """Count what is here already, beyond what there is if need be: others wait the longer, but nobody here does."""
+        """Charge a body that is in memory already, without waiting; the budget may go below zero."""
         self.free_bytes -= size_bytes
         return HeldBytes(self.give, size_bytes)
 
     def give(self, size_bytes: int) -> None:
-        """Take so much back, and let in whom it suffices for."""
+        """Return bytes to the budget, and grant the requests that now fit."""
         self.free_bytes += size_bytes
         while self._waiting and self._waiting[0][1] <= self.free_bytes:
             turn, wanted = self._waiting.popleft()

@@ -1,7 +1,7 @@
-"""One request, its answer, its limits: aiohttp behind the egress guard. Nothing here knows of crawling.
+"""Sends one request and reads its answer, within its limits: aiohttp behind the egress guard. Knows no crawling.
 
-The guard speaks three times: of the URL's host and port before anything is sent, of every address that a name resolves
-to, and of the address of the connected peer. Redirects are never followed here: each hop is a URL of its own.
+The guard checks three times: the URL's host and port before anything is sent, every address that a name resolves to,
+and the address of the connected peer. Redirects are not followed here: each hop is a URL of its own.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from .transport import HttpRequest
 KEEPALIVE_S = 30.0
 
 LEAST_STATUS = 100
-"""What is less is no status code (RFC 9110 15), and 0 would be taken for no answer."""
+"""A smaller number is no status code (RFC 9110 15); 0 would mean that there was no answer."""
 
 
 class Client:
@@ -50,10 +50,10 @@ class Client:
 
     Args:
         user_agent: The header's value where none is set.
-        may_ask: Asked last, with each write to a server: whether the request may be sent; and whether a failure counts.
+        may_ask: Whether the worker still holds its lease. Checked before each write, and before a failure counts.
 
     Attributes:
-        bodies: For bodies.
+        bodies: The memory budget of bodies.
         addresses: Every request takes its turn there.
     """
 
@@ -96,7 +96,7 @@ class Client:
             max_field_size=fetch.max_header_bytes,
             max_headers=fetch.max_headers,
         )
-        session._retry_connection = False  # noqa: SLF001  # it would ask again at once, and politeness not know
+        session._retry_connection = False  # noqa: SLF001  # it would retry at once, behind the back of politeness
         return session
 
     async def close(self) -> None:
@@ -105,7 +105,7 @@ class Client:
             await session.close()
 
     async def addresses_of(self, url: str) -> tuple[str, ...]:
-        """Addresses that a URL may be asked at, or its host's name where none is known here."""
+        """The addresses of a URL's host, or its name where the proxy resolves it."""
         origin = _origin(url)
         if known := self.known(origin):
             return known
@@ -117,7 +117,7 @@ class Client:
             return (name,)
 
     def known(self, origin: str) -> tuple[str, ...]:
-        """Those of an origin, as far as they are known: none where its name is to be resolved first."""
+        """The known addresses of an origin; empty where its name must be resolved first."""
         name = _host_name(origin)
         if self._builder.tells_names or ":" in name or name.replace(".", "").isdigit():
             return (name,)
@@ -147,7 +147,7 @@ class Client:
         return answer
 
     async def _routed(self, url: str, reading: Reading, for_public: bool) -> Answer:
-        """The answer, with where it came from; where every address is public, nobody needs to know."""
+        """The answer, and whether it came from a private address."""
         origin = _origin(url)
         if for_public and (answer := _refused(origin, allow_private=False)) is not None:
             return answer
@@ -211,10 +211,10 @@ class Client:
                 async with reading.deadline:
                     await self._ask(url, answer, reading)
             except (LeaseLost, asyncio.CancelledError):
-                answer.held.give()  # also where the body is here: nobody gets it
+                answer.held.give()  # the body is discarded, even a complete one
                 raise
             except Exception as error:  # a server can make aiohttp raise nearly anything
-                # aiohttp sends a form in a task of its own; who was stopped sees all timers run out as it goes on
+                # aiohttp sends a form in a task of its own; after a stop of the process all timers run out at once
                 if isinstance(error.__cause__, LeaseLost) or not self.may_ask():
                     answer.held.give()
                     raise LeaseLost from error
@@ -246,7 +246,7 @@ class Client:
             headers = response.headers
             note(answer, headers)
             if "@" in answer.location:
-                answer.location = answer.target(url) or answer.location  # a login in it is for no record
+                answer.location = answer.target(url) or answer.location  # no record may hold a login
             if outgoing.keeps_cookies and (target := answer.target(url)):
                 answer.is_cookie_check = outgoing.has_new_cookies and target == url
                 answer.leads_back = outgoing.leads_back(target)
@@ -259,14 +259,14 @@ class Client:
 
 @lru_cache(256)
 def _timeout(connect_s: float, first_byte_s: float) -> aiohttp.ClientTimeout:
-    """Without an end of the whole: `_get` has a deadline of its own, which can be put off."""
+    """No total timeout: `_get` has its own deadline, which can be extended."""
     return aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=first_byte_s)
 
 
 def sent_as(url: str) -> URL:
-    """A canonical URL as the client wants it, to be sent byte for byte."""
+    """A canonical URL for aiohttp, sent byte for byte."""
     wanted = URL(url, encoded=True)
-    if url.endswith("?"):  # an empty query would be left out, and the page asked for would be another one
+    if url.endswith("?"):  # yarl drops an empty query, which names another page
         wanted._cache["raw_path_qs"] = url[url.index("/", 8) :]  # noqa: SLF001  # no other way to say so
     return wanted
 

@@ -1,4 +1,4 @@
-"""How a connection comes about: names resolved behind the guard, SOCKS proxies, and the last look before each write."""
+"""Makes connections: names resolved and checked by the guard, SOCKS proxies, kept connections checked before reuse."""
 
 import asyncio
 import socket
@@ -28,12 +28,12 @@ from .request import ProxyFailed
 
 
 def tls_kind(rules: RequestRules) -> tuple[bool, str]:
-    """What `tls_of` goes by."""
+    """The part of a job's rules that its TLS context depends on."""
     return rules.verify_tls, rules.min_tls
 
 
 def tls_of(settings: Settings, verify: bool, least: str) -> ssl.SSLContext:
-    """As a job wants it. Raises: Misconfigured: the file of authorities cannot be read."""
+    """A TLS context by a job's rules. Raises: Misconfigured: the file of authorities cannot be read."""
     network = settings.network
     try:
         context = ssl.create_default_context()
@@ -52,7 +52,7 @@ class Refused(Exception):
     """The egress guard's answer.
 
     Attributes:
-        is_closed: Whether it would be another one where private addresses are allowed.
+        is_closed: Whether `network.allow_private` would allow it.
     """
 
     def __init__(self, refusal: str, *addresses: str) -> None:
@@ -61,19 +61,19 @@ class Refused(Exception):
 
 
 MOST_ADDRESSES = 16
-"""Of one name, those listed first: each is a connection that may be tried, and a turn that a request takes."""
+"""Addresses used of one name, the first ones. Each may cost a connection, and a turn at the address."""
 
 FAILED_S = 30.0
-"""How long a name without addresses is remembered, unless a request fails by it sooner: it is asked for ahead, once for
-the turn, and once to connect."""
+"""How long a failed look-up is remembered, unless a request fails by it sooner. A name is resolved twice: for its turn
+at the address, then to connect."""
 
 
 class _Found(NamedTuple):
     """What is known of a name.
 
     Attributes:
-        until: When it is asked for anew.
-        addresses: Those of `results`.
+        until: When it is resolved again.
+        addresses: The addresses of `results`.
         error: Why there are none.
     """
 
@@ -89,8 +89,8 @@ class GuardedResolver(AbstractResolver):
     Args:
         cached: Names remembered; the one asked for longest ago goes first.
         ttl_s: How long a name's addresses are used.
-        servers: Who is asked; none for the system's.
-        own: Names of the operator's proxies, wherever they are; of those alone that are connected to by this way.
+        servers: DNS servers; none for the system's.
+        own: Names of the operator's proxies, which may have private addresses.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class GuardedResolver(AbstractResolver):
         return [{**one, "port": port} for one in self._for_route(host, found.results)]
 
     def _for_route(self, host: str, found: list[ResolveResult]) -> list[ResolveResult]:
-        """Those that this task's request may have. Raises: Refused: there are none."""
+        """The addresses that this task's request may reach. Raises: Refused: there are none."""
         route = ROUTE.get()
         if route is None or not route.is_public or host in self._own:
             return found
@@ -137,7 +137,7 @@ class GuardedResolver(AbstractResolver):
         return (await self._found(host, socket.AF_UNSPEC)).addresses
 
     def known(self, host: str) -> tuple[str, ...]:
-        """The same where they are remembered; else none."""
+        """The remembered addresses of a name; empty where there are none."""
         found = self._known.get((host, int(socket.AF_UNSPEC)))
         return found.addresses if found is not None and found.until >= time.monotonic() else ()
 
@@ -180,11 +180,11 @@ def _allowed(host: str, found: list[ResolveResult], allow_private: bool) -> list
 
 
 class Route:
-    """Of one request, where private addresses are allowed: whom it may reach, and whom it reached.
+    """What one request may reach and did reach, where private addresses are allowed.
 
     Attributes:
-        is_public: Whether private addresses are closed to it all the same.
-        peer: The address that it was sent to; empty where a proxy knows.
+        is_public: Whether the request may reach public addresses only.
+        peer: The address that it was sent to; empty behind a proxy.
     """
 
     __slots__ = ("is_public", "peer")
@@ -195,11 +195,11 @@ class Route:
 
 
 ROUTE: ContextVar[Route | None] = ContextVar("route", default=None)
-"""Of the request that this task makes."""
+"""The route of the request that this task makes."""
 
 
 class Connector(aiohttp.TCPConnector):
-    """Checks with each write that we may still ask, and once connected whom."""
+    """Checks the lease before each write, and the peer's address once connected."""
 
     _is_proxied = False
 
@@ -209,7 +209,7 @@ class Connector(aiohttp.TCPConnector):
         self._allow_private = allow_private
 
     async def _get(self, *args: Any) -> Any:
-        """A kept connection, looked at once more: bytes that came on it meanwhile answer no request."""
+        """A kept connection without unread bytes: such bytes answer no request, so that connection is closed."""
         while (kept := await super()._get(*args)) is not None:
             protocol = cast("Handler", kept.protocol)
             if not protocol.should_close and not protocol.has_unread():
@@ -218,7 +218,7 @@ class Connector(aiohttp.TCPConnector):
         return None
 
     async def connect(self, req: aiohttp.ClientRequest, *args: Any, **kwargs: Any) -> Any:
-        """A connection that may be used now."""
+        """A connection whose peer the guard allows."""
         connection = await super().connect(req, *args, **kwargs)
         route = ROUTE.get()
         is_watched = not self._allow_private or (route is not None and not self._is_proxied)
@@ -234,7 +234,7 @@ class Connector(aiohttp.TCPConnector):
 
 
 class UnresolvedNames(AbstractResolver):
-    """Leaves names to the proxy."""
+    """Passes names on, for a proxy that resolves them."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -247,7 +247,7 @@ class UnresolvedNames(AbstractResolver):
 
 
 class SocksConnector(Connector):
-    """Connects by way of a SOCKS proxy, to the address that the guarded resolver found, or to the name."""
+    """Connects through a SOCKS proxy, to an address of the guarded resolver or to a name."""
 
     _is_proxied = True
 
@@ -268,7 +268,7 @@ class SocksConnector(Connector):
         client_error: type[Exception] = aiohttp.ClientConnectorError,
         **kwargs: Any,
     ) -> tuple[asyncio.Transport, ResponseHandler]:
-        """As aiohttp's own, but for the socket."""
+        """As aiohttp's own method, with a socket that the proxy connected."""
         host, port = addr_infos[0][4][:2]
         try:
             connected = await self._proxy.connect(host, port, timeout=timeout.sock_connect)

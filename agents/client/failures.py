@@ -1,4 +1,4 @@
-"""What an error is called: one word for each of what aiohttp, a proxy, or the guard may raise."""
+"""Names errors: one word for each error that aiohttp, a proxy or the egress guard may raise."""
 
 import ssl
 
@@ -11,7 +11,7 @@ from .connections import Refused
 from .request import Blame, OutgoingRequest, ProxyFailed
 
 _HEADER_FAULTS = (("Got more than", "header_too_large"), ("Too many headers", "too_many_headers"))
-"""What aiohttp's parser says when a limit is reached, and our word for it."""
+"""The message of aiohttp's parser for each limit, and our word for it."""
 
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ProxyTimeoutError, "connect_timeout"),
@@ -43,10 +43,10 @@ def reason_of(error: BaseException) -> str:
 
 
 def failure(error: Exception, answer: Answer, outgoing: OutgoingRequest, blame: Blame) -> Answer:
-    """What is left of an answer whose request ended so.
+    """The answer to a request that ended with an error.
 
     Args:
-        blame: Whose fault it is, as what the request went out with says.
+        blame: Who is at fault, as `OutgoingRequest.blame` decides.
     """
     refusal = error if isinstance(error, Refused) else error.__cause__
     if isinstance(refusal, Refused):
@@ -64,7 +64,11 @@ def failure(error: Exception, answer: Answer, outgoing: OutgoingRequest, blame: 
 
 
 def private(refusal: str, is_closed: bool) -> Answer:
-    """The answer to a request whose address the guard refused; closed is one that a setting would open."""
+    """The answer to a request whose address the guard refused.
+
+    Args:
+        is_closed: Whether `network.allow_private` would allow it.
+    """
     answer = refused(f"private_address: {refusal}")
     answer.is_closed = is_closed
     return answer

@@ -1,4 +1,4 @@
-"""Turns at addresses: a server is spared however many host names lead to it.
+"""Turns at IP addresses: a server is spared, however many host names lead to it.
 
 Every request counts, whatever it asks for: pages, robots.txt, logins, requests of pages in the browser. A request to a
 name with several addresses counts at each of them, since nothing tells beforehand which one will be connected to.
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 BUSY_S = 0.05
-"""Between two looks at an address whose requests under way must end first."""
+"""Between two checks of an address whose requests in flight must end first."""
 
 LONGEST_S = 30.0
-"""A refused request is told to come again after so long at most: those before it may not come at all."""
+"""Longest wait told to a refused request, because those before it may never return."""
 
 SWEPT = 2
-"""Addresses that are looked at with each request, and forgotten if their rest is over."""
+"""Addresses checked with each request; those whose rest is over are forgotten."""
 
 
 class Busy(Exception):
-    """Nothing was asked: others have all turns of the address.
+    """Nothing was sent: all turns of the address are taken.
 
     Attributes:
-        wait_s: Seconds after which it is worth another try.
+        wait_s: Seconds until another try may succeed.
     """
 
     def __init__(self, wait_s: float) -> None:
@@ -45,9 +45,9 @@ class _Place:
     """One address.
 
     Attributes:
-        counts_until: Of requests that have ended and still count, until when, the soonest first.
-        tickets: Those of requests that wait, in the order of coming.
-        promised: The latest time for which a refused request was told to come again.
+        counts_until: Times until which ended requests still count, the soonest first.
+        tickets: Of waiting requests, in the order of arrival.
+        promised: The latest time at which a refused request was told to return.
     """
 
     __slots__ = ("counts_until", "in_flight", "promised", "tickets")
@@ -59,13 +59,13 @@ class _Place:
         self.promised = 0.0
 
     def forget_until(self, time_s: float) -> None:
-        """What counts until then counts no more."""
+        """Drop the ended requests that count no longer."""
         while self.counts_until and self.counts_until[0] <= time_s:
             del self.counts_until[0]
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of it counts."""
+        """Whether no request counts or waits."""
         return not (self.in_flight or self.counts_until or self.tickets)
 
 
@@ -177,13 +177,13 @@ class Addresses:
             self._let_go(places)
 
     def _change(self) -> None:
-        """Have those that wait look again."""
+        """Wake the waiting requests, to check again."""
         if self._waiting:
             self._changed.set()
             self._changed = asyncio.Event()
 
     def _let_go(self, places: dict[str, _Place]) -> None:
-        """Forget what counts no more; what rests stands behind what has rested longer."""
+        """Forget idle addresses; a resting one moves behind those that have rested longer."""
         for address, place in places.items():
             if place.is_idle:
                 self._places.pop(address, None)
@@ -203,6 +203,6 @@ class Addresses:
 
 
 def _promise(place: _Place, now: float, wait_s: float, turn_s: float) -> float:
-    """Seconds until a refused request may come again: each a turn later than the one refused before it."""
+    """Seconds until a refused request may return: one turn after the request refused before it."""
     place.promised = min(max(place.promised + turn_s, now + wait_s), now + LONGEST_S)
     return place.promised - now

@@ -1,7 +1,7 @@
-"""Our side of a connection: the last look before each write, and the parser of HTTP fed a loop's turn at a time.
+"""Our side of a connection: checks the lease before each write, and bounds the time of the HTTP parser.
 
-The parser is aiohttp's (llhttp, in C), which takes whatever comes; what bounds it stands here. A head, and the trailers
-behind a body, it bounds itself (`fetch.max_header_bytes`), and the body's own limits stand in `reading.py`.
+The parser is aiohttp's (llhttp, in C). It bounds heads and trailers itself (`fetch.max_header_bytes`). The limits of a
+body are in `agents/client/body.py`; the limits of everything around a body are here.
 """
 
 import asyncio
@@ -16,41 +16,40 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import StreamReader
 
 WHOLE_BYTES = 64 * 1024
-"""So much of what a server sends the parser gets at once: in chunks of one byte each it takes 10 to 20 ms."""
+"""Bytes given to the parser at once. In HTTP chunks of one byte each they take it 10 to 20 ms."""
 
 SLICE_BYTES = 16 * 1024
-"""So much it gets of a connection whose last bytes took longer than a turn."""
+"""Bytes given at once for a connection whose last bytes took longer than `TURN_S`."""
 
 JOINED_BYTES = 64
 """Pieces of a body that are smaller are joined."""
 
 TURN_S = 0.002
-"""A connection that has kept the loop for so long goes on in the loop's next turn."""
+"""After this time a connection goes on in the next iteration of the event loop."""
 
 FRAMING_BYTES = 256 * 1024
-"""What a body may come in beside its own bytes and `FRAMING_SHARE` of them: chunks' sizes, and their extensions, which
-have no end of their own (RFC 9112 7.1.1)."""
+"""Bytes of chunk sizes and extensions that any body may have. The standard sets no limit (RFC 9112 7.1.1)."""
 
 FRAMING_SHARE = 16
-"""Bytes about each byte of a body: a chunk of one has five. Go's client allows as much for each chunk."""
+"""Further such bytes for each byte of a body. A chunk of one byte has five; Go's client allows 16 a chunk."""
 
 MOST_INTERIM = 16
 """Interim responses (1xx) before an answer; Go's client takes five."""
 
 
 class LeaseLost(Exception):
-    """The worker may no longer ask, nor say that asking failed: somebody else may own the domain."""
+    """The worker may no longer send requests or report failures: another worker may own the domain."""
 
 
 _HEAD_END = b"\r\n\r\n"
 
 
 class _Gate:
-    """A transport that looks at the lease last of all, directly before each write.
+    """A transport that checks the lease directly before each write.
 
-    The look must stand here, not where a connection is handed out, since aiohttp does all it does for a request in
-    between: 1 looked → 2 process stopped → 3 another worker owns the domain → 4 process continued, and it writes. The
-    bytes are with the kernel when `write` returns, unless earlier ones still wait there (uvloop since 0.23, asyncio).
+    A check when the connection is handed out would be too early, because aiohttp prepares the request after it:
+    1 checked → 2 process stopped → 3 another worker owns the domain → 4 process continued, and it writes. When `write`
+    returns, the kernel has the bytes, unless earlier ones still wait (uvloop since 0.23, asyncio).
     """
 
     def __init__(self, transport: Any, may_ask: Callable[[], bool]) -> None:
@@ -66,7 +65,7 @@ class _Gate:
         self._write(data)
 
     def writelines(self, parts: Iterable[bytes]) -> None:
-        """All parts after one look."""
+        """All parts after one check."""
         self.write(b"".join(parts))
 
     def __getattr__(self, name: str) -> Any:
@@ -77,15 +76,15 @@ _NOTHING = memoryview(b"")
 
 
 class Body(StreamReader):
-    """aiohttp's reader of a body, but nobody asks it where chunks end, and small pieces are joined as they come.
+    """aiohttp's reader of a body, without chunk boundaries, and with small pieces joined.
 
-    A chunk of a byte then takes 0.75 µs instead of 1.5, and a million of them are no million objects.
+    A chunk of one byte then takes 0.75 µs instead of 1.5, and a million of them do not make a million objects.
     """
 
     __slots__ = ()
 
     def feed_data(self, data: bytes, size: int = 0) -> bool:
-        """As aiohttp's own, but that a small piece grows while nobody has read it."""
+        """As aiohttp's own method, but a small piece is joined to the last one while that is unread."""
         buffer = self._buffer
         if self._waiter is None and buffer and len(data) < JOINED_BYTES and len(buffer[-1]) < JOINED_BYTES:
             buffer[-1] += data
@@ -97,17 +96,17 @@ class Body(StreamReader):
         return super().feed_data(data, size)
 
     def begin_http_chunk_receiving(self) -> None:
-        """Where chunks begin is nothing to us."""
+        """Ignored: chunk boundaries do not matter here."""
 
     def end_http_chunk_receiving(self) -> None:
-        """Where chunks end is nothing to us."""
+        """Ignored: chunk boundaries do not matter here."""
 
 
 class Handler(ResponseHandler):
-    """aiohttp's side of a connection: writes through the gate, and parses no longer than its share of a loop's turn.
+    """aiohttp's side of a connection: writes through the gate, and parses for a bounded time per loop iteration.
 
-    A loop hands over up to 256 KiB at once. Of what is expensive to parse the rest waits here for the next turn, and
-    the transport reads no further: neither its end nor more bytes come before the rest is parsed.
+    The loop hands over up to 256 KiB at once. If they are expensive to parse, the rest waits for the next iteration and
+    the transport is paused: neither more bytes nor the end arrive before the rest is parsed.
     """
 
     def __init__(self, may_ask: Callable[[], bool], loop: asyncio.AbstractEventLoop) -> None:
@@ -122,13 +121,13 @@ class Handler(ResponseHandler):
         self._is_asked = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Of TLS it is the transport above it: what passed the gate is then encrypted and written at once."""
+        """With TLS the gate is above the encryption: bytes that pass it are encrypted and written at once."""
         super().connection_made(transport)
         self.transport = cast("asyncio.Transport", _Gate(transport, self._may_ask))
 
     @property
     def should_close(self) -> bool:
-        """Also with a rest, which is no part of an answer that is complete without it."""
+        """Also True while unparsed bytes are left: they belong to no answer."""
         return bool(self._rest) or super().should_close
 
     def set_response_params(self, **params: Any) -> None:
@@ -156,13 +155,13 @@ class Handler(ResponseHandler):
         return bool(look.poll(0))
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the server; none where the reader wants more of what the parser has."""
+        """Bytes from the server; empty when the reader wants the bytes that the parser still has."""
         self._is_fresh = bool(data)
         if len(data) <= SLICE_BYTES and not self._rest:
             if self._payload is None or self._payload.is_eof():
                 body_at = data.find(_HEAD_END) + len(_HEAD_END)
                 if len(_HEAD_END) <= body_at < len(data):
-                    self._parse(data[:body_at])  # an error behind the body would take its answer with it
+                    self._parse(data[:body_at])  # an error in the body must not lose the head
                     data = data[body_at:]
             self._parse(data)
         elif data:
@@ -191,9 +190,9 @@ class Handler(ResponseHandler):
                 self._give_up(body, aiohttp.ClientPayloadError("a body of little but framing"))
 
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """An answer's head, or an interim one's, each of which would put off the end of waiting for it."""
+        """The head of an answer, or of an interim response: those are counted, because each restarts the timeout."""
         if self._exception is not None:
-            return  # of what came at once with what ended it
+            return  # these bytes came together with those that ended it
         if not self._is_asked:
             self._end_unasked()
             return
@@ -205,7 +204,7 @@ class Handler(ResponseHandler):
             self._give_up(self, HttpProcessingError(message=f"more than {MOST_INTERIM} interim responses"))
 
     def _has_begun_another(self) -> bool:
-        """Whether the parser holds the beginning of a further answer: told to end, it complains or gives that."""
+        """Whether the parser holds the beginning of another answer: on end of input it then raises or returns it."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
         except Exception:  # noqa: BLE001  # whatever it cannot end has begun
@@ -219,17 +218,17 @@ class Handler(ResponseHandler):
             self.transport.close()
 
     def _give_up(self, reader: Any, error: Exception) -> None:
-        """End the connection; who waits for its answer, or for the rest of a body, is told why."""
+        """End the connection, and pass the reason to the reader of its answer or body."""
         self._forget()
         reader.set_exception(error)
         if self.transport is not None:
             self.transport.close()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Let the parser look for what it has left, unless it has done so since bytes came, or was at the end.
+        """Let the parser continue with bytes it holds, unless it did so since the last bytes arrived.
 
-        The reader says this with every chunk that it takes, paused or not: with chunks of a byte each these looks took
-        most of the time. After a pause there are two of them, for the first one may only end the parser's own pause.
+        The reader calls this with every chunk, paused or not; with chunks of one byte these calls took most of the
+        time. After a pause two calls pass, because the first may only end the parser's own pause.
         """
         was_paused = self._reading_paused
         if was_paused or (self._is_fresh and resume_parser):
@@ -237,7 +236,7 @@ class Handler(ResponseHandler):
         self._is_fresh = was_paused and resume_parser
 
     def _go_on(self) -> None:
-        """Parse for a turn's time, or until the reader has enough."""
+        """Parse for `TURN_S`, or until the reader has enough."""
         self._next_turn = None
         was_held, self._buffer_paused = self._buffer_paused, False  # aiohttp may hold it for a buffer of its own
         began = time.monotonic()
@@ -255,22 +254,22 @@ class Handler(ResponseHandler):
 
     def _go_on_later(self) -> None:
         self._pause_reading_for_buffer()
-        self._drop_timeout()  # it is not the server that rests
+        self._drop_timeout()  # the server is not to blame for the pause
         if not self._reading_paused and self._next_turn is None:
             self._next_turn = self._loop.call_soon(self._go_on)
 
     def close(self) -> None:
-        """Nobody wants the rest."""
+        """Drop the unparsed bytes, and close."""
         self._forget()
         super().close()
 
     def abort(self) -> None:
-        """Nobody wants the rest."""
+        """Drop the unparsed bytes, and close."""
         self._forget()
         super().abort()
 
     def set_exception(self, *args: Any) -> None:
-        """Nothing that comes after it is an answer.
+        """Drop the unparsed bytes: after an error they are no answer.
 
         aiohttp's parser forgets the body in which it failed, so its reader would wait until the deadline.
         """
@@ -281,7 +280,7 @@ class Handler(ResponseHandler):
             body.set_exception(aiohttp.ClientPayloadError(f"not the coding of a body: {args[0]!r}"))
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """A reset, or a write that failed: what came before it counts."""
+        """A reset or a failed write: parse the bytes that came before it."""
         rest = self._rest
         self._forget()
         if rest:

@@ -1,4 +1,4 @@
-"""Headers, cookies and proxy of a request for aiohttp, as `streams/http/request.py` decides them."""
+"""Builds requests for aiohttp: headers, cookies and proxy, as `streams/http/request.py` decides them."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ MOST_JARS = 10_000
 PROXY_AUTHENTICATION = 407
 
 MOST_PROXIES = 3
-"""Proxies that one request is tried by, as long as none let it through to the site."""
+"""Proxies tried for one request while none lets it through to the site."""
 
 
 class ProxyFailed(Exception):
@@ -46,15 +46,15 @@ class ProxyFailed(Exception):
 
 
 class OutgoingRequest:
-    """What one request goes out with.
+    """One request as it is sent, beyond its URL.
 
     Attributes:
         method: GET, or POST.
         options: For aiohttp.
         headers: Beside those of its job.
-        paced: The buckets of its body.
-        proxy: By which it goes, if by any.
-        has_new_cookies: Whether the same request would now have others.
+        paced: The bandwidth limits of its body.
+        proxy: The proxy it goes through, if any.
+        has_new_cookies: Whether the same request would now carry other cookies.
     """
 
     def __init__(self, url: str = "", paced: tuple[Bandwidth, ...] = ()) -> None:
@@ -90,7 +90,7 @@ class OutgoingRequest:
             self.send({"Cookie": self._cookies})
 
     def go_through(self, proxies: Proxies) -> bool:
-        """Go by the host's proxy, or by its next one where that did not serve; whether there is one."""
+        """Choose the host's proxy, or the next one if that failed; False if none is left."""
         self._proxies = proxies
         self.proxy = proxies.pick(origin_of(self._url), time.monotonic(), self._failed)
         if self.proxy is not None and not self.proxy.is_socks:
@@ -100,16 +100,16 @@ class OutgoingRequest:
         return self.proxy is not None
 
     def goes_again(self) -> bool:
-        """Whether there is another proxy for a request that did not get past its own."""
+        """Whether another proxy is left for a request that its proxy did not let through; it is chosen."""
         return self._proxies is not None and len(self._failed) < MOST_PROXIES and self.go_through(self._proxies)
 
     @property
     def again_s(self) -> float:
-        """Seconds until a proxy is worth asking again."""
+        """Seconds until a proxy may be tried again."""
         return self._proxies.wakes_in_s(time.monotonic()) if self._proxies is not None else 0.0
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
-        """Take note of a response. Raises: ProxyFailed: it is the proxy's own."""
+        """Keep a response's cookies; count it for its proxy. Raises: ProxyFailed: the proxy itself responded."""
         if self.proxy is not None and self._proxies is not None:
             if response.status == PROXY_AUTHENTICATION:
                 raise ProxyFailed("proxy_login")
@@ -123,11 +123,11 @@ class OutgoingRequest:
 
     @property
     def keeps_cookies(self) -> bool:
-        """Whether those that come are the job's."""
+        """Whether cookies of the response are kept for the job."""
         return self._jar is not None
 
     def leads_back(self, target: str) -> bool:
-        """Take note of a redirect: whether its target led here, and would now be sent cookies which it was not."""
+        """Record a redirect; True if its target led here, and would now be sent cookies that it was not sent then."""
         if self._jar is None or self._walls is None or target == self._url:
             return False
         jar, now = self._jar, time.time()
@@ -136,7 +136,7 @@ class OutgoingRequest:
         return leads_back
 
     def blame(self, error: BaseException) -> "Blame":
-        """Whose fault an error is; a proxy's is noted."""
+        """Who is at fault for an error; a proxy's fault is counted."""
         blame = _blame(self.proxy, urlsplit(self._url).scheme, error)
         if blame == "site" or self.proxy is None or self._proxies is None:
             return blame
@@ -154,8 +154,8 @@ class OutgoingRequest:
 
 
 Blame = Literal["site", "proxy", "unknown", "broken_off"]
-"""Who is at fault: `unknown` is a silence of the one or the other, nothing was sent yet; `broken_off` is the proxy,
-after the request was sent to it, so that the site may have been asked."""
+"""Who is at fault. `unknown`: the proxy or the site did not respond, and nothing was sent yet. `broken_off`: the proxy
+failed after the request was sent to it, so the site may have received it."""
 
 
 def _blame(proxy: Proxy | None, scheme: str, error: BaseException) -> Blame:
@@ -181,23 +181,23 @@ def _blame_http(proxy: str | None, scheme: str, error: BaseException) -> Blame:
 
 @lru_cache(1024)
 def _address(proxy: Proxy) -> URL:
-    """With the user in it, from where aiohttp takes the header, for requests and tunnels alike."""
+    """The proxy's URL with its user: aiohttp makes the header of it, for requests and tunnels."""
     address = URL(proxy.url)
     return address.with_user(proxy.user).with_password(proxy.password) if proxy.user else address
 
 
 BARE = OutgoingRequest()
-"""Nothing of its own."""
+"""A request without anything of its own."""
 
 
 class RequestBuilder:
-    """What the requests of one worker go out with.
+    """Builds the requests of one worker: logins, cookies, proxies, bandwidth.
 
     Attributes:
-        proxy_names: Hosts of the proxies, which may be anywhere: the operator named them.
+        proxy_names: Hosts of the proxies. They may have private addresses, because the operator named them.
         socks: The proxies that speak SOCKS.
         tells_names: Whether a proxy resolves names, so that they are not resolved here.
-        is_any: Whether a request differs from another one of its job by its host at all, cookies left aside.
+        is_any: Whether any login, form, proxy or bandwidth limit is configured; without one only cookies differ.
     """
 
     def __init__(self, settings: Fetch) -> None:
@@ -216,10 +216,10 @@ class RequestBuilder:
         self.is_any = bool(self._logins or self._keeps or pool or is_paced)
 
     def of(self, url: str, job: str, *, anonymous: bool = False, cookies: bool = False) -> OutgoingRequest:
-        """What a request for a URL goes out with; an anonymous one with neither login nor cookies.
+        """The request for a URL; an anonymous one has neither login nor cookies.
 
         Args:
-            cookies: Whether the job's are kept and sent everywhere; where a form is posted, they are in any case.
+            cookies: Whether the job's cookies are kept and sent at all origins, not only at those of login forms.
         """
         origin = origin_of(url)
         paced = [self._all] if self._all is not None else []

@@ -15,12 +15,12 @@ from .budget import BodyBudget
 
 
 class Asker(NamedTuple):
-    """For whom a request is sent.
+    """The caller of a request.
 
     Attributes:
         is_anonymous: Neither login nor cookies are sent, and none are kept.
-        is_public: It is a page from a public address: private ones are closed to it wherever they are allowed.
-        wants_place: Whether the answer is from a private address must be known.
+        is_public: The caller is a page from a public address, and may never reach private ones.
+        wants_place: Whether the answer must say if it came from a private address.
         bodies: A separate budget for its body, for requests whose caller already holds some of `fetch.bodies_mb`.
     """
 
@@ -41,11 +41,11 @@ class HttpRequest(NamedTuple):
         any_type: Keep the body whatever its type (robots.txt).
         max_bytes: Keep so many bytes and drop the rest; None for the job's limit, above which no body is kept.
         job: Whose cookies are sent; without one there are none.
-        headers: Further ones; those of its job and logins are stronger.
-        manner: Of the job that the request is for; None for what the worker asks for by itself.
-        asker: For whom.
-        within_s: Time for the whole answer, where it is less than the job gives it.
-        form: What is posted to the URL; None where it is only asked for.
+        headers: Further headers; those of its job and of logins override them.
+        manner: Of the job that the request is for; None for the worker's own requests.
+        asker: The caller.
+        within_s: Time for the whole answer, where it is less than the job allows.
+        form: The form posted to the URL; None for a GET.
     """
 
     url: str
@@ -66,5 +66,5 @@ class Transport(Protocol):
         """The answer; every failure is an answer too.
 
         Returns: The caller gives `Answer.held` back once it is done with the body: until then others may have to wait.
-        Raises: LeaseLost: nothing was sent, or it failed when another worker may ask for it: that is no answer.
+        Raises: LeaseLost: nothing was sent, or it failed after the lease was lost. That is no answer.
         """

@@ -1,4 +1,11 @@
-"""crawlog.agents.sandbox."""
+"""Parses suspicious pages in a child process first.
+
+    worker: trial ─ a page that is not simple ─► child (one fork a page) ─ parsed in time ─► the worker may parse it
+              │                                                          └ killed ─► too_complex, a dead letter
+              └ TrialHistory: what each domain's pages took, in a file that outlives the worker
+
+The child has limits of time and memory; a worker never parses a page that its child did not survive.
+"""
 
 from .trial import TOO_COMPLEX, Trial, TrialHistory
 

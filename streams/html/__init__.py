@@ -1,4 +1,18 @@
-"""crawlog.streams.html."""
+"""Pages by the HTML standard.
+
+    body ─► charset (its encoding) ─► tree (harmless, parsed) ─► extract (title, base, hrefs, metas)
+                                                                    │ queries: in the page's encoding
+                                                                    │ directives: robots, refresh, srcset
+                                                                    ▼
+                                                                  links: canonical, with fingerprint and place
+
+    cost        before parsing: which pages a child process tries first, and what they may take
+    simhash     a sketch of the text, for near duplicates
+    login_form  the form on a login page, filled in
+    sitemap     sitemaps and feeds: sitemap_text ─► sitemap_markup ─► sitemap_entries
+
+Pure: bytes in, facts out.
+"""
 
 from . import charset, queries, sitemap
 from .cost import Allowances, TrialLimits, TrialOutcome, is_costly, is_simple

@@ -1,4 +1,15 @@
-"""crawlog.streams.http."""
+"""Requests and answers by the HTTP standards.
+
+    request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, bandwidth)
+          may it be asked?  robots (+ robots_patterns)   egress: private addresses and bad ports
+          sent along        cookies   validators: If-None-Match …   login: the form that is posted
+                                        │
+                                        ▼
+    answer (status, headers, body) ◄─ codings (gzip, br, zstd) ◄─ sniff (the type by header and first bytes)
+          cookie_walls: redirects that lead back, and pass with the cookie that they set
+
+Pure: it decides what to send and what an answer means.
+"""
 
 from . import egress, validators
 from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, HeldBytes, note
