@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Self, get_type_hints
 
-from pydantic import BaseModel, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from crawlog.streams.printable import HIDDEN, without_secrets
 
@@ -42,10 +41,10 @@ SHORT = {"scope": "scope.kind", "render": "render.mode"}
 """Short names of settings, valid in every source."""
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Every section; `Settings()` is the defaults, `load` is what the user asked for."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     engine: Engine = Engine()
     kafka: Kafka = Kafka()
@@ -70,18 +69,6 @@ class Settings(BaseSettings):
     results: Results = Results()
     security: Security = Security()
     run: Run = Run()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic-settings' signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # so too
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # so too
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # so too
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what the caller passes: `resolve` reads the sources, so that it can name the one at fault."""
-        return (init_settings,)
 
     def with_logins(self, logins: Iterable[str]) -> Self:
         """These settings with further `fetch.logins`."""

@@ -129,7 +129,7 @@ def resolve(sources: Sources) -> Resolved:
         section, _, name = key.partition(".")
         nested.setdefault(section, {})[name] = given.value
     try:
-        settings = Settings(**nested)  # type: ignore[arg-type]  # each section is validated from its mapping
+        settings = Settings.model_validate(nested)
     except ValidationError as error:
         raise Misconfigured("\n".join(_reason(one) for one in error.errors())) from None
     return Resolved(settings, {key: given.origin for key, given in in_force.items()})
