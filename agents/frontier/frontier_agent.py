@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 LINGER_MS = 50
-"""How long a page or a done waits for others of its partition, each a request to the broker; a URL holds its place
-among `fetch.concurrency` for both."""
+"""How long a page or a done waits for others of its partition, to share a request to the broker; its URL counts in
+`fetch.concurrency` meanwhile."""
 
 SIZE_WINDOWS_EVERY = 10
 """Checkpoint rounds between two looks for idle hosts."""
 
 
 class Stage:
-    """What this worker owns, and the one place that opens, folds, checkpoints and closes it."""
+    """The partitions that this worker owns; it alone folds, checkpoints and closes them."""
 
     def __init__(self, app: CrawlApp) -> None:
         settings = app.crawl

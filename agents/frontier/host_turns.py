@@ -1,4 +1,4 @@
-"""Turns at hosts for requests that are not the queue's: of pages in the browser, and where a robots.txt redirects."""
+"""Turns at hosts for requests that come from no queue: loads of pages in the browser, redirects of a robots.txt."""
 
 import asyncio
 import time
@@ -15,14 +15,14 @@ BUSY_S = 0.05
 """Between two looks at a host that is busy with its pages."""
 
 FOREIGN_HOSTS = 1_000
-"""Hosts of other workers' partitions that are remembered, those asked last."""
+"""Hosts of other workers' partitions in memory; those asked longest ago are forgotten first."""
 
 
 class _Elsewhere:
-    """Stands for the partitions of others: their hosts are asked beside the queue only, and nothing of them is kept.
+    """Stands for the partitions of other workers: their hosts have no queue here, and nothing of them is kept.
 
     Attributes:
-        hosts: None is the dispatcher's, so it sends none to sleep.
+        hosts: Empty, so the dispatcher sends none to sleep.
     """
 
     hosts: Mapping[str, Host] = {}
@@ -31,22 +31,22 @@ class _Elsewhere:
         """A host remembers its rules itself."""
 
     def remember(self, key: bytes, value: bytes) -> None:
-        """So here."""
+        """A host remembers its rules itself."""
 
     def cached(self, _key: bytes) -> None:
         """Nothing is kept."""
 
     @property
     def fold(self) -> Fold:
-        """It is another worker's."""
+        """The fold is another worker's."""
         raise self._no_queue()
 
     def manner(self, _job: int) -> Manner:
-        """Whoever asks has its own."""
+        """The caller has the manner of its own job."""
         raise self._no_queue()
 
     def pop(self, _host: Host, _queue: HostQueue) -> None:
-        """There is nothing in a queue here."""
+        """There is no queue here."""
         raise self._no_queue()
 
     def lack(self, _host: Host, _job: int, _setting: str) -> None:
@@ -57,7 +57,7 @@ class _Elsewhere:
         return False
 
     def forget(self, _host: Host, _until: float | None = None) -> None:
-        """It is in no table."""
+        """Nothing to do: the host is in no table."""
 
     @staticmethod
     def _no_queue() -> AssertionError:
@@ -65,7 +65,7 @@ class _Elsewhere:
 
 
 class Hosts:
-    """Hosts by URL: the dispatcher's own where this worker owns them, else such as it keeps itself.
+    """Hosts by URL: the dispatcher's entry where this worker owns the partition, else one kept here.
 
     Args:
         place: Where a URL belongs.
@@ -89,7 +89,7 @@ class Hosts:
 
     @contextmanager
     def visiting(self, url: str) -> Iterator[None]:
-        """What waits for other requests, as a page in the browser, holds its host's place and is none under way."""
+        """A page in the browser waits for its loads: it holds its host's place, but is no request in flight."""
         host = self.of(url)
         host.rest(time.monotonic() + host.delay_s)
         self._visited[host.key] += 1
@@ -101,9 +101,9 @@ class Hosts:
                 del self._visited[host.key]
 
     async def turn(self, url: str) -> Host:
-        """The host, once it may be asked: it has rested, and as many requests as allowed are not under way.
+        """Wait until the host may be asked: it has rested, and fewer requests than allowed are in flight.
 
-        Its entry is looked up each time: the dispatcher may let it go meanwhile.
+        Its entry is looked up each time: the dispatcher may have dropped it meanwhile.
         """
         while True:
             host = self.of(url)
@@ -113,10 +113,10 @@ class Hosts:
             await asyncio.sleep(wait_s)
 
     async def ask(self, url: str, get: Callable[[], Awaitable[Answer]], manner: Manner) -> Answer | None:
-        """What the host answers, and rests after; None, and nothing asked, where it was asked by others meanwhile.
+        """Ask the host, and let it rest afterwards. Returns: None, without a request, if another one came first.
 
         Args:
-            manner: Of the job that asks, which need have nothing queued on this host.
+            manner: The manner of the job that asks; it may have nothing queued on this host.
         """
         host = self.of(url)
         if self._wait_s(host) > 0:
@@ -132,12 +132,12 @@ class Hosts:
         return answer
 
     def _wait_s(self, host: Host) -> float:
-        """Seconds until the next look at a host is worth it; 0 where it may be asked now."""
+        """Seconds until the next look at a host; 0 if it may be asked now."""
         is_busy = host.in_flight - self._visited[host.key] >= host.per_host
         return max(host.next_at - time.monotonic(), BUSY_S if is_busy else 0.0)
 
     def of(self, url: str) -> Host:
-        """The dispatcher's own entry where the host's partition is ours; else one that this worker alone keeps."""
+        """The dispatcher's entry if this worker owns the host's partition; else one kept here."""
         place = self.place(url)
         host = self._frontier.lend(place)
         if host is not None:
@@ -152,7 +152,7 @@ class Hosts:
         return host
 
     def _forget(self) -> None:
-        """Let go of the hosts asked longest ago that need no rest."""
+        """Drop hosts asked longest ago that need no rest."""
         if len(self._foreign) < FOREIGN_HOSTS:
             return
         now = time.monotonic()

@@ -1,10 +1,10 @@
 """Snapshots in the background: each live partition's state is flushed, copied and sent in threads; dispatch goes on.
 
-A copy is of one checkpoint though checkpoints go on too, because it is thrown away unless nothing was written:
+Checkpoints go on too, but a copy holds exactly one of them, because it is thrown away if anything was written:
     1 the meta row is read → 2 the files are linked, or copied where they grow → 3 the meta row is read again, and is
     the same
-Every checkpoint writes the meta row. What fails here is said and tried again when the next snapshot is due: no crawl
-depends on it.
+Every checkpoint writes the meta row. A failure is logged, and the snapshot is tried again when the next is due: no
+crawl depends on it.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ log = structlog.get_logger()
 LOOK_S = 0.5
 
 TRIES = 10
-"""Copies that are made until one lies between two checkpoints; one takes some 20 ms, a checkpoint comes each second."""
+"""Copies made until one lies between two checkpoints. A copy takes some 20 ms; a checkpoint comes each second."""
 
 CHECK_REST_S = 0.002
-"""Rest after every 2,000 rows of a copy that is checked, which take half a millisecond: the loop has its turns."""
+"""Pause after every 2,000 rows of a check, which take half a millisecond, so that the event loop has its turns."""
 
 
 class Snapshotter:
-    """Makes the snapshots of one worker's partitions, one after the other."""
+    """Makes snapshots of one worker's partitions, one after the other."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -86,7 +86,7 @@ class Snapshotter:
     async def _frozen(self, partition: Partition, target: Path) -> r.Meta | None:
         """Make `target` a copy of a live state as of one of its checkpoints; None where it is not live any more.
 
-        Raises: NotCopied: It never stood still.
+        Raises: NotCopied: Each copy met a checkpoint.
         """
         database = partition.db
         await asyncio.to_thread(database.flush)  # else each copy would have a write-ahead log of its own to be sent
@@ -101,7 +101,7 @@ class Snapshotter:
         raise NotCopied(f"{database.path} was written during each of {TRIES} copies")
 
     def _copy(self, snapshots: Snapshots, frozen: Path, meta: r.Meta) -> tuple[list[Manifest], int]:
-        check_database(frozen, CHECK_REST_S)  # older ones go for this one, and the log before it may go, too
+        check_database(frozen, CHECK_REST_S)  # before older snapshots, and perhaps the log, are deleted
         _, sent = snapshots.make(frozen, meta, time.time())
         kept = snapshots.prune(meta.partition, time.time())
         if self._settings.snapshots.trim_log:
@@ -109,7 +109,7 @@ class Snapshotter:
         return kept, sent
 
     def _trim(self, number: int, offset: int) -> None:
-        """What lies before the oldest snapshot is not needed for any restore."""
+        """Delete the log before the oldest snapshot: no restore needs it."""
         admin = Admin(self._settings)
         for future in admin.client.delete_records([TopicPartition(self._stage.names.urls, number, offset)]).values():
             admin.result(future)

@@ -1,11 +1,10 @@
-"""Standby folds: a worker keeps a warm copy of partitions that others own, so that a take-over is quick.
+"""Standbys: a worker keeps warm copies of partitions that other workers own, so that a take-over is quick.
 
-A standby is folded like any state, in a folder of its own, `state/<partition>.standby-<worker>`; nothing is dispatched
-from it, forwarded or dead-lettered: that is the owner's. So it goes no further than the owner's checkpoint, which is
-what the group has committed: a record behind it may have to be forwarded by whoever owns the partition next. When this
-worker gets the partition, the copy with the highest offset wins, as always (`candidates.py`), which on another machine
-than the last owner's is the standby. Which partitions a worker keeps follows from its name, so that several workers
-keep different ones.
+A standby is folded like any state, in its own folder `state/<partition>.standby-<worker>`. Nothing is dispatched from
+it, forwarded or dead-lettered: the owner does that. So it is folded no further than the owner's checkpoint, the offset
+that the group has committed: the next owner may have to forward a later record. When this worker gets the partition,
+the copy with the highest offset wins, as always; on another machine than the last owner's that is the standby. A
+worker's name decides which partitions it keeps, so that several workers keep different ones.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 EVERY_S = 2.0
-"""Between two looks at the log: how much a take-over has to fold at most, in time."""
+"""Between two looks at the log: a take-over has to fold the records of so many seconds."""
 
 
 class Standby:
@@ -46,7 +45,7 @@ class Standby:
         self._stage.restoring.on_opening.append(self.release)
         while True:
             await asyncio.sleep(EVERY_S)
-            if self._stage.dispatching:  # not amid a rebalance: what is away now may be back in a moment
+            if self._stage.dispatching:  # not amid a rebalance: a partition may be back in a moment
                 await asyncio.to_thread(self.keep_up, self._stage.owned_now())
 
     def keep_up(self, owned: frozenset[int]) -> None:
@@ -86,7 +85,7 @@ class Standby:
             partition.checkpoint()
 
     def release(self, partitions: set[int]) -> None:
-        """Let go of partitions that become our own: before they are opened."""
+        """Close the standbys of partitions that this worker is about to open as its own."""
         self._releasing += 1
         self._interrupt.set()
         with self._lock:
@@ -105,6 +104,6 @@ class Standby:
 
 
 def chosen(worker: str, partitions: int, owned: frozenset[int], count: int) -> set[int]:
-    """The partitions of which a worker keeps a standby: of those of others, the ones that its name weighs most."""
+    """The partitions of which a worker keeps a standby: those of others with the lowest hash with its name."""
     others = (number for number in range(partitions) if number not in owned)
     return set(sorted(others, key=lambda number: xxhash.xxh3_64_intdigest(f"{worker}/{number}".encode()))[:count])

@@ -1,4 +1,4 @@
-"""Back-pressure: how much is not parsed or not folded yet, and how many requests that allows. Pure."""
+"""Back-pressure: how many requests are allowed while pages wait for parse and dones for the fold. Pure."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -7,42 +7,42 @@ from math import inf
 from crawlog.schemas.progress import Progress
 
 SLOWING_FROM = 0.5
-"""Share of a limit from which fetching slows; at the whole limit it stops."""
+"""Share of a limit at which fetching begins to slow; at the whole limit it stops."""
 
 AHEAD_S = 4.0
-"""So far ahead of parse, by the pace that it has, one request at a time is left. What is fetched earlier than it can be
-parsed gives no link, and takes the processor from parse, which then is the only one at work when all is fetched."""
+"""Lead over parse, in seconds of parse's own pace, at which one request at a time is left. A page that waits for parse
+gives no links yet, and fetching it took processor time from parse, which then works alone at the end."""
 
 AHEAD_PAGES = 1024
-"""Fewer never matter: parse may have been away for a moment."""
+"""A smaller lead never slows fetching: parse may have been away for a moment."""
 
 PACE_S = 5.0
-"""How long parse is looked at for its pace. It is told once a second, and looked for once a second."""
+"""Time over which the pace of parse is measured. Parse reports once a second, and is read once a second."""
 
 UNFOLDED = 1024
-"""Dones in the log that are not folded yet, a second's worth of a busy worker's: up to here they slow nothing down."""
+"""Unfolded dones in the log up to which nothing slows down: a second's worth of a busy worker."""
 
 MOST_UNFOLDED = 32_768
-"""Dones in the log that are not folded yet, at most: their URLs are in memory, some 1.5 kB each."""
+"""Unfolded dones in the log, at most: their URLs are in memory, some 1.5 kB each."""
 
 FOLD_S = 0.002
-"""Time that the fold gets for one more URL beyond `UNFOLDED`, seconds. A page's records take it less."""
+"""Folding time that pays for one more URL beyond `UNFOLDED`, seconds. A page's records take less to fold."""
 
 SAVED_URLS = 256
-"""Time that the fold had and no URL took is kept for so many, at most."""
+"""Unused folding time is kept for so many URLs, at most."""
 
 MOST_SOWN = 100_000
-"""Seeds in the log that living workers have not folded yet, at most: some seconds of folding, so that dones do not wait
-longer behind them, nor the first request after a kill of everything."""
+"""Seeds in the log that live workers have not folded yet, at most: some seconds of folding. Dones wait behind them, and
+so does the first request after all processes were killed."""
 
 LIVES_S = 10.0
-"""A partition without a report for this long has no worker: its seeds hold nothing back."""
+"""A partition without a report for this long has no worker: its seeds do not count."""
 
 
 class Pressure:
     """Unparsed bytes of the partitions of crawl.pages that a worker writes to.
 
-    Pages that another worker wrote before are counted with the mean size of ours.
+    A page that another worker wrote counts with the mean size of this worker's pages.
 
     Args:
         most_bytes: Unparsed bytes at which fetching stops.
@@ -70,9 +70,10 @@ class Pressure:
             self._unparsed_pages += 1
 
     def parsed(self, partition: int, reached: int, end: int) -> None:
-        """Everything before `reached` is parsed, or in the hands of who parses; the partition ends at `end`.
+        """Parse has taken everything before `reached`; the partition ends at `end`.
 
-        It may be less than before: whoever takes over begins at the commit. Those pages count with the mean size.
+        `reached` may fall: a worker that takes the partition over begins at the commit. These pages count with the mean
+        size.
         """
         self._taken += max(reached - self._parsed.get(partition, reached), 0)
         self._parsed[partition] = reached
@@ -84,13 +85,13 @@ class Pressure:
         self._foreign_records[partition] = max(first - reached, 0)
 
     def looked(self, now: float) -> None:
-        """All partitions were looked at, by a monotonic clock."""
+        """`parsed` was called for all partitions; `now` is of a monotonic clock."""
         self._looks.append((now, self._taken))
         while now - self._looks[0][0] > PACE_S:
             self._looks.popleft()
 
     def keep(self, partitions: Iterable[int]) -> None:
-        """Others are not ours any more, and hold nothing back here."""
+        """Forget all partitions but these: the worker no longer writes to them."""
         for partition in self._written.keys() - set(partitions):
             written = self._written.pop(partition)
             self._unparsed_bytes -= sum(size_bytes for _, size_bytes in written)
@@ -111,30 +112,30 @@ class Pressure:
 
     @property
     def ahead_pages(self) -> float:
-        """So many may be unparsed while parse works; any number while it takes none, for it may be away for long."""
+        """Unparsed pages at which one request is left; no limit while parse takes none, for it may be away for long."""
         if not self._looks:
             return inf
         (first, before), (last, taken) = self._looks[0], self._looks[-1]
         return max(AHEAD_PAGES, AHEAD_S * (taken - before) / (last - first)) if taken > before else inf
 
     def allowed(self, concurrency: int) -> int:
-        """Requests at a time, at most: all of `concurrency`, fewer as a limit comes near, 0 above that of bytes."""
+        """Requests at a time: `concurrency`, fewer as a limit comes near, 0 above the limit of bytes."""
         by_bytes = _left(concurrency, self.unparsed_bytes / self._most_bytes)
         by_pages = _left(concurrency, self.unparsed_pages / self.ahead_pages)
         return min(by_bytes, max(by_pages, 1))
 
 
 def _left(concurrency: int, share: float) -> int:
-    """Of the requests at a time, those that are left at a share of a limit."""
+    """The requests at a time that are left at a share of a limit."""
     return min(max(int(concurrency * (1.0 - share) / (1.0 - SLOWING_FROM)), 0), concurrency)
 
 
 class Unfolded:
     """How many more URLs may be handed out while dones wait to be folded.
 
-    Fetching and folding share a processor. Beyond `UNFOLDED` the fold comes first: one URL is handed out for each
-    `FOLD_S` that it has worked. A fold with nothing but dones before it so catches up. With millions of seeds before
-    the dones, fetching goes on beside it.
+    Fetching and folding share a processor. Beyond `UNFOLDED` dones the fold comes first: each `FOLD_S` of folding pays
+    for one URL. So a fold that has only dones to read catches up, and fetching goes on beside a fold that must read
+    millions of seeds first.
     """
 
     def __init__(self) -> None:
@@ -160,9 +161,9 @@ class Unfolded:
 
 
 class Sown:
-    """Seeds on their way to the folds that live.
+    """Seeds that live workers have not folded yet.
 
-    A partition counts while its worker reports. Without workers seeds are written as fast as the log takes them.
+    A partition counts while its worker reports. Without workers, seeds are written as fast as the log takes them.
     """
 
     def __init__(self) -> None:
@@ -171,17 +172,17 @@ class Sown:
         self._heard: dict[int, tuple[Progress, float]] = {}
 
     def sent(self, partition: int, urls: int) -> None:
-        """A record with so many seeds is on its way."""
+        """A record with so many seeds was sent."""
         self._sent[partition] = self._sent.get(partition, 0) + urls
 
     def acknowledged(self, urls: int, partition: int, offset: int) -> None:
-        """The log has it."""
+        """A record with so many seeds is in the log."""
         self._there.setdefault(partition, deque()).append((offset, urls))
         if partition in self._heard:  # which may have folded it already
             self._fold(partition, self._heard[partition][0].offset)
 
     def heard(self, reports: Iterable[Progress], now: float) -> None:
-        """The newest report of each partition of crawl.urls; one that was heard before says nothing new."""
+        """Take the newest report of each partition of crawl.urls; a report that was heard before is ignored."""
         for report in reports:
             last = self._heard.get(report.partition)
             if last is None or last[0] is not report:

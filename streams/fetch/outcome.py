@@ -1,6 +1,6 @@
-"""What becomes of a URL in fetch: the end that is known without asking for it; its page and its done by its answer.
+"""How a URL ends in fetch: refused without a request, or by its answer, with a done and a page.
 
-Pure: time is `now`, UTC epoch seconds. What is refused has a done, everything else that is final a page too.
+Pure: time is `now`, UTC epoch seconds. A refused URL has a done only; every other final one has a page too.
 """
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from .retry import Again
 
 CRASH_LOOP = "crash_loop"
-"""The reason of a URL that ended its worker again and again, the last time while nothing else was asked for."""
+"""Reason of a URL that crashed its worker several times, the last time while it was fetched alone."""
 
 TYPE_CHARS, SHORT_TYPE_CHARS = 1000, 100
-"""Of a Content-Type so much is kept with a page, and with one that is too large for a record."""
+"""Length of a Content-Type in a page, and in one that is too large for a record."""
 
 REASON_CHARS = 200
-"""Of a reason and of a rule so much stands in a done."""
+"""Length of a reason and of a rule in a done."""
 
 
 class Unasked(NamedTuple):
-    """The end of a URL that is not asked for."""
+    """The end of a URL without a request."""
 
     status: Literal["refused", "failed"]
     reason: str
@@ -36,26 +36,26 @@ class Unasked(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """No end: the URL stays queued, for a worker that has a setting."""
+    """The URL stays queued, for a worker that has a setting."""
 
     setting: str
 
 
 def opens(answer: "Answer") -> str:
-    """The setting with which an answer would be another one; empty where there is none."""
+    """The setting that would change an answer; empty if there is none."""
     if answer.is_closed:
         return NEEDS_PRIVATE
     return NEEDS_LAX_TLS if answer.error == "tls_certificate" else ""
 
 
 def needs(answer: "Answer", manner: "Manner") -> str:
-    """The setting that its job has and the worker lacks, without which this answer says nothing of the URL."""
+    """The setting that the job has and the worker lacks, if the answer follows from that; else empty."""
     needed = opens(answer)
     return needed if needed in manner.lacks else ""
 
 
 def unasked(host: "Host", url: str, manner: "Manner", now: float) -> Unasked | Needs | None:
-    """What becomes of a URL by its host's robots.txt, as far as that is known; None if it is to be asked for."""
+    """The end of a URL by its host's robots.txt, as far as that is known; None if the URL is to be requested."""
     if not manner.rules.robots:
         return None
     if (closed := host.closed_to(manner, now)) is not None:
@@ -73,7 +73,7 @@ def _unreachable(reason: str) -> Unasked:
 
 
 def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
-    """The metadata of the page that a final answer is."""
+    """The metadata of a final answer's page."""
     row, spec = task.row, task.job.spec
     return PageMeta(
         row.url,
@@ -110,7 +110,7 @@ def without_body(meta: PageMeta, reason: str) -> PageMeta:
 
 
 def status(answer: "Answer") -> u.Status:
-    """In a word, of a final answer."""
+    """The status of a final answer."""
     if answer.http is None:
         return "failed"
     if answer.same_as is not None:
@@ -119,11 +119,11 @@ def status(answer: "Answer") -> u.Status:
 
 
 def done(task: "Task", answer: "Answer", now: float, rest_s: float, again: "Again | None" = None) -> u.Result:
-    """What became of an attempt.
+    """The done of an attempt.
 
     Args:
         rest_s: How long its host rests beside its crawl delay.
-        again: The next one; None if the answer is final.
+        again: The next attempt; None if the answer is final.
     """
     wait_s = again.wait_s if again is not None else 0.0
     return u.Result(

@@ -1,7 +1,7 @@
-"""Which pages a browser renders, and what a page in it may ask for. Nothing here knows of a browser.
+"""Which pages a browser renders, and what a page in it may load. Nothing here knows a browser.
 
-A page is *empty* when its HTML shows next to nothing and has scripts that may show more. The answer is a word, since it
-stands with the page: `crawlog why` and the rows tell it.
+A page is *empty* when its HTML shows next to nothing and has scripts that may show more. The verdict is a word that is
+kept with the page: `crawlog why` and the rows show it.
 """
 
 import re
@@ -24,18 +24,18 @@ LITTLE_TEXT = 200
 _ROOTS = (
     "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #react-root, #ember-app, app-root, [ng-app], [data-reactroot]"
 )
-"""Where frameworks put what they make, by their own starter kits."""
+"""Elements that frameworks fill, by their own starter kits."""
 
 _PLACES = "div[id]:empty, main:empty, section[id]:empty, article:empty, ul[id]:empty, table[id]:empty"
-"""Where other scripts do."""
+"""Elements that other scripts fill."""
 
 _SHOWN = "a[href], area[href], frameset, form, video, object"
-"""What a page without text may be there for."""
+"""Elements that give a page without text a purpose."""
 
 _UNSEEN = ["script", "style", "noscript", "template", "templat-", "svg", "head"]
 
 _ASKED_FOR = ("javascript", "java script")
-"""What a page says, in `noscript` or at all, that asks for it, in any language."""
+"""Words of a request to enable scripts, in `noscript` or in the text, in any language."""
 
 _SCRIPT = re.compile(rb"<script", re.IGNORECASE)
 
@@ -100,19 +100,19 @@ def _tree(body: bytes, content_type: str) -> LexborHTMLParser | None:
 
 
 def _hole(page: LexborHTMLParser, text: str) -> str:
-    """What is missing in a page without links."""
+    """The kind of emptiness of a page without links; empty if it has text."""
     if page.css_first(_PLACES) is not None:
         return "place"
     return "" if text else "no_text"
 
 
 class Wish(NamedTuple):
-    """What a page in the browser asks for.
+    """A request of a page in the browser.
 
     Attributes:
         kind: The browser's word: `document`, `script`, `stylesheet`, `image`, `fetch`, `xhr` …
-        origin: Of the document that asks, as `origin_of` writes it; empty where nobody knows.
-        cors: The header Origin as the browser sends it; empty where no script may read the answer, or needs no leave.
+        origin: Origin of the requesting document, as `origin_of` writes it; empty if unknown.
+        cors: The header Origin as the browser sends it; empty if no script may read the answer, or any may.
     """
 
     method: str
@@ -123,9 +123,9 @@ class Wish(NamedTuple):
 
 
 class Cors:
-    """Whether a page may read what it asks for, along redirects that the browser never sees (Fetch 4.4, 4.10).
+    """Whether a page may read an answer, along redirects that the browser never sees (Fetch 4.4, 4.10).
 
-    The browser knows the first URL only, so it would take what another origin sent for that one's own.
+    The browser knows the first URL only, so it would take another origin's answer for the first origin's own.
     """
 
     def __init__(self, wish: Wish) -> None:
@@ -138,17 +138,17 @@ class Cors:
 
     @property
     def origin(self) -> str:
-        """What the next request tells as its Origin; empty where nobody's leave is needed."""
+        """The header Origin of the next request; empty where no permission is needed."""
         if not self._is_asked or (self._at == self._asker and not self._is_tainted):
             return ""
         return "null" if self._is_tainted else self._told
 
     def permits(self, allow_origin: str) -> bool:
-        """Whether the answer's Access-Control-Allow-Origin lets the page have it."""
+        """Whether the answer's Access-Control-Allow-Origin lets the page read it."""
         return not self.origin or allow_origin in ("*", self.origin)
 
     def follows(self, url: str) -> bool:
-        """Whether a redirect is followed: a frame's document from elsewhere would pass for its first host's."""
+        """Whether a redirect is followed; not for a frame to another origin: it would pass for the first one's."""
         to = origin_of(url)
         if self._is_document and to != self._at:
             return False
@@ -171,10 +171,10 @@ CACHED = frozenset({"script", "stylesheet", "font", "image"})
 
 
 class Reach:
-    """What a page in the browser may ask for by the scope of its job.
+    """What a page in the browser may load by the scope of its job.
 
     Args:
-        page: Where it belongs, which is in scope: its host may have joined the job while that ran.
+        page: Place of the page, which is in scope even if its host joined the job while it ran.
     """
 
     def __init__(self, spec: JobSpec, page: Place) -> None:
@@ -183,17 +183,17 @@ class Reach:
         self._names = frozenset((*spec.scope.names, scope_name(self._kind, page)))
 
     def holds(self, kind: str, place: Place) -> bool:
-        """Whether something of this kind (see `Wish`) may be asked for there."""
+        """Whether a resource of this kind (see `Wish`) may be loaded from a place."""
         if self._outside == "any" or self._kind == "any" or (self._outside == "static" and kind in CACHED):
             return True
         return scope_name(self._kind, place) in self._names
 
 
 def refusal(wish: Wish, blocked: Collection[str]) -> str:
-    """Why a page does not get what it asks for; empty when it does.
+    """Why a page's request is not made; empty if it is.
 
-    A crawler reads: what would change something on a server is not sent. Nor are streams that have no end, and beacons,
-    reports and manifests, which no page shows.
+    A crawler only reads: a request that could change something on a server is not sent. Nor are endless streams, and
+    beacons, reports and manifests, which no page shows.
     """
     if wish.method != "GET":
         return "method"
@@ -204,5 +204,5 @@ def refusal(wish: Wish, blocked: Collection[str]) -> str:
 
 
 def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
-    """Of a page's own request headers those that may change what is answered, and tell nothing of us."""
+    """The request headers of a page that may change the answer and reveal nothing about this crawler."""
     return {name: value for name, value in headers.items() if name.lower() in _FORWARDED}

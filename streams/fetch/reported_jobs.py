@@ -13,14 +13,14 @@ MOST_FINISHED = 50
 
 
 class ReportedJobs:
-    """The finished jobs, the one named last at the end."""
+    """The finished jobs, in the order in which crawl.control named them last."""
 
     def __init__(self) -> None:
         self._finished: OrderedDict[str, int] = OrderedDict()  # by name: the epoch in which it ended
         self._left_out: frozenset[str] | None = frozenset()
 
     def heard(self, record: Control) -> None:
-        """A record of crawl.control, in the order of the log."""
+        """Take the next record of crawl.control."""
         if isinstance(record, Finished):
             self._finished[record.job] = record.epoch
             self._finished.move_to_end(record.job)
@@ -34,7 +34,7 @@ class ReportedJobs:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """Jobs that need not be named while nothing of them is to do."""
+        """Jobs that a report leaves out unless they have something to do."""
         if self._left_out is None:
             count = max(len(self._finished) - MOST_FINISHED, 0)
             self._left_out = frozenset(name for name, _ in zip(self._finished, range(count), strict=False))

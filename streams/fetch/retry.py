@@ -1,7 +1,7 @@
 """What an answer means for its URL and its host: the end or another attempt, and how long the host rests.
 
-A host rests when it turns requests away or is silent, each time longer, and as long as it asks for by Retry-After. A
-URL is asked for again when that may end otherwise. Neither is said of a host whose proxy failed.
+A host that turns requests away or is silent rests longer each time, and at least as long as Retry-After asks for. A URL
+is tried again if another attempt may end otherwise. A failure of the proxy makes no host rest.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from crawlog.streams.http import Answer, Manner
 
 MOST_S = 3600.0
-"""Longest back-off between two attempts at a URL; what its host asks for may be longer."""
+"""Longest backoff between two attempts at a URL; Retry-After may ask for more."""
 
 _FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
-"""Errors that the same server will answer with again."""
+"""Errors that another attempt at the same server would meet again."""
 
 
 def may_pass(answer: "Answer") -> bool:
-    """Whether another attempt may end otherwise: also where a page broke off, for the next one may be whole."""
+    """Whether another attempt may end otherwise. It may for a page that broke off: the next one may be whole."""
     if answer.is_cookie_check:
         return True
     if answer.private or answer.error in _FOR_GOOD:
@@ -33,7 +33,7 @@ def may_pass(answer: "Answer") -> bool:
 
 
 def _mistakes_condition(answer: "Answer") -> bool:
-    """Whether it is a 304 that means no page of ours, or a 412, which no GET with validators has (RFC 9110 13.1)."""
+    """Whether the server misread the condition: a 304 for no page of ours, or a 412 for a GET (RFC 9110 13.1)."""
     if answer.http == NOT_MODIFIED:
         return answer.same_as is None
     return answer.http == PRECONDITION_FAILED and answer.is_conditional
@@ -43,7 +43,7 @@ class Again(NamedTuple):
     """Another attempt at a URL.
 
     Attributes:
-        reason: Why this one is not the last, in a word.
+        reason: Why there is another attempt, in a word.
         wait_s: Seconds before it.
     """
 
@@ -52,7 +52,7 @@ class Again(NamedTuple):
 
 
 class Retrying:
-    """What the rules of jobs make of answers.
+    """Decides on attempts and rests by the rules of jobs.
 
     Args:
         jitter: Draws from [0, 1), to spread waits.
@@ -62,11 +62,11 @@ class Retrying:
         self._jitter = jitter
 
     def rest_s(self, host: "Host", answer: "Answer", now: float, manner: "Manner") -> float:
-        """How long the whole host must rest beside its crawl delay; counts what it turned away in a row.
+        """How long the whole host must rest beside its crawl delay; counts its failures in a row.
 
         Args:
             now: UTC epoch seconds.
-            manner: Of the job that asked, as below.
+            manner: The manner of the job that asked.
         """
         if answer.by_proxy:
             return 0.0
@@ -83,7 +83,7 @@ class Retrying:
         """The next attempt; None when this answer is final.
 
         Args:
-            attempt: That this answer ended, >= 1.
+            attempt: Number of the attempt that this answer ended, >= 1.
             rest_s: How long the host rests after it.
         """
         if attempt >= manner.rules.attempts or not may_pass(answer):

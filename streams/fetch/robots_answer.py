@@ -1,7 +1,7 @@
-"""What an answer to a request for robots.txt means: whose word counts, for how long (RFC 9309 2.3.1, 2.4).
+"""What an answer to a request for robots.txt means, and for how long (RFC 9309 2.3.1, 2.4).
 
-2xx counts as it is written; 4xx, and a redirect that leads nowhere, allows all; 5xx, 429 and silence forbid all, and
-are asked again first. What counts is a *cache* beside the state: losing it costs a request.
+2xx counts as it is written. 4xx, and a redirect that leads nowhere, allows all. 5xx, 429 and silence forbid all, after
+further attempts. Rules are cached beside the state: losing them costs a request.
 
     key:   b"robots " + <host key>
     value: MessagePack [fetched at, status, body]
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Robots
 
 UNREACHABLE_TTL_S = 300.0
-"""How long a host whose robots.txt could not be read is not asked again."""
+"""Pause before a robots.txt that could not be read is tried again."""
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):
@@ -30,19 +30,19 @@ class Counts(msgspec.Struct, frozen=True, array_like=True):
     body: bytes
 
     def left_s(self, ttl_s: float, now: float) -> float:
-        """Seconds for which it still counts; 0 or less, where it does no longer or comes from the future."""
+        """Seconds for which it still counts; 0 or less if it is too old or comes from the future."""
         age_s = now - self.fetched_at
         return ttl_s - age_s if age_s >= 0 else 0.0
 
 
 class Later(NamedTuple):
-    """To be asked again, after so many seconds."""
+    """Ask again after so many seconds."""
 
     wait_s: float
 
 
 class Unreachable(NamedTuple):
-    """Everything is forbidden for `UNREACHABLE_TTL_S`; why, in a word."""
+    """Everything is forbidden for `UNREACHABLE_TTL_S`, for a reason in a word."""
 
     reason: str
 
@@ -51,10 +51,10 @@ Meaning = Counts | Later | Unreachable
 
 
 class Access:
-    """What the settings, and the rules of the job that asks, make of answers.
+    """Judges answers for robots.txt by the settings and by the rules of the job that asks.
 
     Attributes:
-        ttl_s: How long one that counts does so.
+        ttl_s: How long a robots.txt counts.
     """
 
     def __init__(self, robots: "Robots") -> None:
@@ -66,22 +66,22 @@ class Access:
         """Whether there is no attempt after this one.
 
         Args:
-            attempt: In a row that failed if this one does, >= 1.
+            attempt: Failed attempts in a row, this one included, >= 1.
             since_s: Seconds since the first of them.
         """
         return attempt >= self._attempts or since_s >= self._window_s
 
-    def judged(  # an answer, and all that decides about it
+    def judged(
         self, answer: "Answer", now: float, attempt: int, jitter: float, manner: "Manner", *, is_last: bool
     ) -> Meaning:
         """What an answer at the end of redirects means.
 
         Args:
             now: UTC epoch seconds.
-            attempt: In a row that failed if this one did, >= 1.
+            attempt: Failed attempts in a row, this one included, >= 1.
             jitter: In [0, 1).
-            manner: Of the job that needs it.
-            is_last: Whether it is not asked again.
+            manner: The manner of the job that asks.
+            is_last: Whether no attempt comes after this one.
         """
         status = answer.http
         if answer.private:
