@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from bench.faults import reader
@@ -428,14 +428,3 @@ def again_percent(seen: Evidence, findings: dict[str, Finding]) -> float:
 def raw_doubles(seen: Evidence) -> int:
     """Records in crawl.items beyond one a key: each is harmless, since it replaces the one before."""
     return sum(len(results) - 1 for results in seen.results.values())
-
-
-def longest_silence_s(requests: Sequence[Request], since: float) -> float:
-    """Seconds from a moment to the first request after it; infinite where there is none."""
-    return min((one.began for one in requests if one.began >= since), default=float("inf")) - since
-
-
-def by_worker(requests: Sequence[Request]) -> dict[str, int]:
-    """Requests of each worker."""
-    ordered = sorted(requests, key=lambda one: one.worker)
-    return {worker: sum(1 for _ in ones) for worker, ones in groupby(ordered, key=lambda one: one.worker)}

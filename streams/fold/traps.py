@@ -283,11 +283,6 @@ class _Parent:
         self.is_date = _CALENDAR.search(url, _PATH_FROM) is not None
 
 
-def grows(url: str, parent: str) -> str | None:
-    """Whether a URL is its parent's with more of the same: the rule, or None."""
-    return _growth(url, _Parent(parent))
-
-
 def _growth(url: str, parent: _Parent) -> str | None:
     if parent.query and "&" in url and _grown_query(url.partition("?")[2], parent.query):
         return "trap_query"
