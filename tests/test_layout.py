@@ -116,6 +116,13 @@ def test_every_suppressed_lint_has_its_reason() -> None:
     assert [line for line in lines if bare.search(line) and "re.compile" not in line] == []
 
 
+def test_no_test_imports_from_another() -> None:
+    """What tests share is in tests/support, so that a test can be moved or read alone; a child of its own may."""
+    shared = re.compile(r"^(?:from|import) tests\.(?!support\b)", re.MULTILINE)
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if shared.search(path.read_text().split('= """')[0])]
+    assert [str(path.relative_to(ROOT)) for path in tests] == []
+
+
 def _prose() -> Iterator[tuple[Path, str]]:
     """Every page, and every docstring."""
     for path in [

@@ -1,5 +1,6 @@
 """A cluster that denies access to a crawl which goes on: tried for a while, then said once, and the run ends."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +17,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not re-expo
     UserScramCredentialUpsertion,
 )
 
-from bench.node import Node
 from bench.site import free_port
-from crawlog.streams.engine import broker
+from tests.support.brokers import Foreign
+from tests.support.crawls import Numbered
 from tests.support.processes import crawlog, ended, until
-from tests.support.sites import Answer, Threaded
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -33,43 +33,25 @@ sasl.enabled.mechanisms=SCRAM-SHA-256
 listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config={login} required;
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-group.initial.rebalance.delay.ms=0
-group.min.session.timeout.ms=1000
-broker.heartbeat.interval.ms=500
-broker.session.timeout.ms=1500
 """
 
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
-READY_S = 90.0
 PASSWORD = "first secret"
 OPERATIONS = {ResourceType.TOPIC: "*", ResourceType.GROUP: "*", ResourceType.BROKER: "kafka-cluster"}
 
 
-class Guarded:
+class Guarded(Foreign):
     """A broker of somebody else's, with a user that may do everything until somebody changes that."""
 
     def __init__(self, folder: Path) -> None:
         plain, sasl, controller = free_port(), free_port(), free_port()
-        self._identity = broker.Identity(broker.new_id(), plain, controller)
         properties = PROPERTIES.format(plain=plain, sasl=sasl, controller=controller, login=LOGIN)
         user = ("--add-scram", f"SCRAM-SHA-256=[name=me,password={PASSWORD}]")
-        self._node = Node(folder, properties, self._identity.cluster_id, *user)
+        super().__init__(folder, properties, plain, controller, *user)
         self.bootstrap = f"127.0.0.1:{sasl}"
-        self.start()
         self._admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{plain}", "log_level": 0})
         for kind, name in OPERATIONS.items():
             self.rule(kind, name, AclOperation.ALL, AclPermissionType.ALLOW)
-
-    def start(self) -> None:
-        """Until it answers."""
-        self._node.start()
-        broker.Readiness(self._node.folder, self._identity, self._node.process, READY_S).wait()
-
-    def kill(self) -> None:
-        """Kill -9."""
-        self._node.kill()
 
     def rule(self, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType) -> None:
         """What the user may do from now on."""
@@ -94,36 +76,17 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     made.kill()
 
 
-class Chain:
-    """A site without end: each page links to the next one."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self._server = Threaded(self._answer)
-        self.seed = f"{self._server.origin}/1"
-
-    def _answer(self, path: str) -> Answer:
-        self.asked.append(path)
-        if not path[1:].isdigit():
-            return 404, "text/html", b""
-        return 200, "text/html", f'<a href="/{int(path[1:]) + 1}">'.encode()
-
-    def close(self) -> None:
-        """Ends the server."""
-        self._server.close()
-
-
 @pytest.fixture
-def chain() -> Iterator[Chain]:
-    """A site of this test alone."""
-    made = Chain()
+def chain() -> Iterator[Numbered]:
+    """A site without end: each page links to the next one."""
+    made = Numbered(math.inf, lambda number: (number + 1,))
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("how", ["permission", "password"])
 def test_a_run_whose_access_is_taken_away_says_so_once_and_ends(
-    guarded: Guarded, chain: Chain, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+    guarded: Guarded, chain: Numbered, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workers were started again for ever. The password takes effect as the broker comes back from a restart."""
     monkeypatch.setenv("CRAWLOG_KAFKA__SASL_PASSWORD", PASSWORD)
@@ -132,9 +95,9 @@ def test_a_run_whose_access_is_taken_away_says_so_once_and_ends(
     pairs = [word for name, value in kafka.items() for word in ("-s", f"kafka.{name}={value}")]
     where = ["--bootstrap", guarded.bootstrap, "--data", tmp_path / "data", "-o", tmp_path / "rows.jsonl"]
     site = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.05"]
-    run = crawlog("run", chain.seed, *where, *pairs, *site)
+    run = crawlog("run", chain.url, *where, *pairs, *site)
     try:
-        until(lambda: len(chain.asked) > 10, "some pages")
+        until(lambda: chain.asked.total() > 10, "some pages")
         if how == "permission":
             guarded.rule(ResourceType.TOPIC, f"{how}.pages", AclOperation.WRITE, AclPermissionType.DENY)
         else:

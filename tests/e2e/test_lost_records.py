@@ -10,17 +10,11 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
-from bench.node import Node
-from bench.site import free_port
 from crawlog.commands.verify import verify_log
-from crawlog.streams.engine import broker
-from crawlog.streams.errors import EngineError
-from crawlog.streams.log import provision
 from crawlog.streams.log.admin import Admin
 from crawlog.streams.log.client import kafka_config
 from crawlog.streams.log.damage import CutPartition
@@ -28,105 +22,11 @@ from crawlog.streams.log.marks import EndMark, Marks, is_suspect
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.settings.sources import load
-from tests.e2e.test_run import workers
+from tests.support.brokers import READY_S, Lossy, log, lossy, put, until_led
+from tests.support.crawls import Numbered, workers
 from tests.support.processes import Process, crawlog, ended, until
-from tests.support.sites import Answer, Threaded
 
-PROPERTIES = """\
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-group.initial.rebalance.delay.ms=0
-group.min.session.timeout.ms=1000
-broker.heartbeat.interval.ms=500
-broker.session.timeout.ms=1500
-"""
-
-READY_S = 90.0
-
-
-class Lossy:
-    """A broker of somebody else's whose partitions can be set back."""
-
-    def __init__(self, folder: Path) -> None:
-        port, controller = free_port(), free_port()
-        self._identity = broker.Identity(broker.new_id(), port, controller)
-        self._node = Node(folder, PROPERTIES.format(port=port, controller=controller), self._identity.cluster_id)
-        self.log = folder / "log"
-        self.bootstrap = f"127.0.0.1:{port}"
-        self.start()
-
-    def start(self) -> None:
-        """Until it answers."""
-        self._node.start()
-        broker.Readiness(self._node.folder, self._identity, self._node.process, READY_S).wait()
-
-    def kill(self) -> None:
-        """Kill -9."""
-        self._node.kill()
-
-    def stop(self) -> None:
-        """A clean stop."""
-        self._node.process.terminate()
-        self._node.process.wait(READY_S)
-
-    def copy(self, topic: str, partition: int) -> Path:
-        """A copy of a partition as it is now."""
-        kept = self.log.parent / f"copy-{topic}-{partition}"
-        shutil.rmtree(kept, ignore_errors=True)
-        return Path(shutil.copytree(self.log / f"{topic}-{partition}", kept))
-
-    def set_back(self, *copies: Path) -> None:
-        """Dies, and comes back with these copies."""
-        self.kill()
-        for kept in copies:
-            there = self.log / kept.name.removeprefix("copy-")
-            shutil.rmtree(there)
-            shutil.copytree(kept, there)
-        self.start()
-
-
-@pytest.fixture(scope="module")
-def lossy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lossy]:
-    """One broker for all tests here."""
-    made = Lossy(tmp_path_factory.mktemp("lossy"))
-    yield made
-    made.kill()
-
-
-@pytest.fixture
-def log(lossy: Lossy, tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
-    """An empty log of this test alone, of two partitions."""
-    prefix = f"{request.node.name[:60].replace('[', '-').replace(']', '-')}."
-    given = {"kafka.bootstrap": lossy.bootstrap, "kafka.prefix": prefix, "kafka.partitions": 2}
-    settings = load(given | {"run.data": str(tmp_path / "data")})
-    provision.ensure_topics(settings)
-    (tmp_path / "data" / "run").mkdir(parents=True)
-    return settings
-
-
-def put(settings: Settings, topic: str, count: int, partition: int = 1) -> None:
-    """Records, each in a batch of its own."""
-    producer = Producer(kafka_config(settings) | {"batch.num.messages": 1})
-    for number in range(count):
-        producer.produce(topic, f"{number}".encode(), partition=partition)
-    assert producer.flush(READY_S) == 0
-
-
-def until_led(settings: Settings) -> None:
-    """Waits until all partitions have leaders again."""
-    deadline = time.monotonic() + READY_S
-    while True:
-        try:
-            Admin(settings).ends((Topics(settings.kafka.prefix).urls,), 2)
-        except (KafkaException, EngineError):
-            assert time.monotonic() < deadline
-        else:
-            return
+__all__ = ["log", "lossy"]  # fixtures
 
 
 def looked(marks: Marks, is_enough: Callable[[], bool] = lambda: False) -> list[CutPartition]:
@@ -191,43 +91,25 @@ def test_records_that_were_lost_are_named_though_the_log_is_longer_than_before(l
 PAGES = 70
 
 
-class Tree:
-    """A site whose pages link to two others each."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.is_linked = True
-        self._server = Threaded(self._answer)
-        self.seed = f"{self._server.origin}/1"
-        self.urls = sorted(f"{self._server.origin}/{number}" for number in range(1, PAGES + 1))
-
-    def _answer(self, path: str) -> Answer:
-        self.asked.append(path)
-        if not path[1:].isdigit():
-            return 404, "text/html", b""
-        number = int(path[1:])
-        links = "".join(f'<a href="/{at}">' for at in (2 * number, 2 * number + 1) if at <= PAGES and self.is_linked)
-        return 200, "text/html", f"<title>{number}</title>{links}".encode()
-
-    def close(self) -> None:
-        """Ends the server."""
-        self._server.close()
-
-
 @pytest.fixture
-def tree() -> Iterator[Tree]:
-    """A site of this test alone."""
-    made = Tree()
+def tree() -> Iterator[Numbered]:
+    """A site whose pages link to two others each."""
+    made = Numbered(PAGES, lambda number: (2 * number, 2 * number + 1))
     yield made
     made.close()
 
 
-def crawl(tree: Tree, log: Settings, *seeds: str) -> Process:
+def crawl(tree: Numbered, log: Settings, *seeds: str) -> Process:
     """`crawlog run` of the tree, on the cluster."""
     kafka = ["--bootstrap", log.kafka.bootstrap, "-s", f"kafka.prefix={log.kafka.prefix}", "-s", "kafka.partitions=2"]
     pairs = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0.05"]
     where = ["--data", log.run.data, "-o", log.run.data.parent / "rows.jsonl"]
     return crawlog("run", *seeds, "--job", "j", *where, "--json", *kafka, *pairs)
+
+
+def every_page(tree: Numbered) -> list[str]:
+    """URLs of the site."""
+    return sorted(f"{tree.origin}/{number}" for number in range(1, PAGES + 1))
 
 
 def rows(log: Settings) -> list[str]:
@@ -254,15 +136,15 @@ def fullest(log: Settings, topic: str) -> tuple[int, int]:
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_founds_that_were_lost_while_a_run_goes_on_are_found_again(lossy: Lossy, log: Settings, tree: Tree) -> None:
+def test_founds_that_were_lost_while_a_run_goes_on_are_found_again(lossy: Lossy, log: Settings, tree: Numbered) -> None:
     """Others come in their place before anybody looks. The run says so, and ends complete."""
     topic = Topics(log.kafka.prefix).urls
-    run = crawl(tree, log, tree.seed)
+    run = crawl(tree, log, tree.url)
     try:
-        until(lambda: len(tree.asked) > 15, "some pages")
+        until(lambda: tree.asked.total() > 15, "some pages")
         partition, _ = fullest(log, topic)
         kept = lossy.copy(topic, partition)
-        until(lambda: len(tree.asked) > 35, "more pages")
+        until(lambda: tree.asked.total() > 35, "more pages")
         everybody = [run.pid, *workers(log.run.data).values()]
         for pid in everybody:
             os.kill(pid, signal.SIGSTOP)
@@ -274,50 +156,50 @@ def test_founds_that_were_lost_while_a_run_goes_on_are_found_again(lossy: Lossy,
         code, _, err = ended(run)
     finally:
         run.kill()
-    assert (code, rows(log)) == (0, tree.urls), err
+    assert (code, rows(log)) == (0, every_page(tree)), err
     assert f"the log is damaged: {topic}[{partition}] has lost its records" in err
 
 
 @pytest.mark.broker
 @pytest.mark.slow
 def test_pages_and_items_that_were_lost_while_nobody_looked_are_made_again(
-    lossy: Lossy, log: Settings, tree: Tree
+    lossy: Lossy, log: Settings, tree: Numbered
 ) -> None:
     """Others came in their place, so no end tells of it. The same command on the finished job notices."""
     names = Topics(log.kafka.prefix)
-    run = crawl(tree, log, tree.seed)
-    until(lambda: len(tree.asked) > 35, "some pages")
+    run = crawl(tree, log, tree.url)
+    until(lambda: tree.asked.total() > 35, "some pages")
     kept = [lossy.copy(topic, fullest(log, topic)[0]) for topic in (names.pages, names.items)]
     code, _, err = ended(run)
-    assert (code, rows(log)) == (0, tree.urls), err
+    assert (code, rows(log)) == (0, every_page(tree)), err
     held = {topic: fullest(log, topic) for topic in (names.pages, names.items)}
     lossy.set_back(*kept)
     for topic, (partition, end) in held.items():
         overtake(log, topic, partition, end)
-    code, _, err = ended(crawl(tree, log, tree.seed))
-    assert (code, rows(log)) == (0, tree.urls), err
+    code, _, err = ended(crawl(tree, log, tree.url))
+    assert (code, rows(log)) == (0, every_page(tree)), err
     for topic, (partition, _) in held.items():
         assert f"the log is damaged: {topic}[{partition}] has lost its records" in err
     (log.run.data.parent / "rows.jsonl").unlink()
     shutil.rmtree(log.run.data)
-    code, _, err = ended(crawl(tree, log, tree.seed))
-    assert (code, rows(log)) == (0, tree.urls), err
+    code, _, err = ended(crawl(tree, log, tree.url))
+    assert (code, rows(log)) == (0, every_page(tree)), err
     assert verify_log(log, as_json=True, say=lambda _: None) == 0
 
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_seeds_that_were_lost_while_a_run_goes_on_are_sent_again(lossy: Lossy, log: Settings, tree: Tree) -> None:
+def test_seeds_that_were_lost_while_a_run_goes_on_are_sent_again(lossy: Lossy, log: Settings, tree: Numbered) -> None:
     """Nothing else finds them. A command that was given none says that some may be missing, and ends with 5."""
     topic = Topics(log.kafka.prefix).urls
-    tree.is_linked = False
+    tree.hidden = set(range(1, PAGES + 1))
     empty = [lossy.copy(topic, number) for number in range(2)]
-    run = crawl(tree, log, *tree.urls)
-    until(lambda: len(tree.asked) > 35, "some pages")
+    run = crawl(tree, log, *every_page(tree))
+    until(lambda: tree.asked.total() > 35, "some pages")
     partition, _ = fullest(log, topic)
     lossy.set_back(empty[partition])
     code, _, err = ended(run)
-    assert (code, rows(log)) == (0, tree.urls), err
+    assert (code, rows(log)) == (0, every_page(tree)), err
     assert f"the log is damaged: {topic}[{partition}] ends at offset " in err
     lossy.set_back(empty[partition])
     code, _, err = ended(crawl(tree, log))

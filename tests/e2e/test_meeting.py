@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_run import data, there
+from tests.support.crawls import data, there
 from tests.support.processes import crawlog, ended, until
 from tests.support.sites import Answer, Threaded
 

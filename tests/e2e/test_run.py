@@ -3,10 +3,8 @@
 import json
 import os
 import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Container, Iterator
 from pathlib import Path
 
 import msgspec
@@ -31,108 +29,18 @@ from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Database, StateMemory
 from crawlog.streams.state.verify import verify
-from tests.support.processes import LIMIT_S, Process, crawlog, ended, until
-from tests.support.sites import Answer, Threaded
+from tests.support.crawls import PAGES, Numbered, data, on_folder, rows, run, site, there, workers
+from tests.support.processes import crawlog, ended, until
+
+__all__ = ["data", "site", "there"]  # fixtures
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-PAGES = 40
-
-
-class Site:
-    """A site of PAGES pages, each linking to the next and to its double; it counts what it is asked for.
-
-    Attributes:
-        holds_from: From so many pages on it answers no more until it `goes_on`.
-    """
-
-    def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
-        self.hidden: set[str] = set()
-        self.holds_from = PAGES + 1
-        self.goes_on = threading.Event()
-        self._server = Threaded(self._answer)
-        self.url = f"{self._server.origin}/1"
-
-    def _answer(self, path: str) -> Answer:
-        self.asked[path] += 1
-        if len(self.pages()) >= self.holds_from:
-            self.goes_on.wait(LIMIT_S)
-        number = path.strip("/")
-        if number.isdigit() and 1 <= int(number) <= PAGES:
-            return 200, "text/html", page(int(number), self.hidden)
-        return 404, "text/html", b""
-
-    def pages(self) -> Counter[str]:
-        """Requests of pages, without robots.txt."""
-        return Counter({path: count for path, count in self.asked.items() if path != "/robots.txt"})
-
-    def close(self) -> None:
-        """Ends the server."""
-        self._server.close()
-
-
-def page(number: int, hidden: Container[str] = ()) -> bytes:
-    """A page's HTML, without links to what is hidden."""
-    targets = [target for target in (number + 1, number * 2) if target <= PAGES and str(target) not in hidden]
-    links = "".join(f'<a href="/{target}">{target}</a>' for target in targets)
-    return f"<html><title>{number}</title><body>{links}</body></html>".encode()
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    """A site of this test alone."""
-    made = Site()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Iterator[Path]:
-    """A data folder; what still runs on it afterwards is ended."""
-    data = tmp_path / "data"
-    yield data
-    if workers(data) or on_folder(data):
-        crawlog("down", "--data", data).communicate()
-
-
-@pytest.fixture
-def there(cluster: Settings) -> list[str]:
-    """Options for the session's broker, where how it starts and ends shows nothing."""
-    return ["--bootstrap", cluster.kafka.bootstrap, "-s", f"kafka.prefix={cluster.kafka.prefix}"]
-
-
-def on_folder(data: Path) -> list[psutil.Process]:
-    """Brokers of a data folder that run."""
-    mark = f"{data}/kafka/server.properties"
-    return [found for found in psutil.process_iter(["cmdline"]) if mark in (found.info["cmdline"] or ())]
-
-
-def run(site: Site, data: Path, *more: object, delay_s: float = 0.01) -> Process:
-    """A crawl of the site, started."""
-    options = ["-s", "network.allow_private=true", "-s", f"politeness.delay_s={delay_s}", *more]
-    return crawlog("run", site.url, "--data", data, "-o", data.parent / "rows.jsonl", "--json", *options)
-
-
-def rows(data: Path) -> list[str]:
-    """Paths of the result rows."""
-    lines = (data.parent / "rows.jsonl").read_text().splitlines()
-    return [json.loads(line)["url"].rpartition("/")[2] for line in lines]
-
-
-def workers(data: Path) -> dict[str, int]:
-    """Pids of the live workers, by name."""
-    try:
-        holder: dict[str, dict[str, int]] = json.loads((data / "run" / "holder.json").read_text())
-    except FileNotFoundError:
-        return {}
-    return holder["workers"]
 
 
 EVERY_PAGE = [str(number) for number in range(1, PAGES + 1)]
 
 
-def test_a_run_ends_at_its_limit_a_higher_one_by_itself_and_again_says_so(site: Site, data: Path) -> None:
+def test_a_run_ends_at_its_limit_a_higher_one_by_itself_and_again_says_so(site: Numbered, data: Path) -> None:
     """What was fetched is not fetched again: every page once. The third run asks the site for nothing."""
     code, summary, err = ended(run(site, data, "--max-pages", 5, delay_s=0.3))
     assert (code, summary["reason"]) == (0, "max_pages"), err
@@ -170,7 +78,7 @@ def age(state: Path) -> None:
 
 
 def test_states_that_cannot_be_used_are_folded_again_and_the_terminal_says_so(
-    site: Site, data: Path, there: list[str]
+    site: Numbered, data: Path, there: list[str]
 ) -> None:
     """Those of the frontier are of an older version, the sink's is damaged: each page once, and FILE is whole."""
     code, _, err = ended(run(site, data, "--max-pages", 5, *there, delay_s=0.3))
@@ -193,7 +101,7 @@ def test_states_that_cannot_be_used_are_folded_again_and_the_terminal_says_so(
 
 
 def test_a_state_that_cannot_be_folded_again_ends_the_run_with_the_reason(
-    site: Site, data: Path, cluster: Settings, there: list[str]
+    site: Numbered, data: Path, cluster: Settings, there: list[str]
 ) -> None:
     """The log no longer begins at 0, and there are no snapshots: the worker is not started again and again."""
     code, _, err = ended(run(site, data, "--max-pages", 5, *there, delay_s=0.3))
@@ -213,7 +121,7 @@ def test_a_state_that_cannot_be_folded_again_ends_the_run_with_the_reason(
     assert not list((data / "state").glob("aside-*"))
 
 
-def test_a_killed_run_goes_on_with_the_broker_that_it_left(site: Site, data: Path) -> None:
+def test_a_killed_run_goes_on_with_the_broker_that_it_left(site: Numbered, data: Path) -> None:
     """Its workers die with it, its broker does not; the same command adopts it."""
     process = run(site, data, delay_s=0.1)
     until(lambda: site.asked.total() > 8, "the crawl to begin")
@@ -237,7 +145,9 @@ def dones(settings: Settings) -> int:
     return sum(result.page is not None for one in records for result in u.decode(one.value()).results or ())
 
 
-def test_the_numbers_of_a_run_come_from_the_log(site: Site, data: Path, cluster: Settings, there: list[str]) -> None:
+def test_the_numbers_of_a_run_come_from_the_log(
+    site: Numbered, data: Path, cluster: Settings, there: list[str]
+) -> None:
     """The first one is killed with its workers, the fetch worker of the second too: they count what the log has.
 
     The first line of progress has counts.
@@ -265,7 +175,7 @@ def test_the_numbers_of_a_run_come_from_the_log(site: Site, data: Path, cluster:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_everything_cleanly(site: Site, data: Path, number: int, code: int) -> None:
+def test_a_signal_stops_everything_cleanly(site: Numbered, data: Path, number: int, code: int) -> None:
     """Within 5 seconds (of a machine at rest) nothing runs any more; before, a second run was refused with its pid."""
     process = run(site, data, delay_s=0.5)
     until((data.parent / "rows.jsonl.partial").exists, "the first rows")
@@ -303,7 +213,7 @@ class Walker(Spider):
 """
 
 
-def test_pages_that_break_a_spider_end_as_dead_letters(site: Site, data: Path, there: list[str]) -> None:
+def test_pages_that_break_a_spider_end_as_dead_letters(site: Numbered, data: Path, there: list[str]) -> None:
     """One that raises, one without end, one that kills its worker each time; all others give all their rows."""
     (data.parent / "walker.py").write_text(SPIDER)
     code, summary, err = ended(run(site, data, "--spider", data.parent / "walker.py", *there))
@@ -327,7 +237,7 @@ class Curious(Spider):
 
 
 def test_what_a_worker_starts_inherits_no_setting(
-    site: Site, data: Path, there: list[str], monkeypatch: pytest.MonkeyPatch
+    site: Numbered, data: Path, there: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker is told its settings, secrets among them, but keeps them out of the environment that children get."""
     monkeypatch.setenv("CRAWLOG_FETCH__LOGINS", "https://me:secret@elsewhere.example/")
@@ -349,7 +259,7 @@ class Raising(Spider):
 """
 
 
-def test_a_spider_that_raises_shows_at_ctrl_c(site: Site, data: Path, cluster: Settings, there: list[str]) -> None:
+def test_a_spider_that_raises_shows_at_ctrl_c(site: Numbered, data: Path, cluster: Settings, there: list[str]) -> None:
     """Links are followed no more, and the summary of a run that is interrupted names the error as its end would."""
     (data.parent / "raising.py").write_text(RAISING)
     urls = [f"{site.url[:-1]}{number}" for number in range(2, PAGES)]
@@ -372,7 +282,7 @@ def test_a_run_that_could_fetch_nothing_says_so_by_its_exit_code(data: Path, the
         assert "nothing could be fetched: `crawlog why http://127.0.0.1:9/" in err
 
 
-def test_rows_of_a_cancelled_job_stay_partial(site: Site, data: Path, there: list[str]) -> None:
+def test_rows_of_a_cancelled_job_stay_partial(site: Numbered, data: Path, there: list[str]) -> None:
     """Its exit code is 7, FILE is not made, and neither is it when the command is given again."""
     site.holds_from = PAGES // 4
     crawl = run(site, data, "--job", "gone", *there, delay_s=0.3)
@@ -412,7 +322,7 @@ def has_row(log: Settings, job: str, url: str) -> bool:
 
 
 def test_workers_run_the_operators_spider_and_no_strangers(
-    site: Site, data: Path, cluster: Settings, there: list[str]
+    site: Numbered, data: Path, cluster: Settings, there: list[str]
 ) -> None:
     """`up` goes on with what `run --spider` named; a foreign job's pages are dead letters until its file is allowed."""
     own, foreign = data.parent / "own.py", data.parent / "foreign" / "other.py"
@@ -443,7 +353,7 @@ def test_workers_run_the_operators_spider_and_no_strangers(
     until(lambda: has_row(cluster, "foreign", page), "a row of the foreign spider, now allowed")
 
 
-def test_up_takes_what_any_producer_sends(site: Site, data: Path) -> None:
+def test_up_takes_what_any_producer_sends(site: Numbered, data: Path) -> None:
     """A bare record without a key is crawled; `down` leaves nothing running."""
     from confluent_kafka import Producer
 
@@ -463,7 +373,7 @@ def test_up_takes_what_any_producer_sends(site: Site, data: Path) -> None:
     assert on_folder(data) == []
 
 
-def test_a_crawl_obeys_commands_over_any_death(site: Site, data: Path, there: list[str]) -> None:
+def test_a_crawl_obeys_commands_over_any_death(site: Numbered, data: Path, there: list[str]) -> None:
     """Paused it asks nothing more, though its workers are killed; resumed it goes on; stopped its run ends.
 
     With its host blocked a run ends too, and says how to unblock it; after that the same command fetches the rest.
@@ -526,7 +436,9 @@ def before_page(settings: Settings, count: int) -> dict[int, int]:
     raise AssertionError(f"{dones} pages")
 
 
-def test_a_crawl_is_rewound_and_a_job_begun_again(site: Site, data: Path, cluster: Settings, there: list[str]) -> None:
+def test_a_crawl_is_rewound_and_a_job_begun_again(
+    site: Numbered, data: Path, cluster: Settings, there: list[str]
+) -> None:
     """While it runs: what was found later is asked again. From its seeds: nothing old stays in FILE."""
     site.holds_from = PAGES * 3 // 4
     crawl = run(site, data, *there, delay_s=0.1)
@@ -540,7 +452,7 @@ def test_a_crawl_is_rewound_and_a_job_begun_again(site: Site, data: Path, cluste
     assert asked.keys() == {1, 2}
     assert asked[2] >= PAGES // 4
 
-    site.hidden = {str(PAGES)}
+    site.hidden = {PAGES}
     code, summary, err = ended(run(site, data, "--fresh", *there))
     assert (code, summary["epoch"], summary["fetched"], summary["rows"]) == (0, 2, PAGES - 1, PAGES - 1), err
     assert sorted(rows(data), key=int) == EVERY_PAGE[:-1]

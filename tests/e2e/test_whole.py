@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.test_run import on_folder, workers
+from tests.support.crawls import on_folder, workers
 from tests.support.processes import Process, crawlog, ended, until
 from tests.support.sites import Answer, Threaded
 

@@ -141,6 +141,12 @@ class World:
         self.in_flight.append(task)
         return task
 
+    def next_page(self) -> Task:
+        """A page is handed out."""
+        task = self.next()
+        assert isinstance(task, Task)
+        return task
+
     def ended(self, task: Task | RobotsTask, wait_s: float = 0.0) -> None:
         """The response has ended."""
         self.in_flight.remove(task)
@@ -177,11 +183,15 @@ class World:
         self.write(task, "failed", next_at=self.wall + wait_s, delay_s=wait_s, host_wait_s=host_wait_s)
 
     def refused(self, task: Task) -> None:
-        """A rule refused it: there was no request."""
+        """A rule refused it."""
+        self.unsent(task)
+        self.write(task, "refused")
+
+    def unsent(self, task: Task) -> None:
+        """There was no request."""
         self.in_flight.remove(task)
         self.hosts[task.host.key].in_flight -= 1
         self.frontier.unsent(task.host)
-        self.write(task, "refused")
 
     def aborted(self, task: Task | RobotsTask) -> None:
         """It ended without a trace."""

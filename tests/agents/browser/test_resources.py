@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from crawlog.schemas.urls import JobSpec, RenderRules, RequestRules, ScopeSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.fetch.rendering import Reach, Wish
 from crawlog.streams.frontier.commands import Orders
-from crawlog.streams.frontier.dispatcher import Frontier
 from crawlog.streams.frontier.host import Host
 from crawlog.streams.frontier.schedule import HOSTS_AWAKE
 from crawlog.streams.http.answer import Answer
@@ -31,13 +30,12 @@ from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sections import Politeness
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import NO_FILE, load
-from crawlog.streams.url.place import Place, Places
+from crawlog.streams.url.place import Places
+from tests.support.browsing import DELAY_S, Owner, budget, no_rules, script
 from tests.support.sites import Site, sites
 
 if TYPE_CHECKING:
     from crawlog.agents.client.client import Client
-
-DELAY_S = 0.15
 
 
 class Web:
@@ -91,22 +89,6 @@ class Web:
         return [url for _, url in self.asked]
 
 
-class Owner:
-    """A dispatcher that owns some hosts."""
-
-    def __init__(self, *names: str) -> None:
-        self.frontier = Frontier(own_manner(Settings()), time.monotonic, time.time)
-        self.hosts: dict[str, Host] = {}
-        self.names = names
-        self.frontier.lend = self.lend  # type: ignore[method-assign]  # a partition would need a state
-
-    def lend(self, place: Place) -> Host | None:
-        """The host, if it is one of ours."""
-        if place.domain not in self.names:
-            return None
-        return self.hosts.setdefault(place.host, Host(place.host, place.domain, None, DELAY_S))  # type: ignore[arg-type]  # no queue
-
-
 def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: float = DELAY_S) -> Resources:
     """Resources of a web; robots.txt is not obeyed where there is none."""
     base = Settings()
@@ -125,16 +107,6 @@ def resources(web: Web, owner: Owner, robots: bytes | None = None, delay_s: floa
     owner.frontier.usual = own_manner(settings)
     client: Client = web  # type: ignore[assignment]  # as much of it as is used
     return Resources(settings, client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), ask_rules)
-
-
-def script(url: str) -> Wish:
-    """A wish for a script."""
-    return Wish("GET", url, "script")
-
-
-def budget(requests: int = 100, size_bytes: int = 1 << 20, job: str = "j") -> Budget:
-    """A page's."""
-    return Budget(job, requests, size_bytes, is_inside=True)
 
 
 @pytest.mark.parametrize("names", [("a.com",), ()])
@@ -515,15 +487,7 @@ async def test_what_pages_load_waits_for_no_room_that_pages_hold() -> None:
         pages = await client.bodies.take(1 << 40)
         owner = Owner()
         settings = load({"network.allow_private": True}, NO_FILE, {})
-        one = Resources(settings, client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), _no_rules(owner))
+        one = Resources(settings, client, Hosts(owner.frontier, Places(1).of, lambda *_: 0.0), no_rules(owner))
         answer = await one.get(script(f"{site.origin}/app.js"), {}, budget())
         assert (answer.http, len(answer.body), client.bodies.free_bytes) == (200, 2 * FREE_BYTES, 0)
         pages.give()
-
-
-def _no_rules(owner: Owner) -> Callable[[Host, Manner], Awaitable[None]]:
-    async def ask_rules(host: Host, _manner: Manner) -> None:
-        host.rules, host.rules_until = RobotsRules.parse(b""), time.monotonic() + 60.0
-        owner.frontier.finished(host)
-
-    return ask_rules

@@ -14,7 +14,8 @@ from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.log.job_records import own_manner
 from crawlog.streams.settings.sources import NO_FILE, load
-from tests.agents.client.test_unasked import Pages, _server_tls, chunked, client_by, served, sized
+from tests.support.proxies import server_tls
+from tests.support.raw_http import Pages, chunked, client_by, served, sized
 
 
 def manner(**rules: Any) -> Manner:
@@ -127,7 +128,7 @@ async def test_a_worker_that_may_ask_private_addresses_does_not_for_jobs_that_ma
 async def test_a_certificate_is_checked_for_each_job_that_wants_it_checked(tmp_path: Path) -> None:
     """Though another job of the same worker takes any, and its connection is open."""
     site = Pages()
-    async with served(site, _server_tls(tmp_path)) as port, client_by() as client:
+    async with served(site, server_tls(tmp_path)) as port, client_by() as client:
         url = f"https://127.0.0.1:{port}/one"
         answers = [
             await client.get(HttpRequest(url, manner=manner(verify_tls=strict)))

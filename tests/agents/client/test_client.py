@@ -7,8 +7,6 @@ import sys
 import time
 import tracemalloc
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,27 +16,14 @@ import pytest
 
 from crawlog.agents.client.body import DRAINED_BYTES, FREE_BYTES
 from crawlog.agents.client.budget import BodyBudget
-from crawlog.agents.client.client import Client
 from crawlog.agents.client.protocol import LeaseLost
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.login import read_form
-from crawlog.streams.settings.settings import Settings
+from tests.support.raw_http import HTML, LIMIT, Speak, response, talk, until
 from tests.support.sites import posting
 
-LIMIT = 10_000
-HTML = "Content-Type: text/html\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-Speak = Callable[[asyncio.StreamWriter], Awaitable[None]]
-
-
-def settings(**fetch: Any) -> Settings:
-    """Small limits; loopback is allowed."""
-    base = Settings()
-    limits = {"max_body_bytes": LIMIT, "timeout_s": 5.0} | fetch
-    network = base.network.model_copy(update={"allow_private": True})
-    return base.model_copy(update={"fetch": base.fetch.model_copy(update=limits), "network": network})
 
 
 def says(*parts: bytes, rest_s: float = 0.0) -> Speak:
@@ -54,81 +39,16 @@ def says(*parts: bytes, rest_s: float = 0.0) -> Speak:
     return speak
 
 
-def response(body: bytes, headers: str = HTML, status: str = "200 OK") -> bytes:
-    """A whole response of known length."""
-    return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-
 def chunked(*chunks: bytes, headers: str = HTML) -> list[bytes]:
     """A response of unknown length, in parts; it never says that it has ended."""
     head = f"HTTP/1.1 200 OK\r\n{headers}Transfer-Encoding: chunked\r\n\r\n".encode()
     return [head, *(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)]
 
 
-class Web:
-    """A server with one answer, the requests it got, and how many connections it saw."""
-
-    def __init__(self, speak: Speak) -> None:
-        self.speak = speak
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self._serving: set[asyncio.Task[None]] = set()
-        self._writers: list[asyncio.StreamWriter] = []
-
-    def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """One connection more."""
-        self.connections += 1
-        self._writers.append(to_client)
-        self._serving.add(asyncio.create_task(self._serve(from_client, to_client)))
-
-    async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """Until the client or the answer ends it."""
-        try:
-            while True:
-                self.requests.append(await from_client.readuntil(b"\r\n\r\n"))
-                await self.speak(to_client)
-        except (asyncio.IncompleteReadError, OSError):
-            return
-        finally:
-            to_client.transport.abort()
-
-    async def close(self) -> None:
-        """End all connections."""
-        for serving in self._serving:
-            serving.cancel()
-        await asyncio.wait(self._serving or {asyncio.create_task(asyncio.sleep(0))})
-        for writer in self._writers:
-            writer.transport.abort()  # also of one whose task had not begun
-        await asyncio.sleep(0)
-
-
-@asynccontextmanager
-async def talk(
-    speak: Speak, may_ask: Callable[[], bool] = lambda: True, **fetch: Any
-) -> AsyncIterator[tuple[Client, Web, str]]:
-    """A client, a server that speaks so, and its URL."""
-    web = Web(speak)
-    server = await asyncio.start_server(web.serve, "127.0.0.1", 0)
-    client = Client(settings(**fetch), "tester", may_ask)
-    try:
-        yield client, web, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/page"
-    finally:
-        await client.close()
-        server.close()
-        await web.close()
-
-
 async def got(speak: Speak, **fetch: Any) -> Answer:
     """The answer to one request."""
     async with talk(speak, **fetch) as (client, _, url):
         return await client.get(HttpRequest(url))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  # the client tells nobody
-            await asyncio.sleep(0.01)
 
 
 def squeezed(body: bytes, coding: str) -> bytes:

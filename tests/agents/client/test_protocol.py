@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import aiohttp
 import pytest
@@ -12,13 +12,9 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.streams import StreamReader
 
 from crawlog.agents.client import protocol
-from crawlog.agents.client.client import Client
 from crawlog.agents.client.protocol import FRAMING_BYTES, MOST_INTERIM, SLICE_BYTES
 from crawlog.agents.client.transport import HttpRequest
-from tests.agents.client.test_client import HTML, response, settings, talk, until
-
-if TYPE_CHECKING:
-    from crawlog.agents.client.connections import Connector
+from tests.support.raw_http import HTML, connected, response, talk, until
 
 HEAD = f"HTTP/1.1 200 OK\r\n{HTML}Transfer-Encoding: chunked\r\n\r\n".encode()
 CHUNK = b"1\r\nx\r\n"
@@ -27,48 +23,11 @@ MANY = 16_000
 """Chunks: three turns' work, and few enough that aiohttp waits for no reader."""
 
 
-class Wire(asyncio.Transport):
-    """Notes whether it would be read from; nothing is sent."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_read = True
-        self.is_closed = False
-
-    def pause_reading(self) -> None:
-        """From now on."""
-        self.is_read = False
-
-    def resume_reading(self) -> None:
-        """From now on."""
-        self.is_read = True
-
-    def is_closing(self) -> bool:
-        """Whether somebody has closed it."""
-        return self.is_closed
-
-    def close(self) -> None:
-        """For good."""
-        self.is_closed = True
-
-
 @pytest.fixture
 def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is parsed takes a second."""
     clock = SimpleNamespace(monotonic=map(float, itertools.count()).__next__)
     monkeypatch.setattr(protocol, "time", clock)
-
-
-async def connected(read_timeout_s: float | None = None, *, is_asked: bool = True) -> tuple[ResponseHandler, Wire]:
-    """A connection, that a request was sent on if it was asked, and the wire it reads from."""
-    client = Client(settings(), "tester", lambda: True)
-    handler = cast("Connector", client._session.connector)._factory()
-    await client.close()
-    wire = Wire()
-    handler.connection_made(wire)
-    if is_asked:
-        handler.set_response_params(read_timeout=read_timeout_s)
-    return handler, wire
 
 
 async def body_of(handler: ResponseHandler) -> StreamReader:

@@ -20,7 +20,7 @@ from crawlog.streams.log.power_cut import offer_again
 from crawlog.streams.log.read import read_records
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
-from tests.e2e.test_lost_records import Lossy, log, lossy, put, until_led
+from tests.support.brokers import Lossy, log, lossy, put, until_led
 from tests.support.damaging import WAYS, batches, cut_in_half
 
 __all__ = ["log", "lossy"]  # fixtures

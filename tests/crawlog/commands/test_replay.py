@@ -18,7 +18,7 @@ from crawlog.streams.log.provision import ensure_topics
 from crawlog.streams.log.read import read_records
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings
-from tests.e2e.test_run import PAGES, Site  # the same site
+from tests.support.crawls import PAGES, Numbered
 from tests.support.processes import LIMIT_S, crawlog, ended, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 class Crawl:
     """A crawl of the small site on the session's broker."""
 
-    def __init__(self, site: Site, cluster: Settings, folder: Path) -> None:
+    def __init__(self, site: Numbered, cluster: Settings, folder: Path) -> None:
         self.site = site
         self.said = ""
         self.settings = cluster
@@ -83,7 +83,7 @@ class Crawl:
 @pytest.fixture
 def crawl(cluster: Settings, tmp_path: Path) -> Iterator[Crawl]:
     """Not begun."""
-    site = Site()
+    site = Numbered()
     yield Crawl(site, cluster, tmp_path)
     site.close()
 

@@ -14,7 +14,7 @@ from crawlog.streams.log.job_records import write_finished
 from crawlog.streams.log.producer import Producer
 from crawlog.streams.log.topics import Topics
 from crawlog.streams.settings.settings import Settings
-from tests.e2e.test_run import PAGES, Site, data, run, site, there
+from tests.support.crawls import PAGES, Numbered, data, run, site, there
 from tests.support.fetching import running
 from tests.support.processes import ended as ended_run
 
@@ -107,7 +107,9 @@ async def test_a_worker_leaves_old_finished_jobs_out_until_something_of_them_is_
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_run_of_a_job_that_ended_long_ago_ends(site: Site, data: Path, there: list[str], cluster: Settings) -> None:
+def test_a_run_of_a_job_that_ended_long_ago_ends(
+    site: Numbered, data: Path, there: list[str], cluster: Settings
+) -> None:
     """It waits for reports on its job, which workers leave out until the run has named it."""
     for _ in range(2):
         code, summary, err = ended_run(run(site, data, "--job", "j", *there))

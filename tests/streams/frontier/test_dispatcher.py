@@ -23,8 +23,7 @@ def test_a_host_that_is_ready_while_the_next_is_chosen_waits_for_the_next_look(l
     world = World(Rests(delay_s=1.0))
     world.job()
     world.find("http://a/1")
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.retry(task, 1.0 - late_s)
     world.fold_dones()
     world.pass_time(1.0 - late_s)
@@ -222,8 +221,7 @@ def test_a_refused_url_costs_no_delay() -> None:
     world = World()
     world.job()
     world.find(*pages("a.com", 2))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.refused(task)
     assert world.next() is not None
 
@@ -274,15 +272,12 @@ def test_a_partition_that_comes_back_keeps_the_rests_of_its_hosts() -> None:
     for name in "abc":
         world.find(*pages(f"{name}.com", 2))
         world.pass_time(0.001)  # so that the order is theirs
-    first = world.next()
-    assert isinstance(first, Task)
+    first = world.next_page()
     world.fetched(first)
     world.pass_time(4)
-    second = world.next()
-    assert isinstance(second, Task)
+    second = world.next_page()
     world.rebalance()
-    third = world.next()
-    assert isinstance(third, Task)
+    third = world.next_page()
     assert len({task.host.key for task in (first, second, third)}) == 3
     world.fetched(third)
     assert world.next() is None
@@ -290,8 +285,7 @@ def test_a_partition_that_comes_back_keeps_the_rests_of_its_hosts() -> None:
         world.pass_time(left_s - 0.1)
         assert world.next() is None
         world.pass_time(0.2)
-        again = world.next()
-        assert isinstance(again, Task)
+        again = world.next_page()
         assert again.host.key == rested.host.key
         world.fetched(again)
 
@@ -301,8 +295,7 @@ def test_a_request_under_way_counts_as_ended_when_its_partition_is_given_up() ->
     world = World(Rests(10.0))
     world.job()
     world.find(*pages("a.com", 2))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.pass_time(7)
     assert world.frontier.rests_of(0) == {task.host.hash: world.clock + 10.0}
 
@@ -322,8 +315,7 @@ def turned_away(wait_s: float) -> World:
     world = World()
     world.job()
     world.find(*pages("a.com", 2))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.retry(task, wait_s, host_wait_s=wait_s)
     world.fold_dones()
     return world
@@ -366,8 +358,7 @@ def test_a_partition_let_go_is_not_dispatched() -> None:
     world = World()
     world.job()
     world.find(*pages("a.com", 1), *pages("b.com", 5))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.frontier.disown(0)
     world.aborted(task)
     world.pass_time(100)
@@ -380,8 +371,7 @@ def test_a_url_goes_back_to_a_host_that_was_forgotten() -> None:
     world = World(Rests(0.0))
     world.job()
     world.find(*pages("a.com", 1))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.frontier.finished(task.host)
     world.frontier.size_windows()
     world.find(*pages("a.com", 1, first=1))
@@ -395,8 +385,7 @@ def test_a_retry_waits_its_time() -> None:
     world = World()
     world.job()
     world.find(*pages("a.com", 9))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.retry(task, 4.5)
     world.fold_dones()
     assert world.drain().index("http://a.com/0") == 4
@@ -407,8 +396,7 @@ def test_a_wait_renewed_by_another_worker_is_not_cut_short() -> None:
     world = World()
     world.job()
     world.find(*pages("a.com", 1))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.retry(task, 5.0)
     world.fold_dones()
     late = u.Result(task.row.url, task.sequence, "failed", attempt=2, next_at=WALL + 60, delay_s=60.0)
@@ -424,15 +412,14 @@ def test_more_waits_than_memory_holds_all_come_in_time(monkeypatch: pytest.Monke
     world.job()
     world.find(*pages("a.com", 31))
     for wait_s in [1000.0] * 30 + [3.0]:
-        task = world.next()
-        assert isinstance(task, Task)
+        task = world.next_page()
         world.retry(task, wait_s)
         world.fold_dones()
     assert len(world.frontier.owned[0].waits) < 10
     world.pass_time(3)
-    task = world.next()
-    assert task is not None
-    world.fetched(task)
+    short = world.next()
+    assert short is not None
+    world.fetched(short)
     assert len(world.drain()) == 30
 
 
@@ -442,8 +429,7 @@ def test_waits_overdue_at_a_restore_are_read_in_parts(monkeypatch: pytest.Monkey
     world.job()
     world.find(*pages("a.com", 200))
     for _ in range(200):
-        task = world.next()
-        assert isinstance(task, Task)
+        task = world.next_page()
         world.retry(task, 1.0)
     world.fold_dones()
     monkeypatch.setattr(waits, "WAITING_IN_MEMORY", 10)
@@ -473,8 +459,7 @@ def test_what_waits_for_another_try_is_held_too(action: Any) -> None:
     world = World()
     world.job()
     world.find(*pages("a.com", 1))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.retry(task, 60.0)
     world.fold_dones()
     world.frontier.obey(Commands([Command(action=action, host="a.com")]))
@@ -491,8 +476,7 @@ def test_a_done_of_an_older_epoch_is_fetched_again() -> None:
     world = World()
     world.job()
     world.find(*pages("a.com", 1))
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.take(u.encode(u.UrlsRecord(epoch=1, rewind=u.Rewind(world.offset))))
     world.job(rev=2, epoch=1)
     world.ended(task)
@@ -530,8 +514,7 @@ def test_a_url_found_nearer_in_flight_is_handed_out_again() -> None:
     world = World()
     world.job(max_depth=5)
     world.find(*pages("a.com", 1), depth=3)
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     world.find(*pages("a.com", 1), depth=1)
     assert task.row.depth == 3
     world.ended(task)
@@ -540,8 +523,7 @@ def test_a_url_found_nearer_in_flight_is_handed_out_again() -> None:
     assert world.next() is None
     world.take(world.unfolded.pop())
     world.out.clear()
-    again = world.next()
-    assert isinstance(again, Task)
+    again = world.next_page()
     assert again.row.depth == 1
 
 
@@ -610,8 +592,7 @@ def test_the_slowest_hosts_are_shown() -> None:
     world.job()
     world.find(*pages("a.com", 3), *pages("b.com", 2))
     for wait_s in (9.0, 5.0):
-        task = world.next()
-        assert isinstance(task, Task)
+        task = world.next_page()
         world.retry(task, 1.0, wait_s)
     world.fold_dones()
     a, b = ("http://a.com:80", 3, 9.0), ("http://b.com:80", 2, 5.0)

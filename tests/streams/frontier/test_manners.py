@@ -24,14 +24,11 @@ PRIVATE = "private_address: private address 10.0.0.1"
 
 def lacking(world: World, job: str, host: str) -> Task:
     """The next task, of which the worker may not ask; it is given back."""
-    task = world.next()
-    assert isinstance(task, Task)
+    task = world.next_page()
     assert (task.job.name, task.host.key) == (job, host)
     task.partition.lack(task.host, task.job.number, NEEDS_PRIVATE)
-    world.in_flight.remove(task)
+    world.unsent(task)
     world.out.discard(task.row.url)
-    world.hosts[host].in_flight -= 1
-    world.frontier.unsent(task.host)
     world.frontier.back(task)
     return task
 
@@ -85,8 +82,7 @@ def test_a_retry_that_is_due_stays_queued_too() -> None:
     world = World()
     world.job()
     world.find(*pages("a.com", 2))
-    first = world.next()
-    assert isinstance(first, Task)
+    first = world.next_page()
     world.retry(first, 5.0)
     world.fold_dones()
     world.pass_time(1.0)

@@ -3,9 +3,7 @@
 import asyncio
 import socket
 import ssl
-import subprocess
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -38,66 +36,8 @@ from crawlog.streams.http.request import (
 )
 from crawlog.streams.settings.sections import Fetch
 from crawlog.streams.settings.sources import Sources, origins, resolve
+from tests.support.proxies import Socks, certify, pump
 from tests.support.sites import Site, posting, sites
-
-
-class Socks(Site):
-    """A SOCKS proxy, of versions 4, 4a and 5 (RFC 1928, 1929), before one site; every name leads there.
-
-    Args:
-        user: `NAME:PASSWORD` that it wants.
-        reply: What it answers instead of serving.
-    """
-
-    def __init__(self, site: Site, user: str = "", reply: int | None = None) -> None:
-        super().__init__()
-        self.site, self.user, self.reply = site, user, reply
-        self.wanted: list[tuple[str, int]] = []
-
-    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """One connection."""
-        try:
-            if (await from_client.readexactly(1)) == b"\x05":
-                is_let_in = await self._five(from_client, to_client)
-            else:
-                is_let_in = await self._four(from_client, to_client)
-        except asyncio.IncompleteReadError:
-            is_let_in = False
-        if is_let_in:
-            await self.site.serve(from_client, to_client)
-        to_client.close()
-
-    async def _five(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
-        methods = await from_client.readexactly((await from_client.readexactly(1))[0])
-        if (b"\x02" if self.user else b"\x00") not in methods:
-            to_client.write(b"\x05\xff")
-            return False
-        to_client.write(b"\x05\x02" if self.user else b"\x05\x00")
-        if self.user:
-            await from_client.readexactly(1)
-            said = [(await from_client.readexactly((await from_client.readexactly(1))[0])).decode() for _ in "ab"]
-            to_client.write(b"\x01\x00" if ":".join(said) == self.user else b"\x01\x01")
-            if ":".join(said) != self.user:
-                return False
-        kind = (await from_client.readexactly(4))[3]
-        if kind == 3:
-            name = (await from_client.readexactly((await from_client.readexactly(1))[0])).decode()
-        else:
-            name = str(ip_address(await from_client.readexactly(4 if kind == 1 else 16)))
-        self.wanted.append((name, int.from_bytes(await from_client.readexactly(2), "big")))
-        to_client.write(bytes((5, self.reply or 0, 0, 1, 127, 0, 0, 1, 0, 80)))
-        return not self.reply
-
-    async def _four(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
-        await from_client.readexactly(1)
-        port, address = await from_client.readexactly(2), await from_client.readexactly(4)
-        await from_client.readuntil(b"\0")
-        name = str(ip_address(address))
-        if address[:3] == b"\0\0\0":
-            name = (await from_client.readuntil(b"\0"))[:-1].decode()
-        self.wanted.append((name, int.from_bytes(port, "big")))
-        to_client.write(bytes((0, self.reply or 0x5A, 0, 0, 0, 0, 0, 0)))
-        return not self.reply
 
 
 async def test_a_login_is_sent_to_its_origin_and_to_no_other_port_or_robots_txt_elsewhere() -> None:
@@ -297,7 +237,7 @@ async def test_a_socks_proxy_is_told_a_name_or_an_address_as_its_scheme_says(
 
 async def test_tls_goes_through_a_socks_proxy_to_the_site(tmp_path: Path) -> None:
     """The proxy sees a name and ciphertext; the name is what the certificate must be for."""
-    _certify(tmp_path)
+    certify(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     site = Site()
@@ -308,7 +248,7 @@ async def test_tls_goes_through_a_socks_proxy_to_the_site(tmp_path: Path) -> Non
         async def _five(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
             if await super()._five(from_client, to_client):
                 from_site, to_site = await asyncio.open_connection("127.0.0.1", port)
-                await asyncio.gather(_pump(from_client, to_site), _pump(from_site, to_client))
+                await asyncio.gather(pump(from_client, to_site), pump(from_site, to_client))
             return False
 
     proxy = Tunnel(site)
@@ -320,23 +260,10 @@ async def test_tls_goes_through_a_socks_proxy_to_the_site(tmp_path: Path) -> Non
     assert proxy.wanted == [("name.test", 443), ("other.test", 443)]
 
 
-def _certify(folder: Path) -> None:
-    """key.pem, and cert.pem for name.test."""
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=name.test"]
-    made += ["-addext", "subjectAltName=DNS:name.test", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(made, cwd=folder, check=True, capture_output=True)
-
-
-async def _pump(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-    while data := await source.read(65536):
-        to.write(data)
-    to.close()
-
-
 @pytest.mark.parametrize("is_tls", [False, True])
 def test_what_is_written_is_with_the_kernel_before_the_event_loop_turns(tmp_path: Path, is_tls: bool) -> None:
     """On the workers' event loop: what a stopped process still had would be sent when it goes on."""
-    _certify(tmp_path)
+    certify(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
 

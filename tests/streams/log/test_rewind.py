@@ -33,7 +33,7 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.partition import Partition, StateMemory
 from crawlog.streams.state.restore import Restorer
 from crawlog.streams.url.place import Places
-from tests.streams.fold.test_fold import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
+from tests.support.folding import AT, PLACES, A, B, State, crawl, done, found, job, sequence, true_dones
 
 
 def rewind(epoch: int, start: int = 0, job: str | None = None) -> bytes:

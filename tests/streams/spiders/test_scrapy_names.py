@@ -11,6 +11,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.settings import known_keys
 from crawlog.streams.spiders import scrapy_names
 from crawlog.streams.spiders.loading import load_spider
+from tests.support.spiders import given
 
 GOOD = """
 import crawlog
@@ -178,8 +179,6 @@ class Nested(Spider):
 
 def test_a_selector_that_a_node_cannot_read_is_named_by_its_line() -> None:
     """The node is selectolax's own; its error says neither the selector nor the line."""
-    from tests.streams.spiders.test_spider import given
-
     with pytest.raises(ValueError, match=r"line \d+: .*node\.css\(\"b::text\"\)") as wrong:
         given(Nested(), b"<a>x</a>")
     assert "node.text()" in str(wrong.value)

@@ -11,23 +11,10 @@ import pytest
 
 from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta
-from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.html.links import Links
 from crawlog.streams.spiders.loading import load_spider
-from crawlog.streams.spiders.spider import Bounds, Parsed, TooMuch, parser_of
-from crawlog.streams.url.canonical import Canonicaliser
-from crawlog.streams.url.place import Places
-
-PAGE = "http://a.test/dir/p?q=1"
-HTML = "text/html; charset=utf-8"
-
-
-def given(spider: Spider, body: bytes = b"", bounds: Bounds | None = None, spec: Any = None, **meta: Any) -> Parsed:
-    """What a spider gives for a page."""
-    fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
-    links = Links(Canonicaliser(CanonicalRules()), Places(8))
-    return parser_of(spider, bounds or Bounds())(PageMeta(**fields), body, links, JobSpec(**spec or {}))
+from crawlog.streams.spiders.spider import Bounds, Parsed, TooMuch
+from tests.support.spiders import PAGE, given
 
 
 def items(parsed: Parsed) -> list[Any]:

@@ -1,0 +1,23 @@
+"""What a spider gives for a page."""
+
+from typing import Any
+
+from crawlog import Spider
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import CanonicalRules, JobSpec
+from crawlog.streams.html.links import Links
+from crawlog.streams.spiders.spider import Bounds, Parsed, parser_of
+from crawlog.streams.url.canonical import Canonicaliser
+from crawlog.streams.url.place import Places
+
+PAGE = "http://a.test/dir/p?q=1"
+
+
+HTML = "text/html; charset=utf-8"
+
+
+def given(spider: Spider, body: bytes = b"", bounds: Bounds | None = None, spec: Any = None, **meta: Any) -> Parsed:
+    """What a spider gives for a page."""
+    fields: dict[str, Any] = {"url": PAGE, "job": "j", "http": 200, "content_type": HTML} | meta
+    links = Links(Canonicaliser(CanonicalRules()), Places(8))
+    return parser_of(spider, bounds or Bounds())(PageMeta(**fields), body, links, JobSpec(**spec or {}))
