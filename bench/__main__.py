@@ -27,7 +27,7 @@ ANY = (*ALL, "web", "crashes", "parse", "walk", "realsite", "politeness", "site"
 
 
 def main() -> int:
-    """The highest exit code of what ran."""
+    """The highest exit code of the benchmarks that ran."""
     words = sys.argv[1:]
     if "-h" in words[:1] or "--help" in words[:1]:
         print(__doc__, f"\nNAME: {', '.join(ANY)}")

@@ -65,7 +65,7 @@ class Answering(asyncio.Protocol):
         self._left = b""
 
     def data_received(self, data: bytes) -> None:
-        """Answers what is whole of it."""
+        """Answers the complete requests in it."""
         *requests, self._left = (self._left + data).split(b"\r\n\r\n")
         for request in requests:
             if request.startswith(b"GET /robots.txt "):
@@ -94,7 +94,7 @@ def lines(urls: int, hosts: int, port: int) -> Iterator[str]:
 
 
 class Result(NamedTuple):
-    """What one file of seeds showed; times in seconds."""
+    """Measurements of one file of seeds; times in seconds."""
 
     urls: int
     hosts: int
@@ -129,7 +129,7 @@ class Crawl:
         self.peak_mb = 0.0
 
     def up(self) -> None:
-        """Starts engine and workers, and follows what they report."""
+        """Starts engine and workers, and follows their reports."""
         rests = ["-s", "network.allow_private=true", "-s", "politeness.delay_s=0"]
         subprocess.run(
             [*CRAWLOG, "up", *self._options, *rests], check=True, stdout=subprocess.DEVNULL, stderr=sys.stderr
@@ -161,7 +161,7 @@ class Crawl:
                 self.peak_mb = max(self.peak_mb, process.memory_info().rss / 2**20)
 
     def _processes(self) -> list[psutil.Process]:
-        """All that `up` has started: what holds the folder, its children and the broker."""
+        """All processes of `up`: the holder of the folder, its children and the broker."""
         held, local = holder(self._data), engine.running(self._data)
         first = [psutil.Process(one.pid) for one in (held, local) if one is not None]
         return [*first, *(child for process in first for child in process.children(recursive=True))]

@@ -1,4 +1,4 @@
-"""Where the corpora of other projects lie, which are not part of this one; tests and benchmarks read them."""
+"""Folder of other projects' corpora, which are not part of this one; tests and benchmarks read them."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The crash-point sweep: a process dies at one named instant between two writes, and the crawl must not show it.
+"""The crash-point sweep: a process dies at one named instant between two writes. Results must not show it.
 
     python -m bench.crashes                     every point, at the first, the third and the tenth time it is reached
     python -m bench.crashes --points parse,sink those whose names begin so
@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        """Nothing lost, nothing doubled; what repeats fits into the places of the two or three fetch workers killed."""
+        """Nothing lost, nothing doubled; no more requests again than the killed fetch workers had in flight."""
         return self.lost == 0 and self.doubled == 0 and self.equal and self.repeated <= 3 * CONCURRENCY
 
 

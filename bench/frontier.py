@@ -6,7 +6,7 @@
 
 Each case is a process of its own: it imports all that a fetch worker imports, folds founds of 500 URLs into eight
 partitions with checkpoints as a worker makes them, then serves: next URL, request ended, done folded. Between two
-requests to a host lies a second of a virtual clock, so no time is spent waiting. CPU is that of all threads. In either
+requests to a host lies a second of a virtual clock, so no time is spent waiting. CPU of all threads counts. In either
 case hosts have ten URLs at least, so they come back from their rests; those of the million are read back from disk.
 """
 
@@ -76,7 +76,7 @@ class Clock:
 
 @dataclass
 class Case:
-    """What one case took.
+    """Cost of one case.
 
     Attributes:
         queued: URLs that the folds say are queued, before serving.
@@ -206,7 +206,7 @@ def memory_mb(name: str) -> float:
 
 
 def settle() -> None:
-    """Waits until RocksDB has no more to do for what was folded in: it is no part of serving."""
+    """Waits until RocksDB has no more work for the folded rows: it is no part of serving."""
     while True:
         before = time.process_time()
         time.sleep(IDLE_S)

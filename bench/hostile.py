@@ -1,4 +1,4 @@
-"""A crawl of misbehaving servers beside well-behaved ones: does each get the outcome it must, and who pays for it?
+"""A crawl of misbehaving servers beside well-behaved ones: is each outcome right, and what does it cost others?
 
     python -m bench.hostile            10,000 hostile URLs, 5,000 good pages, 50 hosts of a byte a second; five minutes
     python -m bench.hostile --short    a few URLs of each behaviour, and no comparison: half a minute, nothing written
@@ -67,7 +67,7 @@ LIMIT_S = 480.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is crawled.
+    """The sites of one crawl.
 
     Attributes:
         sizes: URLs of one behaviour, by its size.
@@ -119,7 +119,7 @@ CALM = Plan({"many": 0, "large": 0, "slow": 0}, 8, FULL.good, FULL.delay_s)
 
 @dataclass
 class Crawled:
-    """What a crawl left behind."""
+    """Results of a crawl."""
 
     measured: Measured
     good_s: float
@@ -143,7 +143,7 @@ class Crawled:
 
     @property
     def problems(self) -> list[str]:
-        """What must not be, in words."""
+        """Broken promises, in words."""
         said = [f"{name}: {dict(found)}" for name, found in self.wrong.items()]
         said += [f"more or fewer than one process: {stage}" for stage in self.died]
         said += [f"asked for {url}" for url in self.strays[:5]]
@@ -230,7 +230,7 @@ def _command(folder: Path, bootstrap: str, plan: Plan) -> list[str]:
 
 
 def _judge(crawled: Crawled, records: Sequence[reader.Record], hostile: dict[str, int]) -> None:
-    """Outcomes that are not as named, and requests for what must not be asked."""
+    """Outcomes that differ from the behaviour's, and requests that must not be made."""
     outcomes = {url: outcome for record in records for url, outcome in _outcomes(record.json or {})}
     for asked, number in hostile.items():
         behaviour = web.BEHAVIOURS[number]
@@ -269,7 +269,7 @@ def _judge_dead(crawled: Crawled, letters: Sequence[reader.Record], hostile: dic
 
 
 def _outcomes(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the final results of a record say."""
+    """Outcomes in the final results of a record."""
     for result in record.get("results", ()):
         if not (result.get("status") == "failed" and result.get("next_at", 0) > 0):
             words = (result.get("status"), result.get("http"), result.get("reason"))

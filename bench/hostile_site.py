@@ -3,7 +3,7 @@
     python -m bench.hostile_site --port 8700        serves until Ctrl-C, and prints one URL of each behaviour
 
 A behaviour is a script of bytes, rests and deeds, with the outcome that it must have with a crawler: what becomes of
-the URL, the HTTP status, and why. Behaviours are told apart by the address that is asked, so any path will do.
+the URL, the HTTP status, and why. The address tells which behaviour is asked for, so any path will do.
 """
 
 import argparse
@@ -46,7 +46,7 @@ METADATA = "http://169.254.169.254/latest/meta-data/"
 
 
 class Deed(Enum):
-    """What a script does beside sending and resting."""
+    """Steps of a script other than sending and resting."""
 
     RESET = auto()
     """A TCP reset."""

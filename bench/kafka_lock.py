@@ -15,7 +15,7 @@ LOCK = ENGINE / "kafka.lock"
 
 
 def resolve(pom: Path) -> str:
-    """The lock's text for a POM: what Maven copies for its runtime scope."""
+    """The lock's text for a POM: the files that Maven copies for its runtime scope."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["-DincludeScope=runtime", "-Dmdep.useRepositoryLayout=true", f"-DoutputDirectory={folder}"]
         subprocess.run(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", *options], check=True)

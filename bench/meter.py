@@ -46,7 +46,7 @@ class Process:
 
 @dataclass
 class Measured:
-    """What a command took.
+    """Cost of a command.
 
     Attributes:
         exit_code: The command's; negative for a signal.
@@ -54,7 +54,7 @@ class Measured:
         took_s: From its start to the end of the last of its processes.
         cpu_s: User and system time of all processes.
         last_row_ns: When the watched file last grew before it was replaced or closed; 0 when it never appeared.
-        left_behind: Processes that had to be told to end.
+        left_behind: Processes that did not end by themselves.
         processes: Split by process id; CPU after the last sample is missing.
     """
 
@@ -78,7 +78,7 @@ class Measured:
 
 
 def name_of(command: Sequence[str]) -> str:
-    """What a process is called in a table: broker, redis, fetch, parse, sink, or the program's own name."""
+    """Name of a process in a table: broker, redis, fetch, parse, sink, or the program's own name."""
     line = " ".join(command)
     if "kafka.Kafka" in line or "kafka.server" in line:
         return "broker"
@@ -96,7 +96,7 @@ def _command(pid: int) -> bytes:
 
 
 def _is_fork(pid: int, command: bytes) -> bool:
-    """Whether a process has not become yet what its parent started it for: its parent's copy is no second worker."""
+    """Whether a process is still a copy of its parent: its parent's copy is no second worker."""
     stat = _stat(pid)
     try:
         return bool(command) and stat is not None and _command(stat[0]) == command

@@ -5,7 +5,7 @@
 
 Good are 20 hosts of 40 pages, alone first and then beside each kind. Their seeds are spread evenly among the others'.
 A crawl is stopped once every good page was served: what becomes of the others is the suite's to test. Mute hosts are
-loopback addresses: one half accepts and never answers, the other half never accepts. Two paces are told: that of a host
+loopback addresses: one half accepts and never answers, the other half never accepts. Two paces: that of a host
 from its own first page to its last, the mean of all; and that of all together, which holds the time until the last of
 them is met.
 """
@@ -40,7 +40,7 @@ BACKLOG = 4096
 
 
 class Crawled(NamedTuple):
-    """What a crawl came to.
+    """Result of a crawl.
 
     Attributes:
         pages: Good pages served.
@@ -61,7 +61,7 @@ class Crawled(NamedTuple):
 
 @contextmanager
 def never_answering() -> Iterator[int]:
-    """A port of every loopback address that takes connections, and what comes on them, and says nothing."""
+    """A port of every loopback address that accepts connections, reads, and never answers."""
     with socket.create_server(("0.0.0.0", 0), backlog=BACKLOG) as server:
         yield server.getsockname()[1]
 
@@ -151,7 +151,7 @@ def waking(after_s: float) -> Iterator[tuple[int, set[str]]]:
                 self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing is told."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("0.0.0.0", 0), Waking)
     threading.Thread(target=server.serve_forever, daemon=True).start()

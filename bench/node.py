@@ -1,4 +1,4 @@
-"""A broker as somebody else runs it: Apache Kafka from crawlog's jars, with properties that crawlog does not choose."""
+"""A broker as an operator runs it: Apache Kafka from crawlog's jars, with properties that crawlog does not choose."""
 
 import contextlib
 import subprocess
@@ -27,7 +27,7 @@ log.cleaner.threads=1
 
 
 class Node:
-    """One broker, which is its own controller; it keeps its address and what is on its disk.
+    """One broker, which is its own controller; it keeps its address and its disk.
 
     Args:
         folder: Its own.

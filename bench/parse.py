@@ -46,7 +46,7 @@ class Message(NamedTuple):
 
 
 class Sender:
-    """Acknowledges what it is given at the next `deliver`."""
+    """Acknowledges records at the next `deliver`."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[int, int], None]] = []

@@ -42,12 +42,12 @@ class Peer:
     """A crawler under test.
 
     Attributes:
-        title: What the table calls it.
+        title: Its name in the table.
         keeps: Whether a kill loses its frontier (`memory`) or not.
         command: Program and arguments, run in the run's folder.
         shown: The command as it stands in the results, without this machine's paths.
         install: Makes it ready, once.
-        version: What was measured.
+        version: The measurements.
     """
 
     name: str

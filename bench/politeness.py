@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a log says.
+    """Figures of a log.
 
     Attributes:
         gaps_s: Smallest gap between two requests, robots.txt included, by host; hosts asked once are absent.

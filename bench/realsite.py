@@ -1,7 +1,7 @@
 """A real site that nobody here wrote: crawlog must find the HTML pages that `wget --recursive` finds, URL by URL.
 
-The site is Debian's python3.11-doc behind Debian's nginx on loopback; both are installed when they are missing. What
-each crawler fetched is read from nginx's access log, and crawlog's rows must name the same pages.
+The site is Debian's python3.11-doc behind Debian's nginx on loopback; both are installed when they are missing. nginx's
+access log says what each crawler fetched, and crawlog's rows must name the same pages.
 
     python -m bench.realsite                both, and the difference; 0 when there is none
     python -m bench.realsite --wget-only    the reference alone
@@ -53,7 +53,7 @@ http {{
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a crawler got, by the server's log.
+    """Requests of a crawler, by the server's log.
 
     Attributes:
         pages: Request targets answered with 200 and HTML.
@@ -103,7 +103,7 @@ class Server:
         raise RuntimeError(f"nginx does not answer; see {FOLDER / 'error.log'}")
 
     def fetched(self) -> Fetched:
-        """What was fetched since the last call."""
+        """Paths fetched since the last call."""
         with self._log.open() as log:
             log.seek(self._read)
             lines = [line.rstrip("\n").split("\t") for line in log]

@@ -5,7 +5,7 @@
 
 The log is on a real broker: a job, founds as parse writes them (500 URLs a record, 50 links of a page at a time, each
 with its parent), two offers of three already known, and a done for each URL queued, 20 a record. An entry is one URL of
-a found or a done. CPU is that of the process that rebuilds: consumer, fold and RocksDB with all their threads, not the
+a found or a done. CPU of the rebuilding process counts: consumer, fold and RocksDB with all their threads, not the
 broker's. It is done twice, with fingerprints confirmed and with the filter alone.
 """
 
@@ -42,7 +42,7 @@ PACE = 100_000
 
 
 class Result(NamedTuple):
-    """What one rebuild took."""
+    """Cost of one rebuild."""
 
     title: str
     records: int

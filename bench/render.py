@@ -83,7 +83,7 @@ async def no_rules(host: Host, _manner: Manner) -> None:
 
 
 class Result:
-    """What the pages took."""
+    """Cost of the pages."""
 
     def __init__(self) -> None:
         self.good = self.most_mb = 0
@@ -132,7 +132,7 @@ async def measure(settings: Settings, pages: int) -> Result:
 
 
 def main() -> int:
-    """Measures, and tells."""
+    """Measures, and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="20 pages; nothing is written")
     args = parser.parse_args()

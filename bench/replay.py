@@ -8,7 +8,7 @@ makes of it: its row and its links. A parse worker does the same and writes item
 
 **Pages a CPU second** of a worker is marginal: CPU of all partitions less CPU of the smallest one, by the pages
 between, so that imports and the joining of the group do not count; the loop's is counted from its first to its last
-record. The broker's CPU in the same time is told beside it. Whole commands follow: start-up, fold and sink included.
+record. The broker's CPU in the same time stands beside it. Whole commands follow: start-up, fold and sink included.
 """
 
 import argparse
@@ -62,7 +62,7 @@ FAST = {"politeness.delay_s": 0, "politeness.per_host": 16}
 
 
 class Cost(NamedTuple):
-    """What some pages took."""
+    """Cost of some pages."""
 
     pages: int
     cpu_s: float
@@ -80,7 +80,7 @@ class Paces:
     with_broker: list[float] = field(default_factory=list)
 
     def add(self, cost: Cost, less: Cost = NOTHING) -> None:
-        """One round, less what a smaller one took."""
+        """One round, less the cost of a smaller one."""
         count, cpu_s = cost.pages - less.pages, cost.cpu_s - less.cpu_s
         self.alone.append(count / cpu_s)
         self.with_broker.append(count / (cpu_s + cost.broker_s - less.broker_s))

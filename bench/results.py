@@ -1,4 +1,4 @@
-"""`bench/RESULTS.md`: one section a benchmark, replaced when that benchmark runs again, with what it ran on."""
+"""`bench/RESULTS.md`: one section a benchmark, with machine and versions; its next run replaces it."""
 
 import os
 import platform
@@ -60,7 +60,7 @@ def section(name: str, title: str, body: str, facts: Mapping[str, str]) -> None:
 
     Args:
         name: Stands in the section's markers.
-        facts: What it ran with, one line each: versions, commands.
+        facts: Conditions, one line each: versions, commands.
     """
     day = datetime.now(UTC).date().isoformat()
     lines = [

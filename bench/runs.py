@@ -4,7 +4,7 @@
     python -m bench.runs --short            two runs, small; nothing is written
 
 All must end with exit code 0 and a FILE that has every row; each page is asked for once for each job that has it; each
-host rests between two requests, whoever makes them. Their time is compared with that of one run over as many pages.
+host rests between two requests of any run. Their time is compared with that of one run over as many pages.
 A host that eight runs share has eight times the requests, one after the other: that rest is a part of their time, and
 `--shared 0` leaves it out.
 """
@@ -87,7 +87,7 @@ class Outcome(NamedTuple):
 
 
 def expected(graph: Graph, hosts: frozenset[int]) -> dict[str, Entry]:
-    """What one job reaches that has these hosts, by URL."""
+    """Everything that a job with these hosts reaches, by URL."""
     left = [Target(host, "/") for host in sorted(hosts)]
     reached = set(left)
     while left:
@@ -99,7 +99,7 @@ def expected(graph: Graph, hosts: frozenset[int]) -> dict[str, Entry]:
 
 
 def judged(graph: Graph, ended: Sequence[Ended], requests: Sequence[Request]) -> list[str]:
-    """What was promised and not kept, one line each."""
+    """Broken promises, one line each."""
     seen = Evidence(graph, "", DELAY_S, requests, [], [], [], [], [], {})
     due = Counter[str]()
     problems = []
@@ -216,7 +216,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def compare(count: int, size: Size, *, is_timed: bool = True) -> Outcome:
-    """So many runs, and one run over as many hosts as they have together, shared ones counted for each.
+    """Compares so many runs with one run over as many hosts as they have together; shared hosts count for each.
 
     Args:
         is_timed: Whether the times are judged: those of small crawls are times of starting.
@@ -234,7 +234,7 @@ def compare(count: int, size: Size, *, is_timed: bool = True) -> Outcome:
 
 
 def report(outcomes: Sequence[Outcome]) -> str:
-    """A line a number of runs, then what was not kept."""
+    """A line for each number of runs, then broken promises."""
     rows = [
         [str(one.runs), f"{one.pages:,}", f"{one.took_s:.0f}", f"{one.alone_s:.0f}", f"{one.times:.2f}"]
         for one in outcomes

@@ -3,8 +3,8 @@
     python -m bench.seen               full size, three ways; writes its section of RESULTS.md
     python -m bench.seen --short       a hundredth of it
 
-An offer is what the fold does with a found URL, from the canonical string on: its place, its fingerprint, the look-up,
-the insert; with a checkpoint every 10,000 inserts. CPU is that of all threads, RocksDB's included. Every answer is
+An offer is the fold's work for a found URL, from the canonical string on: its place, its fingerprint, the look-up,
+the insert; with a checkpoint every 10,000 inserts. CPU of all threads counts, RocksDB's included. Every answer is
 compared with the truth. URLs lie on 10,000 domains by Zipf's law, so the largest has a tenth of them. They come either
 as pages bring them, 50 links of one domain at a time, or shuffled, those of a thousand pages at a time, which is bad
 for the caches.
@@ -64,7 +64,7 @@ WAYS = (
 
 @dataclass
 class Result:
-    """What one way took, and how often it was wrong."""
+    """Cost of one way, and how often it was wrong."""
 
     way: Way
     offers: int
@@ -125,11 +125,11 @@ def offers(total: int, distinct: int, *, mixed: bool) -> Iterator[list[tuple[int
 
 
 def offer(seen: SeenTable, marks: list[tuple[int, int, int]], taken: bytearray, *, confirm: bool) -> tuple[int, int]:
-    """What the fold does with a record's URLs; how many were wrongly dropped, and how many taken twice.
+    """The fold's work for a record's URLs; how many were wrongly dropped, and how many taken twice.
 
     Args:
         marks: Domain, fingerprint and number of each URL.
-        taken: By number; what is taken is noted in it.
+        taken: By number; URLs that are taken are noted in it.
     """
     dropped = twice = 0
     for domain, mark, number in marks:

@@ -62,7 +62,7 @@ def build() -> Path:
 
 
 def free_port() -> int:
-    """A TCP port nobody listens on now."""
+    """A free TCP port."""
     with socket.socket() as probe:
         probe.bind(("0.0.0.0", 0))  # the site listens on every address, so every address must be free
         return int(probe.getsockname()[1])
@@ -70,7 +70,7 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Stats:
-    """What the site saw since the last reset.
+    """Requests since the last reset.
 
     Attributes:
         expected: Pages it has.
@@ -163,7 +163,7 @@ class Site:
         self.stop()
 
     def stats(self) -> Stats:
-        """What the site saw since the last reset."""
+        """Requests since the last reset."""
         raw = json.loads(self._ask("/__stats"))
         return Stats(**{name: raw[name] for name in Stats.__dataclass_fields__ if name != "raw"}, raw=raw)
 

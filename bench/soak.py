@@ -5,7 +5,7 @@
     python -m bench.soak --short    4,000 of them: a minute, nothing written
 
 The pages are the synthetic site's, which counts what it served. CPU by process comes from samples, each tenth of the
-crawl apart from the others; the kill falls into the sixth, which so shows what a restart takes as well.
+crawl apart from the others; the kill falls into the sixth, which so shows the cost of a restart as well.
 A fixed piece of work beside it tells a slower crawl from a slower machine: with other work on it, or in another hour,
 the same costs twice the CPU.
 """
@@ -45,7 +45,7 @@ GOAL = 1.1
 
 @dataclass(frozen=True)
 class Look:
-    """What there is at one moment.
+    """Processes, memory and folders at one moment.
 
     Attributes:
         pages: Pages served so far, each counted once.
@@ -67,7 +67,7 @@ class Look:
 
 @dataclass
 class Watch:
-    """Samples the command and all that it started: what else this process has started is nobody's crawl."""
+    """Samples the command and its children; other children of this process are no part of the crawl."""
 
     data: Path
     run: int = 0
@@ -116,7 +116,7 @@ class Watch:
 
 
 def _read(path: str) -> str:
-    """What a process's file says; nothing when the process is gone."""
+    """Content of a process's file; nothing when the process is gone."""
     try:
         return Path(path).read_text(errors="replace")
     except OSError:

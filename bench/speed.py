@@ -5,10 +5,10 @@
     python -m bench.speed --only crawlog,bare
 
 **Marginal CPU a page** = (CPU of the large crawl - CPU of the small one) / pages between, user and system time of every
-process the command starts (broker, Redis, killed children), the site's own apart. What the small crawl costs beyond its
-pages is the start-up, reported by itself. **Pages a second** run from the site's first request to the last result row.
+process the command starts (broker, Redis, killed children), the site's own apart. The cost of the small crawl beyond
+its pages is the start-up, reported by itself. **Pages a second** run from the site's first request to the last row.
 Rounds are interleaved and change direction (A B C, C B A); medians with the least and the most. A crawl counts only if
-the site saw every page and the rows name exactly the site's pages; repeated requests are reported. Where one does not
+the site saw every page and the rows name exactly the site's pages; repeated requests are reported. If one does not
 count, nothing is written.
 """
 
@@ -57,7 +57,7 @@ class Crawl:
     """One crawl, measured and judged.
 
     Attributes:
-        pages: What the site has.
+        pages: Pages of the site.
         pace: Pages a second from the first request to the last row.
         first_s: From the start of the command to the site's first request.
         records: Kafka records, by topic.
@@ -172,7 +172,7 @@ class Score:
 
 
 def score(peer: Peer, rounds: Sequence[tuple[Crawl, Crawl]]) -> Score:
-    """What (small, large) crawls of a peer say together."""
+    """Score of a peer from its (small, large) crawls."""
     total = Score(peer)
     splits: list[dict[str, float]] = []
     records: list[dict[str, float]] = []
@@ -288,7 +288,7 @@ def told(one: Crawl) -> str:
 
 
 def play(peers: Sequence[Peer], sizes: tuple[int, int], rounds: int) -> dict[str, Score]:
-    """All rounds of all peers; each crawl is told as it ends."""
+    """All rounds of all peers; each crawl is reported as it ends."""
     pairs: dict[str, list[tuple[Crawl, Crawl]]] = {peer.name: [] for peer in peers}
     with ExitStack() as stack:
         sites = {pages: stack.enter_context(Site(HOSTS, pages, flags=FLAGS)) for pages in sizes}

@@ -1,8 +1,8 @@
-"""The web's rules: scores on the corpora, with what fails, and what one question costs.
+"""The web's rules: scores on the corpora, with the failures, and the cost of one question.
 
     python -m bench.web                writes its section; needs the folder of test corpora (CRAWLOG_TESTDATA)
 
-Costs are CPU microseconds, the best of several rounds; a page's are those of 100 kB on average.
+Costs are CPU microseconds, the best of several rounds; a page has 100 kB on average.
 """
 
 import base64
@@ -110,7 +110,7 @@ SCORES: dict[str, Callable[[Path], Iterator[Verdict]]] = {
 
 
 def costs(folder: Path) -> Iterator[tuple[str, float]]:
-    """What one question costs, by name."""
+    """Cost of one question, by name."""
     canonical = Canonicaliser(CanonicalRules()).canonical
     yield "canonical URL", _best(canonical, [f"http://h.test/a/b{n}?x=1&y=2" for n in range(5000)])
     listed = b"User-agent: *\n" + b"".join(
@@ -141,7 +141,7 @@ def _best(ask: Callable[[Any], Any], questions: list[Any]) -> float:
 
 
 def main() -> int:
-    """Prints the scores with what fails, then the costs, and writes both."""
+    """Prints the scores with the failures, then the costs, and writes both."""
     folder = corpora()
     scores, failed = [], []
     for name, cases in SCORES.items():

@@ -1,4 +1,4 @@
-"""`python -m bench.faults`: every fault by its seed, one after the other; the worst of the seeds is what counts.
+"""`python -m bench.faults`: every fault by its seed, one after the other; the worst of the seeds counts.
 
     python -m bench.faults                          20,000 pages, 5 seeds a fault: hours of a quiet machine
     python -m bench.faults --faults kill,all --seeds 1
@@ -7,8 +7,8 @@
 
 The outcome of each run but short ones is appended to `bench/faults/outcomes.jsonl` as it comes. It is kept with the
 sources, so that seeds add up over days and machines: the table in RESULTS.md is made from the newest of each fault and
-seed. A run that stands there with the same commit is not repeated, so a broken night goes on where it was, but for
-`--again`.
+seed. A run that stands there with the same commit is not repeated, unless `--again` says so: an interrupted night
+goes on where it was.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def _size(asked: argparse.Namespace) -> Size:
 
 
 class Origin(NamedTuple):
-    """What made an outcome."""
+    """The machine, commit and day of an outcome."""
 
     commit: str
     machine: str
@@ -162,7 +162,7 @@ def _as_text(size: Size) -> str:
 
 
 def tell(outcome: Outcome) -> None:
-    """One line at once, for who watches."""
+    """One line at once, for a person who watches."""
     head = f"   {outcome.fault} seed {outcome.seed}: "
     if outcome.skipped:
         print(f"{head}skipped, {outcome.skipped}", file=sys.stderr, flush=True)
@@ -180,7 +180,7 @@ def tell(outcome: Outcome) -> None:
 
 
 def report(outcomes: Iterable[Outcome]) -> str:
-    """The worst of the seeds, a line a fault; what was not kept and what was skipped below it."""
+    """The worst of the seeds, a line a fault; below it broken promises and skipped faults."""
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault(outcome.fault, []).append(outcome)
@@ -236,7 +236,7 @@ def publish(size: Size, command: str) -> None:
 
 
 def path_of(outcome: Outcome) -> Path:
-    """Where the remains of a run lie that was not kept."""
+    """Folder of a run that broke a promise."""
     return FOLDER / f"{outcome.fault}-{outcome.seed}"
 
 

@@ -1,4 +1,4 @@
-"""A cluster of three brokers, as somebody else runs it.
+"""A cluster of three brokers, as an operator runs it.
 
 Topics have three replicas, of which two must have a record before it is acknowledged (`min.insync.replicas=2`), and no
 replica that lags becomes the leader: so the death of one broker loses no acknowledged record, and stops nothing.

@@ -1,8 +1,8 @@
 """The crawl under test, as processes that can be hurt one by one.
 
-Two ways to run it. `local`: one `crawlog run` with its own broker and workers, as on a laptop; its supervisor mends
-what is hurt. `apart`: the harness owns the broker and starts `crawlog worker` processes as a cluster's operator would,
-each with a User-Agent of its own so that the site knows who asks; a `crawlog run` without workers only conducts.
+Two ways to run it. `local`: one `crawlog run` with its own broker and workers, as on a laptop; its supervisor
+mends the damage. `apart`: the harness owns the broker and starts `crawlog worker` processes as an operator would,
+each with a User-Agent of its own, which tells the site the worker; a `crawlog run` without workers only conducts.
 """
 
 import contextlib
@@ -252,7 +252,7 @@ class Crawl:
         return running.point(Settings()) if running else load({"kafka.bootstrap": self.bootstrap})
 
     def _login(self) -> dict[str, str]:
-        """What leads the harness' own processes into the harness' own log; a crawl has its own way into its own."""
+        """Login of the harness' own processes to its own log; a crawl has its own login."""
         return login(self.log) if self.apart else {}
 
     def add(self, stage: str, name: str) -> Worker:
@@ -297,7 +297,7 @@ class Crawl:
                 self._run.wait(limit_s)
 
     def tend(self) -> None:
-        """Starts again what ended, as its operator would."""
+        """Starts ended processes again, as an operator would."""
         now = time.monotonic()
         if self.apart and self._run is not None and self._run.poll() == ENGINE_CODE and now > self._conduct_at:
             self.conduct()
@@ -435,7 +435,7 @@ class Crawl:
         self._run = None
 
     def _left(self) -> list[psutil.Process]:
-        """Processes that name this folder, but for the site: the broker, which has a session of its own."""
+        """Processes that name this folder, except the site: the broker, which has a session of its own."""
         found = []
         for process in psutil.process_iter(["pid", "cmdline"]):
             words = process.info["cmdline"] or []
@@ -485,7 +485,7 @@ class Crawl:
         return reports
 
     def summary(self) -> dict[str, Any]:
-        """What `crawlog run --json` said last; empty when it never came to its end."""
+        """The last summary of `crawlog run --json`; empty when it never came to its end."""
         for line in reversed(self.said.read_text().splitlines()):
             if line.startswith('{"job"'):
                 return cast("dict[str, Any]", json.loads(line))
@@ -512,7 +512,7 @@ class Crawl:
         ]
 
     def _recount(self, log: Settings) -> dict[str, Any]:
-        """The job as `crawlog status` has it, told by workers that come up once more on a state of their own."""
+        """The job as `crawlog status` shows it, reported by workers that start once more on a state of their own."""
         data = self.folder / "recount" if self.apart else self.data
         words = ["--data", str(data), "--bootstrap", log.kafka.bootstrap]
         environ = login(log)
@@ -528,7 +528,7 @@ class Crawl:
         return job
 
     def _crawlog(self, *words: str, environ: Mapping[str, str]) -> str | None:
-        """What a command of crawlog prints; None when it fails."""
+        """Output of a crawlog command; None when it fails."""
         command = [sys.executable, "-P", "-m", "crawlog", *words]
         answer = subprocess.run(
             command, capture_output=True, text=True, check=False, cwd=self.folder, env={**os.environ, **environ}
@@ -536,7 +536,7 @@ class Crawl:
         return None if answer.returncode else answer.stdout
 
     def tail(self) -> str:
-        """What was said last."""
+        """The last lines of output."""
         logs = [self.said, *sorted((self.data / "logs").glob("*.log")), *sorted(self.folder.glob("*-*.log"))]
         return "\n".join(f"--- {log.name}\n{log.read_text()[-1500:]}" for log in logs if log.exists())
 

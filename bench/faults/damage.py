@@ -5,7 +5,7 @@
 
 A seed is one crawl that is stopped, cleanly or with kill -9, before, during or after its work. Each of its points
 begins from a copy of that folder: in one topic the file of one partition is cut or bytes of it are flipped, or the
-partition's folder is deleted. The same command goes on. Where it ends and names the damage, `crawlog repair --execute`
+partition's folder is deleted. The same command goes on. If it ends and names the damage, `crawlog repair --execute`
 and the same command again must end complete. The verdict needs nothing of the log: it comes from the site's access log,
 the rows of FILE, and the exit code and message.
 """
@@ -56,7 +56,7 @@ COMPLETE = (0, 4)
 SIZE = Size(hosts=8, pages=12, delay_s=0.15, latency_s=(0.0, 0.02), fetch=1, concurrency=32)
 
 Verdict = Literal["complete", "told", "silent", "untold", "invented", "stuck"]
-"""What became of a point.
+"""Verdict on a point.
 
 complete: nothing is missing. told: a non-zero exit names the place. silent: something is missing, the exit code is 0.
 untold: a non-zero exit does not name the place. invented: something was requested, or has a row, that is not of the
@@ -72,7 +72,7 @@ class Seen(NamedTuple):
     Attributes:
         place: Topic and partition that were damaged.
         code: Exit code; None when it did not end.
-        said: What the command said after the damage.
+        said: Output of the command after the damage.
         missing: URLs without their row, or never answered.
         invented: Requests and rows that are not the site's.
     """
@@ -85,7 +85,7 @@ class Seen(NamedTuple):
 
 
 def verdict(seen: Seen) -> Verdict:
-    """What became of a point."""
+    """Verdict on a point."""
     if seen.invented:
         return "invented"
     if seen.code is None:
@@ -115,7 +115,7 @@ def _is_there(seen: Evidence, url: str, kind: str) -> bool:
 
 
 def invented(seen: Evidence) -> list[str]:
-    """Requests for what nobody links to; rows of no page, rows that are wrong, and second rows."""
+    """Requests for URLs that no page links to; rows of no page, rows that are wrong, and second rows."""
     found = [place for check in (judge.stray, judge.wrong) for place in check(seen).examples]
     return found + [f"{url}: {count} rows" for url, count in seen.row_urls.items() if count > 1]
 
@@ -448,7 +448,7 @@ def publish(command: str) -> None:
 
 
 def site(size: Size) -> str:
-    """What is crawled, for a section's facts."""
+    """The crawled site, for a section's facts."""
     return f"{size.hosts} hosts x {size.pages} paths, {size.delay_s} s delay"
 
 

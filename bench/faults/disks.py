@@ -59,7 +59,7 @@ class FullState(Fault):
         return {"goes on after s": max(silences), "… promised": PROMISED_S, "said so": _said(crawl)}
 
     def after(self, crawl: Crawl) -> None:
-        """Whoever still has it open keeps it until then."""
+        """A process that still has it open keeps it until then."""
         _unmount(crawl.data / self.within)
 
 

@@ -27,7 +27,7 @@ class Exceptions(Fault):
     limits: ClassVar[Mapping[str, float]] = {"too many tries": 0.0}
 
     def prepare(self, crawl: Crawl) -> None:
-        """The spider lies beside the crawl, and is told how large the site is."""
+        """The spider lies beside the crawl, and learns the size of the site."""
         crawl.spider = crawl.folder / SPIDER.name
         shutil.copy(SPIDER, crawl.spider)
         pages = crawl.size.pages

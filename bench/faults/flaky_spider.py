@@ -1,6 +1,6 @@
 """The spider of the fault `exceptions`: on one page in a hundred it raises, on some always and on others once.
 
-It is copied beside the crawl and notes its calls there, so that tries are counted by somebody else than crawlog.
+It is copied beside the crawl and notes its calls there, so that tries are not counted by crawlog itself.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ CALLS = Path(__file__).with_name("calls.txt")
 
 
 def fate(url: str, share: int) -> int | None:
-    """Which error a URL meets; None but for one URL in `share`."""
+    """Which error a URL meets; None, except for one URL in `share`."""
     number = int(hashlib.sha256(url.encode()).hexdigest()[:8], 16)
     return None if number % share else number // share
 

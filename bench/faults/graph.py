@@ -1,4 +1,4 @@
-"""The site that is crawled, as a pure function of its seed: every path, what it answers, and what must come of it.
+"""The site that is crawled, as a pure function of its seed: every path, its answer, and the outcome that it must have.
 
 Hosts are loopback addresses 127.3.A.B, so no DNS is needed and each is a registrable domain of its own. A page is
 linked from an earlier one of its host, so all can be reached from the front page, whatever else links to it.
@@ -52,12 +52,12 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """One path and what it answers.
+    """One path and its answer.
 
     Attributes:
         title: As the row must have it; None where there is no page.
         links: hrefs as they stand in the body.
-        to: Where it redirects.
+        to: Target of its redirect.
         leads: Targets of all its links and of its redirect: what is reached from here.
         status: Answered status code; 0 for none.
     """
@@ -160,7 +160,7 @@ class Graph:
 
     @cached_property
     def expected(self) -> dict[str, Entry]:
-        """What can be reached from the seeds by pages and redirects, by URL; forbidden paths among it."""
+        """Every URL that pages and redirects reach from the seeds; forbidden paths among it."""
         left = [Target(host, "/") for host in range(self.hosts)]
         reached = set(left)
         while left:

@@ -1,4 +1,4 @@
-"""The verdict: what the log says is held against the site's graph and its access log. Pure, and nothing of crawlog's.
+"""The verdict: the log is compared with the site's graph and its access log. Pure, and nothing of crawlog's.
 
 Each check returns a `Finding`: how often, and the first few places. A check that nothing can make fail is worthless, so
 the tests doctor the evidence for every one of them.
@@ -35,14 +35,14 @@ FINAL = {"page": "fetched", "missing": "fetched", "broken": "fetched", "moved": 
 
 
 class Finding(NamedTuple):
-    """What a check found."""
+    """Result of a check."""
 
     times: int
     examples: tuple[str, ...] = ()
 
 
 class Ownership(NamedTuple):
-    """Who had which partition of crawl.urls, as the broker said between two moments of the site's clock."""
+    """The owner of each partition of crawl.urls, as the broker said between two moments of the site's clock."""
 
     asked: float
     answered: float
@@ -50,7 +50,7 @@ class Ownership(NamedTuple):
 
 
 class Poison(NamedTuple):
-    """A record that somebody put into a topic and that must be in crawl.dead, unless it is harmless.
+    """A record that the harness put into a topic and that must be in crawl.dead, unless it is harmless.
 
     Attributes:
         is_dead: Whether it must be there; a bare but sensible record is merely another URL.
@@ -81,7 +81,7 @@ class Evidence:
         prefix: Of the topics.
         urls, items, dead, progress: The topics, as they lie in the log.
         rows: The result file, line by line.
-        summary: What `crawlog run --json` said at its end; empty when it never did.
+        summary: Summary of `crawlog run --json`; empty when it never did.
         status: The job as `crawlog status --json` had it.
         is_cut: The log was cut or made anew on purpose: dones that are missing prove nothing.
         excused: URLs that poison brought; they are no page of the site.
@@ -151,7 +151,7 @@ class Evidence:
 
     @cached_property
     def buried(self) -> dict[str, tuple[str, str, str]]:
-        """Where the pages in crawl.dead were, by their URL."""
+        """Places of the pages in crawl.dead, by URL."""
         found = {}
         for letter in self.dead:
             if letter.headers.get("error") and letter.headers.get("topic") == f"{self.prefix}pages":
@@ -202,7 +202,7 @@ def doubled(seen: Evidence) -> Finding:
 
 
 def wrong(seen: Evidence) -> Finding:
-    """Rows that say another thing than the site answered, and rows or records of what is no page."""
+    """Rows that differ from the site's answer, and rows or records of URLs that are no pages."""
     return _finding(place for row in seen.rows if (place := _wrong_row(seen, row))) if seen.rows else Finding(0)
 
 
@@ -218,7 +218,7 @@ def _wrong_row(seen: Evidence, row: dict[str, Any]) -> str:
 
 
 def misjudged(seen: Evidence) -> Finding:
-    """Final results in crawl.urls that are not what the site answered."""
+    """Final results in crawl.urls that differ from the site's answer."""
     return _finding(place for url, done in seen.finals.items() if (place := _misjudged(seen, url, done)))
 
 
@@ -245,7 +245,7 @@ def repeated(seen: Evidence) -> Finding:
 
 
 def stray(seen: Evidence) -> Finding:
-    """Requests for what nobody links to."""
+    """Requests for URLs that no page links to."""
     known = seen.graph.expected.keys() | seen.excused
     return _finding(f"{url}: {len(hits)}" for url, hits in seen.hits.items() if url not in known)
 
@@ -416,7 +416,7 @@ CHECKS: dict[str, Check] = {
 
 
 def judge(seen: Evidence) -> dict[str, Finding]:
-    """What every check says."""
+    """Results of all checks."""
     return {name: check(seen) for name, check in CHECKS.items()}
 
 

@@ -1,4 +1,4 @@
-"""One of each in one run, in an order of the dice: what the test suite has time for."""
+"""One of each in one run, in an order of the dice: as much as the test suite has time for."""
 
 import random
 import time
@@ -25,7 +25,7 @@ class Mixed(Fault):
     sizes: ClassVar[Mapping[str, Any]] = {"fetch": 2}
 
     def hurt(self, crawl: Crawl, dice: random.Random) -> dict[str, float]:
-        """The poison first, while all are alive who find it."""
+        """The poison first, while all workers that find it are alive."""
         crawl.recounts = False  # it takes as long as the faults
         first, *others = DEEDS
         dice.shuffle(others)

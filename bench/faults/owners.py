@@ -1,9 +1,9 @@
-"""Asks the broker five times a second who owns which partition of crawl.urls, and writes it down.
+"""Asks the broker five times a second for the owner of each partition of crawl.urls, and writes it down.
 
     python -m bench.faults.owners BOOTSTRAP FILE      a password in the environment
 
 A process of its own: librdkafka's admin client asserts when a broker dies under its question, and would take the
-harness with it. Whoever starts this starts it again. Times are on the system's monotonic clock, as the site's.
+harness with it. The harness starts it again. Times are on the system's monotonic clock, as the site's.
 """
 
 import contextlib

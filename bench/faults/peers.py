@@ -38,7 +38,7 @@ LIMIT = 2.5
 
 
 class Outcome(NamedTuple):
-    """What became of a peer's crawl.
+    """Outcome of a peer's crawl.
 
     Attributes:
         lost: Pages that answer 200 and have no row.

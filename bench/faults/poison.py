@@ -1,4 +1,4 @@
-"""Records that nobody should write, mixed into every topic that workers read."""
+"""Malformed records, mixed into every topic that workers read."""
 
 import random
 import struct

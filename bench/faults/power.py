@@ -13,7 +13,7 @@ LOST = 0.15
 
 
 class PowerCut(Fault):
-    """What Kafka had acknowledged is gone, of one topic more than of another."""
+    """Acknowledged records are gone, more of one topic than of another."""
 
     name = "power"
     says = "the machine dies: ends of crawl.pages and crawl.items are lost, the boot id is another"

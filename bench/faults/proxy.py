@@ -23,7 +23,7 @@ class Proxy:
 
     Attributes:
         delay_s: Each chunk is late by so much.
-        is_deaf: What comes is read and thrown away, in both directions: a network that drops packets.
+        is_deaf: Bytes are read and thrown away, in both directions: a network that drops packets.
         is_closed: New connections are refused at once.
     """
 

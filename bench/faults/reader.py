@@ -1,4 +1,4 @@
-"""What the log says, read with a plain consumer and plain JSON: nothing here is crawlog's."""
+"""The log, read with a plain consumer and plain JSON: nothing here is crawlog's."""
 
 import json
 import time
@@ -44,7 +44,7 @@ class Record(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of an attempt, as crawl.urls has it."""
+    """Outcome of an attempt, as crawl.urls has it."""
 
     partition: int
     offset: int
@@ -145,7 +145,7 @@ def _entries(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def offered(urls: list[Record], job: str) -> Iterator[tuple[int, str]]:
-    """(partition, URL) of each entry that somebody found for a job, forwarded records left out."""
+    """(partition, URL) of each found of a job, without forwarded records."""
     for record in urls:
         content = record.json or {}
         if content.get("job") == job and not content.get("fwd"):

@@ -1,4 +1,4 @@
-"""What a fault is, and one run of it: prepare, start, hurt by the dice of a seed, finish, judge."""
+"""A fault, and one run of it: prepare, start, hurt by the dice of a seed, finish, judge."""
 
 import contextlib
 import random
@@ -25,7 +25,7 @@ class Fault:
 
     Attributes:
         name: As `--faults` takes it.
-        says: What it does, in a few words.
+        says: Its effect, in a few words.
         apart: Whether the harness owns broker and workers.
         brokers: How many; more than one are a cluster, with `apart`.
         machines: Whether each worker has its own folder.
@@ -63,7 +63,7 @@ class Fault:
         return _judged(self, seed, crawl, figures, took_s)
 
     def after(self, crawl: Crawl) -> None:
-        """Whatever happened: undo what would outlive the crawl."""
+        """Whatever happened: undo changes that would outlive the crawl."""
 
 
 class Calm(Fault):
@@ -85,7 +85,7 @@ class Outcome:
         counts: Findings by check; -1 where a check had nothing to look at.
         figures: Of the fault itself.
         pending: Faults that hit while there was work to do.
-        problems: What is over its budget, one line each with the first places.
+        problems: Checks over their budget, one line each with the first places.
     """
 
     fault: str

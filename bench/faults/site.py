@@ -77,7 +77,7 @@ def _parsed(lines: list[str]) -> Iterator[Request]:
 
 
 class Server:
-    """What all connections share."""
+    """State that all connections share."""
 
     def __init__(self, graph: Graph, log: TextIO, latency_s: tuple[float, float]) -> None:
         self.graph = graph
@@ -111,7 +111,7 @@ class Server:
         return entry.status, _response(entry.status, body, location=entry.to)
 
     def stats(self) -> dict[str, float]:
-        """For who runs the faults: how far the crawl is."""
+        """For the harness: how far the crawl is."""
         return {"served": len(self.served), "pages": self.pages, "requests": self.requests, "last": self.last}
 
     def note(self, request: Request) -> None:

@@ -19,7 +19,7 @@ INPUTS = {"crawlog-fetch": "crawl.urls", "crawlog-parse": "crawl.pages", "crawlo
 
 
 class _Stopped(Fault):
-    """Everything is killed, the log is changed while nobody looks, and the same command goes on."""
+    """Everything is killed, the log is changed meanwhile, and the same command goes on."""
 
     again_percent = 20.0
 
@@ -39,7 +39,7 @@ class _Stopped(Fault):
         return {"first fetch after s": silence_s}
 
     def change(self, crawl: Crawl, log: Settings) -> None:
-        """What happens to the log."""
+        """The change of the log."""
         raise NotImplementedError
 
 
@@ -62,8 +62,8 @@ class OffsetsLost(_Stopped):
 class OffsetsLatest(_Stopped):
     """The groups that keep their own position are moved to the end: it must not matter.
 
-    Parse has no state of its own: its offset says what is parsed, so to move it is to skip pages, which is what
-    `crawlog replay` is for.
+    Parse has no state of its own: its offset says which pages are parsed, so moving it skips pages.
+    `crawlog replay` exists for that.
     """
 
     name = "offsets-latest"

@@ -1,4 +1,4 @@
-"""What the tuned Scrapys share: links by one XPath, joined by hand, and a set of what was seen before the scheduler."""
+"""Shared by the tuned Scrapys: links by one XPath, joined by hand, and a set of seen URLs before the scheduler."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any

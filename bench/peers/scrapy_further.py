@@ -1,4 +1,4 @@
-"""The tuned Scrapy, and what else can be left out while it is Scrapy: extensions and statistics off, uvloop,
+"""The tuned Scrapy, with everything else left out that can be while it is Scrapy: extensions and statistics off, uvloop,
 first in first out, rows written without the item pipeline.
 
 `python scrapy_further.py SEEDS OUT [stripped]`: with the third argument it also leaves Twisted for Scrapy's experimental

@@ -1,4 +1,4 @@
-"""Scrapy tuned by somebody who knows it: middlewares off, one XPath for the links, a set before the scheduler.
+"""Scrapy tuned by an expert: middlewares off, one XPath for the links, a set before the scheduler.
 
 Everything else is Scrapy's own: its reactor, extensions, item pipeline and feed export. `scrapy_further.py` goes on.
 `python scrapy_tuned.py SEEDS OUT`

@@ -1,4 +1,4 @@
-"""What the Scrapy peers share: arguments, the tracking parameters to cut off, settings that only lift Scrapy's own limits."""
+"""Shared by the Scrapy peers: arguments, the tracking parameters to cut off, settings that only lift Scrapy's own limits."""
 
 import sys
 from pathlib import Path

@@ -169,10 +169,12 @@ def test_pages_and_items_that_were_lost_while_nobody_looked_are_made_again(
     names = Topics(log.kafka.prefix)
     run = crawl(tree, log, tree.url)
     until(lambda: tree.asked.total() > 35, "some pages")
-    kept = [lossy.copy(topic, fullest(log, topic)[0]) for topic in (names.pages, names.items)]
+    hurt = {topic: fullest(log, topic)[0] for topic in (names.pages, names.items)}
+    kept = [lossy.copy(topic, partition) for topic, partition in hurt.items()]
     code, _, err = ended(run)
     assert (code, rows(log)) == (0, every_page(tree)), err
-    held = {topic: fullest(log, topic) for topic in (names.pages, names.items)}
+    ends = Admin(log).ends(tuple(hurt), 2)
+    held = {topic: (partition, ends[topic][partition]) for topic, partition in hurt.items()}
     lossy.set_back(*kept)
     for topic, (partition, end) in held.items():
         overtake(log, topic, partition, end)
