@@ -1,7 +1,16 @@
-"""crawlog.agents.seed."""
+"""Seeds: URLs from files, standard input, sitemaps and the command line become founds in crawl.urls.
 
-from .producer import MAX_NAMES, Source, kept_seeds, old_seeds, plant, scope_names
+    arguments ─► Source (`source.py`, `sitemaps.py`: the URLs that a sitemap lists) ─► lines
+                   │ first reading: `scope_names` ─► the job's record, the names that join it
+                   └ second reading: Sower (`sower.py`) ─► batches by partition ─► crawl.urls, acknowledged
+
+`plant` does both (`planting.py`). `kept_seeds` and `old_seeds` read the seeds that a log holds, to be planted again.
+"""
+
+from .planting import kept_seeds, old_seeds, plant, scope_names
 from .sitemaps import collect
+from .source import Source
+from .sower import MAX_NAMES
 
 __all__ = [
     "MAX_NAMES",

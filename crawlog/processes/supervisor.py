@@ -284,7 +284,7 @@ class Supervisor:
 
 def _load() -> None:
     """What is needed once the broker is there: a quarter of a second, which a broker's start leaves."""
-    for module in ("progress.watch", "streams.sink", "streams.log.rewind", "agents.seed.producer"):
+    for module in ("progress.watch", "streams.sink", "streams.log.rewind", "agents.seed.planting"):
         import_module(f"crawlog.{module}")
 
 

@@ -12,7 +12,8 @@ import psutil
 import pytest
 from confluent_kafka import TopicPartition
 
-from crawlog.agents.seed.producer import Source, plant
+from crawlog.agents.seed.planting import plant
+from crawlog.agents.seed.source import Source
 from crawlog.commands.dead import redriven
 from crawlog.schemas import urls as u
 from crawlog.streams.engine import engine

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from crawlog.agents.seed.producer import Source
 from crawlog.agents.seed.sitemaps import collect
+from crawlog.agents.seed.source import Source
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.errors import Misconfigured

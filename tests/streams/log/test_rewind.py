@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawlog.agents.seed.producer import kept_seeds
+from crawlog.agents.seed.planting import kept_seeds
 from crawlog.schemas import control
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import JobCopy, Rewound

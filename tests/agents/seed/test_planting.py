@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlog.agents.seed import producer as seed
-from crawlog.agents.seed.producer import MAX_NAMES, Seeded, Source, Sower, plant, scope_names, seed_file, seed_urls
+from crawlog.agents.seed.planting import plant, scope_names
+from crawlog.agents.seed.source import Source, lines_of
+from crawlog.agents.seed.sower import MAX_NAMES, POLL_EVERY, TOLD, Seeded, Sower, seed_file, seed_urls
 from crawlog.cli.arguments import existing_file
 from crawlog.commands.order import Order, job_name
 from crawlog.schemas.control import Finished, JobCopy, Join
@@ -81,7 +82,7 @@ def sown(lines: bytes, spec: JobSpec | None = None) -> tuple[Seeded, list[FoundU
     """What comes of some lines: the counts, the founds, what the user was told."""
     producer, told = FakeProducer(), list[str]()
     sower = Sower(producer, Topics("t."), PARTITIONS, JobCopy("j", spec or JobSpec()), told.append)  # type: ignore[arg-type]  # as much as is needed, and one of the kinds
-    sower.sow("seeds.txt", seed._lines(io.BytesIO(lines)))
+    sower.sow("seeds.txt", lines_of(io.BytesIO(lines)))
     seeded = sower.finish()
     return seeded, [found for _, _, record in producer.records for found in record.urls or []], told
 
@@ -179,7 +180,7 @@ def test_many_bad_lines_are_counted() -> None:
     """A terminal is not flooded, and the sum is right."""
     seeded, _, told = sown(b"nonsense\n" * 1000)
     assert seeded.bad == 1000
-    assert len(told) == seed.TOLD + 1
+    assert len(told) == TOLD + 1
     assert told[-1] == "980 more lines are no URLs"
 
 
@@ -407,8 +408,8 @@ def test_seeds_go_at_the_pace_of_the_workers_that_live(monkeypatch: pytest.Monke
     sower.sow("seeds.txt", (b"http://n%d.test/%d" % (n % 50, n) for n in range(50_000)))
     assert sower.finish().count == 50_000
     assert sum(len(record.urls or ()) for _, _, record in producer.records) == 50_000
-    assert folded[0] >= 100 - 10 - seed.POLL_EVERY - PARTITIONS
-    assert max(ahead) <= 10 + seed.POLL_EVERY + PARTITIONS
+    assert folded[0] >= 100 - 10 - POLL_EVERY - PARTITIONS
+    assert max(ahead) <= 10 + POLL_EVERY + PARTITIONS
 
 
 def test_a_job_is_on_record_everywhere_before_its_first_seed(cluster: Settings) -> None:

@@ -1,0 +1,156 @@
+"""Seeds a job: its record or the names that are new go first, acknowledged, then the URLs.
+
+Seeds are read twice: first for the scope names of the job's record, then to be sent.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crawlog.schemas.control import JobCopy, Join
+from crawlog.schemas.urls import DEFAULT_JOB, FoundUrl, decode
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log import (
+    Topics,
+    control_entries,
+    kept_settings,
+    log_bounds,
+    partition_count,
+    partition_count_if_any,
+    read_partitions,
+    resolve_spec,
+    write_control,
+    write_job,
+    write_joins,
+    write_names,
+)
+from crawlog.streams.url import Places, scope_name, serialise
+
+if TYPE_CHECKING:
+    from crawlog.schemas.urls import RequestRules
+    from crawlog.streams.log import Producer
+    from crawlog.streams.settings import Settings
+from .line import COMMENT, Seed, origin_on, why_not
+from .source import Source
+from .sower import MAX_NAMES, Look, Report, Seeded, Sower
+
+
+def plant(  # noqa: PLR0913  # all that a crawl begins with
+    settings: "Settings",
+    producer: "Producer",
+    job: str,
+    source: Source,
+    *,
+    spider: str = "",
+    requests: "RequestRules | None" = None,
+    report: Report,
+    look: Look | None = None,
+) -> Seeded:
+    """Seed a job, new or known: its record or the new names first, acknowledged, then the URLs.
+
+    Args:
+        requests: How a new job's URLs are asked for; None for the settings.
+        look: How far the workers are, to go at their pace; None where there are none.
+
+    Raises: Misconfigured: there is no URL in `source`; nothing was written.
+    """
+    topics = Topics(settings.kafka.prefix)
+    said = control_entries(settings, topics, joins=True)
+    copy = said.get(f"job/{job}".encode())
+    kind = copy.spec.scope.kind if isinstance(copy, JobCopy) else settings.scope.kind
+    names = scope_names(source, kind)
+    if not isinstance(copy, JobCopy):
+        listed = sorted(names)[:MAX_NAMES]
+        copy = write_job(settings, producer, topics, job, resolve_spec(settings, spider, listed, requests))
+    elif line := kept_settings(job, copy.spec, settings, requests):
+        report(line)
+    if f"finished/{job}".encode() in said:
+        write_control(producer, topics, [copy])  # workers report the counts of an old job again
+    count = partition_count(settings)
+    if kind != "any":
+        names.difference_update(copy.spec.scope.names)
+        write_names(producer, topics, copy, names, count)
+        joins = (entry for entry in said.values() if isinstance(entry, Join) and entry.job == job)
+        write_joins(producer, topics, job, names.difference(*(entry.names for entry in joins)))
+    sower = Sower(producer, topics, count, copy, report, look)
+    try:
+        for part, lines in source.parts():
+            sower.sow(part, lines)
+        return sower.finish()
+    except KeyboardInterrupt:
+        report(
+            f"interrupted: {sower.count:,} URLs are read, some not sent; the same command again adds what is missing"
+        )
+        raise
+
+
+@contextmanager
+def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]:
+    """A file of all seeds that a job was ever given, as the log has them, as long as it is needed.
+
+    Raises: Misconfigured: there are none.
+    """
+    known_urls: set[bytes] = set()
+    with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
+        every = log_bounds(settings, topics.urls, list(range(partition_count_if_any(settings))))
+        for message in read_partitions(settings, topics.urls, every):
+            for found in _seeds_of(message.value(), job):
+                if found.url.encode() not in known_urls:
+                    known_urls.add(found.url.encode())
+                    file.write(msgspec.json.encode(Seed(found.url, found.depth, found.priority)) + b"\n")
+        if not known_urls:
+            raise Misconfigured(f"the log holds no seeds of job {job}; give the URLs that it starts with.")
+        file.flush()
+        yield Path(file.name)
+
+
+def old_seeds(settings: "Settings", prefix: str, job: str) -> AbstractContextManager[Path]:
+    """`kept_seeds` of the log of another prefix, whose topics may have grown.
+
+    Raises: Misconfigured: it is the log that the settings name, or there is none.
+    """
+    if prefix == settings.kafka.prefix:
+        raise Misconfigured(f"--from-log {prefix} is the log that the seeds would go to: give -s kafka.prefix=NEW.")
+    old = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"prefix": prefix})})
+    if not partition_count_if_any(old):
+        raise Misconfigured(f"--from-log {prefix}: there is no topic {Topics(prefix).urls}; `crawlog doctor` names all")
+    return kept_seeds(old, Topics(prefix), job)
+
+
+def _seeds_of(value: bytes | None, job: str) -> Iterator[FoundUrl]:
+    try:
+        record = decode(value)
+    except ValueError:
+        return
+    if (record.job or DEFAULT_JOB) == job:
+        yield from (found for found in record.urls or () if found.source == "seed")
+
+
+def scope_names(source: Source, kind: str) -> set[str]:
+    """The scope names of all seeds; only origins are parsed, each once, so that a million lines take a second.
+
+    Raises: Misconfigured: no line holds a URL; the message says what is wrong with the first one.
+    """
+    names: set[str] = set()
+    known_origins: set[bytes] = set()
+    place = Places(1).of
+    first = ""
+    for part, lines in source.parts():
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text or text[0] == COMMENT:
+                continue
+            try:
+                origin = origin_on(text)
+                if origin not in known_origins:
+                    names.add(scope_name(kind, place(serialise(origin.decode()))))
+                    known_origins.add(origin)
+            except ValueError as error:
+                first = first or f"{part}:{number}: {why_not(text, error)}"
+    if not names:
+        raise Misconfigured(f"no URL in {source}" + (f": {first}" if first else ""))
+    return names

@@ -1,0 +1,149 @@
+"""Where seeds come from: files, standard input, sitemaps and URLs, as lines that can be read more than once.
+
+argument ─┬─► a URL ─────────────────────► one line
+├─► a file, plain or gzipped ──► its lines
+├─► `-` or a pipe ─► copied ───► the copy's lines
+└─► sitemap:URL ─► collected ──► a line for each URL listed (`sitemaps.py`)
+"""
+
+import gzip
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Self, cast
+
+from crawlog.schemas.urls import MAX_URL_BYTES
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.url import plain, serialise
+
+from .line import COMMENT, found_on
+
+MAX_LINE_BYTES = MAX_URL_BYTES + 4096
+"""Longest line taken: a URL and the JSON around it; a longer one is bad, bytes."""
+
+SPOOL_BYTES = 8 << 20
+"""Standard input is kept in memory up to this size, then in a temporary file, bytes."""
+
+SITEMAP = "sitemap:"
+"""Begins an argument that stands for all that a sitemap lists."""
+
+
+class Source:
+    """Seeds that can be read more than once: files, `-` for standard input, URLs. Use it in a `with`.
+
+    Args:
+        arguments: As on the command line. A pipe (`<(zcat x.gz)`, `/dev/stdin`) is copied aside at once, as it can be
+            read only once.
+        stdin: What `-` stands for; copied aside too.
+        collect: Gives the URLs that `sitemap:URL` stands for, as lines; without it that is no seed.
+
+    Raises: Misconfigured: a file that cannot be read, or what is neither a file nor a URL.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        stdin: BinaryIO | None = None,
+        collect: Callable[[str], BinaryIO] | None = None,
+    ) -> None:
+        self._arguments = arguments
+        self._spools: dict[str, BinaryIO] = {}
+        self._collected: dict[str, BinaryIO] = {}
+        for argument in arguments:
+            if collect is not None and argument.startswith(SITEMAP):
+                self._collected[argument] = collect(argument.removeprefix(SITEMAP))
+            elif argument == "-":
+                self._spools[argument] = _spooled(stdin or sys.stdin.buffer)
+            elif "://" not in argument and (spool := _readable(Path(argument))) is not None:
+                self._spools[argument] = spool
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for spool in (*self._spools.values(), *self._collected.values()):
+            spool.close()
+
+    def __str__(self) -> str:
+        return ", ".join(self._arguments[:3]) + (", …" if len(self._arguments) > 3 else "")
+
+    def parts(self) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Each part's name and lines, numbered from 1; URLs given as arguments are one part."""
+        given = [
+            argument.encode("utf-8", "surrogateescape")  # what is no UTF-8 is a bad line, as in a file
+            for argument in self._arguments
+            if "://" in argument and argument not in self._collected
+        ]
+        if given:
+            yield "argument", given
+        for argument in self._arguments:
+            if argument in self._spools:
+                self._spools[argument].seek(0)
+                name = "standard input" if argument == "-" else argument
+                yield name, _whole(name, lines_of(_unpacked(self._spools[argument])))
+            elif argument in self._collected:
+                self._collected[argument].seek(0)
+                yield argument, lines_of(self._collected[argument])
+            elif "://" not in argument:
+                with Path(argument).open("rb") as file:
+                    yield argument, _whole(argument, lines_of(_unpacked(file)))
+
+    def first(self) -> str:
+        """The first URL, without a login; empty where no line holds one."""
+        for _, lines in self.parts():
+            for line in lines:
+                text = line.strip()
+                if text and text[0] != COMMENT:
+                    with suppress(ValueError):
+                        return plain(serialise(found_on(text, str).url))
+        return ""
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Lines without end; a byte order mark is skipped, and an endless line is one bad line, not all memory."""
+    line = file.readline(MAX_LINE_BYTES).removeprefix(b"\xef\xbb\xbf")
+    while line:
+        yield line
+        while len(line) >= MAX_LINE_BYTES - 3 and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE_BYTES)  # the rest of a line that was refused
+        line = file.readline(MAX_LINE_BYTES)
+
+
+def _whole(part: str, lines: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines, or a clear word where a gzipped file is damaged: its first reading, before anything is sent, tells."""
+    try:
+        yield from lines
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise Misconfigured(f"{part} is damaged: {error}; nothing was sent") from None
+
+
+def _unpacked(file: BinaryIO) -> BinaryIO:
+    """A file, decompressed where its first bytes say gzip."""
+    is_gzip = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="rb")) if is_gzip else file
+
+
+def _spooled(stdin: BinaryIO) -> BinaryIO:
+    spool = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115  # the source closes it
+    shutil.copyfileobj(stdin, spool)
+    return spool  # type: ignore[return-value]  # a binary file in all but name
+
+
+def _readable(path: Path) -> BinaryIO | None:
+    """A copy of what can be read only once; of what can be read again none is needed."""
+    try:
+        with path.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return _spooled(file)
+            file.read(1)
+            return None
+    except OSError as error:
+        hint = "" if path.exists() else "; a URL starts with http:// or https://"
+        raise Misconfigured(f"cannot read seeds from {path}: {error.strerror}{hint}") from None

@@ -1,0 +1,198 @@
+"""Sends the seeds of one job, in batches by partition, at the pace at which living workers fold them.
+
+A line that holds no URL is told with its number and counted; the others go on.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crawlog.schemas.control import JobCopy
+from crawlog.schemas.progress import Progress
+from crawlog.schemas.urls import UrlsRecord, encode
+from crawlog.streams import crash_points
+from crawlog.streams.fetch import Sown
+from crawlog.streams.http import without_login
+from crawlog.streams.log import (
+    SeedBatch,
+    SeedBatches,
+    Topics,
+)
+from crawlog.streams.url import Canonicaliser, Places, scope_name, serialise
+
+if TYPE_CHECKING:
+    from crawlog.streams.log import Producer
+from .line import COMMENT, found_on, why_not
+from .source import lines_of
+
+MAX_NAMES = 1_000
+"""Scope names that a job record lists, 260 kB at most; further ones join the job. Every partition has the record, with
+each revision, and every fold and parse worker holds its names."""
+
+TOLD = 20
+"""Bad lines told one by one; the others are counted."""
+
+POLL_EVERY = 8
+"""Batches between two polls: 4,000 URLs, a few hundredths of a second."""
+
+FLUSH_S = 10.0
+"""After each of these without the last acknowledgements the user is told what is waited for, seconds."""
+
+AHEAD_LOOK_S = 0.1
+"""Longest wait for a report of the workers, while seeds wait for them."""
+
+TELL_AHEAD_S = 30.0
+"""Time between two lines about seeds that wait for the workers, seconds."""
+
+LOGIN = "-s fetch.logins=https://USER:PASSWORD@HOST is for that, where the workers run"
+
+Report = Callable[[str], None]
+"""Tells the user one line."""
+
+Look = Callable[[float], Iterable[Progress]]
+"""Waits at most so many seconds for reports of the workers; gives the newest of each partition of crawl.urls."""
+
+
+class Seeded(msgspec.Struct, frozen=True):
+    """What became of the lines.
+
+    Attributes:
+        count: URLs sent and acknowledged.
+        bad: Lines that hold no URL.
+        names: Their scope names, the first `MAX_NAMES`.
+    """
+
+    count: int
+    bad: int
+    names: frozenset[str]
+
+
+class Sower:
+    """Sends seeds of one job that its record has gone before.
+
+    Args:
+        count: Partitions of crawl.urls.
+        copy: The job as it stands in crawl.control.
+        report: Tells the user what is wrong with a line.
+        look: How far the workers are; None where there are none.
+
+    Attributes:
+        count: URLs so far.
+    """
+
+    def __init__(  # where seeds go, and who hears of it
+        self,
+        producer: "Producer",
+        topics: Topics,
+        count: int,
+        copy: JobCopy,
+        report: Report,
+        look: Look | None = None,
+    ) -> None:
+        self._producer = producer
+        self._topic = topics.urls
+        self._copy = copy
+        self._report = report
+        self._look = look
+        self._sown = Sown()
+        self._told_at = time.monotonic()
+        self._canonical = Canonicaliser(copy.spec.canonical).canonical
+        self._place = Places(count).of
+        self._batches = SeedBatches()
+        self._names: dict[str, str] = {}
+        self._sent = self.count = self._bad = self._logins = 0
+
+    def sow(self, part: str, lines: Iterable[bytes]) -> None:
+        """Send the URLs of some lines; full batches leave at once."""
+        canonical, place, add, names = self._canonical, self._place, self._batches.add, self._names
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text or text[0] == COMMENT:
+                continue
+            try:
+                found = found_on(text, canonical)
+            except ValueError as error:
+                self._refuse(part, number, text, error)
+                continue
+            if b"@" in text:
+                self._tell_of_login(part, number, text)
+            at = place(found.url)
+            if at.host not in names:
+                self._name(at.host, scope_name(self._copy.spec.scope.kind, at))
+            batch = add(found, at)
+            self.count += 1
+            if batch is not None:
+                self._send(batch)
+
+    def finish(self) -> Seeded:
+        """Send what is left and wait, as long as it takes, until everything is acknowledged."""
+        for batch in self._batches.rest():
+            self._send(batch)
+        while not self._producer.flush(FLUSH_S):
+            self._report(f"waiting for Kafka: {self._producer.outstanding} records are not acknowledged yet")
+        crash_points.point("seeds.acknowledged")
+        if self._bad > TOLD:
+            self._report(f"{self._bad - TOLD} more lines are no URLs")
+        if self._logins > 1:
+            self._report(f"{self._logins - 1} more URLs had logins, left out as well")
+        return Seeded(self.count, self._bad, frozenset(self._names.values()))
+
+    def _send(self, batch: SeedBatch) -> None:
+        crash_points.point("seeds.sending")
+        record = UrlsRecord(job=self._copy.job, epoch=self._copy.epoch, urls=batch.urls)
+        on_delivery = None
+        if self._look is not None:
+            self._sown.sent(batch.partition, len(batch.urls))
+            on_delivery = partial(self._sown.acknowledged, len(batch.urls))
+        self._producer.send(
+            self._topic, encode(record), key=batch.key, partition=batch.partition, on_delivery=on_delivery
+        )
+        self._sent += 1
+        if self._sent % POLL_EVERY == 0:
+            self._producer.poll()
+            if self._look is not None:
+                self._keep_pace(self._look)
+
+    def _keep_pace(self, look: Look) -> None:
+        """Wait while living workers have many seeds to fold: dones wait behind them, and a restore folds them first."""
+        self._sown.heard(look(0.0), time.monotonic())
+        while self._sown.is_far_ahead(time.monotonic()):
+            if time.monotonic() - self._told_at >= TELL_AHEAD_S:
+                self._told_at = time.monotonic()
+                self._report(f"{self.count:,} URLs are read; they go at the pace at which the workers take them")
+            self._producer.poll()
+            self._sown.heard(look(AHEAD_LOOK_S), time.monotonic())
+
+    def _name(self, host: str, name: str) -> None:
+        if len(self._names) < MAX_NAMES:
+            self._names[host] = name
+
+    def _tell_of_login(self, part: str, number: int, text: bytes) -> None:
+        """Say that the user and password in a seed are left out, if there are any: no canonical URL has them."""
+        href = serialise(found_on(text, str).url)
+        if without_login(href)[0] != href:
+            self._logins += 1
+            if self._logins == 1:
+                self._report(f"{part}:{number}: the login in this URL is left out, as the log would keep it; {LOGIN}")
+
+    def _refuse(self, part: str, number: int, text: bytes, error: ValueError) -> None:
+        self._bad += 1
+        if self._bad <= TOLD:
+            self._report(f"{part}:{number}: {why_not(text, error)}")
+
+
+def seed_urls(sower: Sower, urls: Iterable[str]) -> Seeded:
+    """Send URLs of a job whose record is in the log; returns when they are acknowledged."""
+    sower.sow("argument", (url.encode() for url in urls))
+    return sower.finish()
+
+
+def seed_file(sower: Sower, path: Path) -> Seeded:
+    """Send the URLs in a file, text or JSON lines, of a job whose record is in the log."""
+    with path.open("rb") as file:
+        sower.sow(str(path), lines_of(file))
+        return sower.finish()
