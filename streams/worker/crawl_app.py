@@ -274,7 +274,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
         "worker_redirect_stdouts": False,
         "TableManager": NoTables,
         "PartitionAssignor": Assignor,
-        "Worker": "crawlog.streams.worker.process:Worker",
+        "Worker": "crawlog.streams.worker.process:StageWorker",
     }
 
 
