@@ -1,7 +1,7 @@
-"""Which pages the browser makes, and having them made: by their job's rules, or by a look at their HTML.
+"""Decides which pages are rendered, by their job's rules or by a look at their HTML, and has them rendered.
 
-`streams/fetch/rendering.py` decides the rules. A look is a parse, so HTML that might take the parser long is tried in a
-child process first. A page in the browser keeps its share of the memory budget; what it loads has a budget of its own.
+`streams/fetch/rendering.py` has the rules. A look needs a parse, so suspicious HTML is tried in a child process first.
+ A page in the browser keeps its share of the memory budget; what it loads has a budget of its own.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 class Browsing:
-    """One worker's browser, and who goes there.
+    """One worker's browser, and the decision which pages go there.
 
     Args:
         ask_rules: Gives a host its robots.txt, as `Resources` wants it.
@@ -64,7 +64,7 @@ class Browsing:
         return known[1].verdict(task.row.url)
 
     async def why(self, task: "Task", answer: "Answer", verdict: Verdict) -> str:
-        """Why a browser is to make the body of a page that may be rendered; empty where none is."""
+        """Why a page that may be rendered is rendered; empty if it is not."""
         is_page = not task.row.sitemap and is_shown(answer)
         if verdict != "auto":
             return verdict if is_page else ""
@@ -80,7 +80,7 @@ class Browsing:
         return why
 
     async def refusal(self, task: "Task", answer: "Answer", body: bytes) -> str:
-        """Why nobody is to look at an answer's HTML: it might block the loop. If we are stopped, its room goes."""
+        """Why an answer's HTML must not be parsed: it might block the loop. Cancelled, it gives the memory back."""
         try:
             return await self._trial.refusal(body, answer.content_type, task.host.domain)
         except TrialError as error:
@@ -91,17 +91,17 @@ class Browsing:
             raise
 
     async def render(self, task: "Task", answer: "Answer", why: str) -> None:
-        """Have the browser make the body.
+        """Replace the body by the rendered page.
 
-        Raises: LeaseLost: the worker may not ask for what the page needs, or say that it was in vain.
+        Raises: LeaseLost: the worker may no longer send the page's requests, or report a failure.
         """
         sent = answer.body
         try:
             reach = Reach(task.job.spec, self._hosts.place(task.row.url))
             await self._browser().render(task.row.url, answer, task.job.name, why, reach, task.manner)
             if answer.render_error and not self._client.may_ask():
-                raise LeaseLost  # as in `Client.get`: while we were stopped its time ran out
-        except BaseException:  # also when it is cancelled: nobody else knows of the room
+                raise LeaseLost  # as in `Client.get`: its time ran out while this process was stopped
+        except BaseException:  # also on cancellation: only this frame can give the memory back
             answer.held.give()
             raise
         if answer.body is not sent:

@@ -32,28 +32,28 @@ ARGUMENTS = (
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
-"""Beside Playwright's own, which turn off updates, sync, extensions and first-run pages."""
+"""Arguments beside Playwright's own, which turn off updates, sync, extensions and first-run pages."""
 
 START_S = 30.0
-"""Time for the browser to start, its first time on a machine included."""
+"""Time for the browser to start, even for the first time on a machine."""
 
 CLOSE_S = 3.0
-"""Time in which a page must close, and the browser; then they are killed."""
+"""Time for a page or the browser to close, before it is killed."""
 
 UNWANTED = ["--disable-ipc-flooding-protection", "--disable-popup-blocking", "--enable-unsafe-swiftshader"]
-"""Of Playwright's arguments, which are for tests: pages of strangers are better off without."""
+"""Arguments of Playwright that are left out: they are for tests, and weaken the browser against unknown pages."""
 
 
 class Chromium:
     """Chromium and what drives it, with all their processes.
 
     Attributes:
-        drivers: The processes that drive it: Playwright's, one.
-        pages: In it now.
-        served: It has had.
-        empty: Set while no page is in it.
-        used_at: When the last of them ended.
-        cut_at: When one was ended for its memory.
+        drivers: The processes that drive it: one, Playwright's.
+        pages: Pages open now.
+        served: Pages opened so far.
+        empty: Set while no page is open.
+        used_at: When the last page ended.
+        cut_at: When a page was last ended for its memory.
     """
 
     def __init__(self, driver: "Playwright", browser: "Browser", processes: list[psutil.Process]) -> None:
@@ -98,12 +98,12 @@ class Chromium:
         return self.browser.is_connected()
 
     def take(self) -> None:
-        """One page more."""
+        """Count a page as open."""
         self.pages += 1
         self.empty.clear()
 
     def let_go(self) -> None:
-        """One page less."""
+        """Count a page as closed."""
         self.pages -= 1
         self.served += 1
         self.used_at = time.monotonic()
@@ -119,7 +119,7 @@ class Chromium:
         return found
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Have something done, whoever waits for it or does not."""
+        """Run a task that is not cancelled with its caller."""
         task = asyncio.create_task(work)
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
@@ -131,7 +131,7 @@ class Chromium:
             _kill(one)
 
     def shrink(self, most_bytes: int) -> int:
-        """How large it is, bytes; where that is too much the largest page has been ended."""
+        """The browser's memory in bytes; if that is too much, the largest page is ended."""
         sizes = size_bytes(self.processes())
         size = sum(sizes.values())
         if size > most_bytes:
@@ -158,7 +158,7 @@ class Chromium:
 
 
 def size_bytes(processes: Iterable[psutil.Process]) -> dict[psutil.Process, int]:
-    """What each process has of its own, and the first one also what they share: together a little more than their PSS.
+    """Private memory of each process; the first one also has what all share. The sum is a little more than their PSS.
 
     The kernel's own PSS costs it some 10 ms a process, and stops the process for as long.
     """

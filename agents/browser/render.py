@@ -1,11 +1,10 @@
-"""Pages that need JavaScript, in a Chromium of this worker: what it makes of a body that is already here.
+"""Renders pages that need JavaScript in a Chromium of this worker, from the body that the server sent.
 
     plain HTML ─► browser ─► asks for scripts, data ─► Resources ─► browser ─► quiet ─► its DOM is the body
 
 The browser (`chromium.py`) has no network: each request that a page in it (`visit.py`) makes is answered by
-`resources.py`. It is started when a page needs it, and ended when none has needed it for a while, or after many pages;
-a page that takes too much memory is ended alone. Whatever becomes of it, the page goes on: as rendered, or as the
-server sent it, with the reason.
+`resources.py`. It is started for the first page, and ended after an idle time or after many pages. A page that takes
+too much memory is ended alone. A page always has a result: the rendered body, or the server's body with the reason.
 """
 
 import asyncio
@@ -33,22 +32,22 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BROKEN_S = 60.0
-"""A browser that did not start is not tried again for so long."""
+"""Seconds until another try after a browser did not start."""
 
 WATCH_S = 1.0
-"""Between two looks at the browser's memory."""
+"""Between two checks of the browser's memory."""
 
 IDLE_S = 60.0
-"""Without a page for so long, the browser is ended."""
+"""Idle time after which the browser is ended."""
 
 TRIES = 2
-"""Times that a page is rendered whose browser dies of it, or of another one."""
+"""Tries of a page whose browser dies, of this page or of another one."""
 
 _CONTENT_TYPE = "text/html; charset=utf-8"
 
 
 class Renderer:
-    """A browser for a few pages at a time; it is there when it is needed.
+    """A browser for a few pages at a time, started on demand.
 
     Attributes:
         browser: None while no page needs it.
@@ -75,14 +74,14 @@ class Renderer:
         reach: "Reach | None" = None,
         manner: "Manner | None" = None,
     ) -> None:
-        """Make the body what a browser shows, or note why it could not; a page that goes elsewhere gets a location.
+        """Replace the body by the rendered page, or record why not; a page that navigates away gets a location.
 
         Args:
             why: Why it is rendered, in a word.
-            reach: Whom it may ask by its job's scope; None for everybody.
+            reach: The hosts that the job's scope allows; None for all.
             manner: How its job asks; None for the worker's own manner.
 
-        Raises: LeaseLost: the worker may not ask for what the page needs.
+        Raises: LeaseLost: the worker may no longer send the page's requests.
         """
         started = time.monotonic()
         manner = manner or self._usual
@@ -130,11 +129,11 @@ class Renderer:
             answer.location, answer.rendered = visit.location, why
 
     async def _ready(self) -> Chromium:
-        """The browser, another one where the last is dead or has had its pages."""
+        """The browser; a new one if the last is dead or has served its number of pages."""
         async with self._starting:
             browser = self.browser
             if browser is not None and browser.served >= self._settings.render.recycle_pages:
-                await browser.empty.wait()  # it gets no more pages, and those it has end
+                await browser.empty.wait()  # it takes no new pages; the open ones end first
                 await self._end()
             elif browser is not None and not browser.is_alive:
                 await self._end()
@@ -144,7 +143,7 @@ class Renderer:
             return self.browser
 
     async def _started(self) -> Chromium:
-        """A new browser. Who is given up while it starts leaves it to the next one."""
+        """A new browser. If this page is cancelled meanwhile, the next page uses the browser."""
         if self._launching is None:
             self._launching = asyncio.create_task(self._start())
         launching = self._launching
@@ -176,7 +175,7 @@ class Renderer:
             raise Failed("browser_broken") from None
 
     async def _watch(self, browser: Chromium) -> None:
-        """End the largest page when the browser is too large, and the browser when nobody needs it."""
+        """End the largest page when the browser takes too much memory; end the browser when it is idle."""
         most = self._settings.render.memory_mb << 20
         while browser.is_alive:
             await asyncio.sleep(WATCH_S)

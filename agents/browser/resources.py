@@ -1,8 +1,8 @@
-"""What pages in the browser ask for: fetched by the worker itself, under the rules for pages, one host at a time.
+"""Answers the requests of pages in the browser: fetched by the worker itself, under the rules of pages, host by host.
 
 The browser has no network, so each request of a page comes here. It meets the operator's commands, the host's
 robots.txt, its rest (the dispatcher's own, where the host is ours), the egress guard at each hop of a redirect, and the
-page's budget. What is the same for all pages, such as scripts, is remembered.
+page's budget. Scripts and the like, which are the same for all pages, are cached.
 
 Login and cookies go only with what a document asks of its own origin: a sandboxed frame has none, and a request that
 comes back by way of another origin is that one's (Fetch 4.4). What another origin answered, at any hop, a page gets as
@@ -34,17 +34,17 @@ HOPS = 10
 """Redirects of one request that are followed."""
 
 ENTRY_BYTES = 1_000
-"""Of memory for each answer that is remembered, beside its body and its URL."""
+"""Memory of each cached answer, beside its body and its URL."""
 
 
 class Budget:
-    """What one page may still ask for.
+    """What one page may still fetch.
 
     Attributes:
         job: Whose cookies are sent to a document's own origin, and whose scripts are remembered.
         manner: How that job asks; None for the worker's own manner.
-        is_inside: The page came from a private address, and may ask others.
-        reach: Whom it may ask by its job's scope; None for everybody.
+        is_inside: The page came from a private address, and may reach others.
+        reach: The hosts that the job's scope allows; None for all.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Budget:
 class _Scripts:
     """Answers that are the same for every page of a job, the newest `most_bytes` of them.
 
-    What was answered to a login or a cookie is kept apart from what anybody is answered.
+    Answers to requests with a login or a cookie are kept apart from public ones.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -136,9 +136,9 @@ class Resources:
         self.visiting = hosts.visiting
 
     async def get(self, wish: Wish, headers: Mapping[str, str], budget: Budget) -> Answer:
-        """What a page asks for, or an answer whose error says why not.
+        """The answer to a page's request, or one whose error says why it was refused.
 
-        Raises: LeaseLost: the worker may not ask.
+        Raises: LeaseLost: the worker may no longer send requests.
         """
         refused = refusal(wish, (budget.manner or self._usual).rules.render_block)
         if refused:
@@ -186,7 +186,7 @@ class Resources:
         return answer
 
     async def _refusal(self, url: str, manner: Manner) -> str:
-        """Why a host is not asked; empty when it may be."""
+        """Why a host may not be asked; empty if it may."""
         host = self._hosts.of(url)
         if host.orders.paused:
             return "control"
@@ -201,7 +201,7 @@ class Resources:
         return "" if host.rules.allowed(url, manner.token)[0] else host.unreachable or "robots"
 
     async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
-        """What the host answers, once its turn is also one of its address, which is not held while the host rests."""
+        """The host's answer, asked for when host and address both have a turn; a resting host holds no address."""
         get, answer = partial(self._get, asked, headers, manner), None
         ask = partial(self._hosts.ask, asked.url, get, manner)
         while answer is None:

@@ -1,9 +1,9 @@
-"""One page in the browser: it is given the body that is here, its requests are answered, and its DOM is taken.
+"""One page in the browser: gets the body that was fetched, has its requests answered, and gives its DOM.
 
     goto ─► its document: what the server sent ─► asks for scripts, data ─► loaded and quiet ─► its DOM
                                                └─► goes elsewhere by itself ─► a location for the frontier
 
-It ends in its time, whatever its scripts do: as it is then, or not at all, with the reason.
+It ends in time, whatever its scripts do: with its DOM as it is then, or without, with the reason.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 TAKE_S, TAKE_ENDLESS_S = 10.0, 3.0
-"""Time in which a page must show its DOM, and one that has not loaded in its time: a script that never ends cannot."""
+"""Time to read the DOM of a loaded page, and of one that did not load in time: an endless script blocks it."""
 
 LOOK_S = 0.05
-"""Between two looks whether a page is ready."""
+"""Between two checks whether a page is ready."""
 
 FLOOD = 10
-"""Times `render.max_requests` that a page may ask, refused or not, before it is taken as it is."""
+"""Requests that a page may make, refused ones too, in multiples of `render.max_requests`; then it is taken as it is."""
 
 _DOM = """(most => {
   const open = [];
@@ -49,12 +49,12 @@ _DOM = """(most => {
   const all = '<!DOCTYPE html>' + root + html + '</html>';
   return all.length > most ? null : all;
 })(%d)"""
-"""In a world of its own, so that no script of the page has changed what these words mean. Shadow roots are shown as the
+"""Runs in an isolated world, where no script of the page can have replaced these functions. Shadow roots become the
 templates that declare them."""
 
 
 class BrowserDied(Exception):
-    """The browser died, or was ended; who was not at fault may try again."""
+    """The browser died or was ended; a page that was not at fault may try again."""
 
 
 class Failed(Exception):
@@ -65,7 +65,7 @@ class Visit:
     """One page in the browser.
 
     Attributes:
-        location: Where it went by itself; empty if it stayed.
+        location: The URL that it navigated to by itself; empty if it stayed.
         error: Why it ended before it was ready.
     """
 
@@ -97,12 +97,12 @@ class Visit:
         self._quiet_since = 0.0
 
     async def run(self) -> str:
-        """The page's DOM, empty where there is none to be had.
+        """The page's DOM; empty if it navigated away.
 
         Raises:
-            LeaseLost: The worker may not ask.
+            LeaseLost: The worker may no longer send requests.
             BrowserDied: The browser died.
-            Failed: It takes no such page.
+            Failed: The page cannot be rendered.
         """
         from playwright.async_api import Error  # an extra
 
@@ -126,7 +126,7 @@ class Visit:
                 serving.cancel()
             if context is not None:
                 closing = self._browser.in_background(self._close(context))
-                if not is_given_up:  # a rebalance waits for nobody
+                if not is_given_up:  # a rebalance must not wait
                     await closing
 
     def _what_failed(self, error: Exception) -> Exception:
@@ -138,7 +138,7 @@ class Visit:
         return Failed("render_failed")
 
     async def _close(self, context: "BrowserContext") -> None:
-        """A page whose script never ends closes all the same: its process is ended. If not, the browser is."""
+        """Close a page, even one whose script never ends: its process is ended, or else the browser."""
         from playwright.async_api import Error
 
         try:
@@ -177,7 +177,7 @@ class Visit:
         if self._is_crashed or not self._browser.is_alive:
             raise self._what_failed(RuntimeError("crashed"))
         if not self._is_shown:
-            raise Failed("render_timeout")  # what there is to see is the browser's own blank page
+            raise Failed("render_timeout")  # only the browser's own blank page is there
         return await self._dom(session)
 
     async def _is_ready(self, going: "asyncio.Task[Any]", limit_s: float) -> bool:
@@ -223,10 +223,10 @@ class Visit:
         self._is_crashed = True
 
     def _asked(self, route: "Route", request: "Request") -> None:
-        """The page asks for something: answered in a task of its own, so that it can be given up with the page."""
+        """The page sends a request: it is answered in a task of its own, which is cancelled with the page."""
         self._asked_for += 1
         if self._asked_for > self._most:
-            return  # no answer is the cheapest one, and the page is at its end
+            return  # not answered: the page is about to end
         serving = asyncio.create_task(self._answer_to(route, request))
         self._serving.add(serving)
         serving.add_done_callback(self._served)
@@ -250,7 +250,7 @@ class Visit:
                 answer = await self._resources.get(wish, request.headers, self._budget)
             except LeaseLost:
                 raise
-            except Exception as error:  # the page would wait for its answer as long as it may
+            except Exception as error:  # without an answer the page would wait for its whole time
                 log.exception("resource_broken", page=self._url, url=request.url[:200])
                 answer = Answer(None, type(error).__name__)
             if answer.http is None or not answer.kept:
@@ -271,21 +271,21 @@ class Visit:
         assert self._page is not None
         try:
             frame = request.frame
-        except Error:  # what no frame asks for has no origin that is known
+        except Error:  # a request of no frame has no known origin
             return ""
         if request.is_navigation_request():
             frame = frame.parent_frame or frame
         return origin_of(self._url if frame == self._page.main_frame else frame.url)
 
     def _is_own(self, request: "Request") -> bool:
-        """Whether it is the page itself that is asked for, not something in it."""
+        """Whether the request is for the page's own document."""
         if not request.is_navigation_request():
             return False
         assert self._page is not None
         return request.frame == self._page.main_frame
 
     async def _navigated(self, route: "Route", request: "Request") -> None:
-        """The page's document is already here; where it goes from there is for the frontier to decide."""
+        """Answer with the document that was fetched; a later navigation becomes a location for the frontier."""
         if not self._is_shown:
             self._is_shown = True
             self._shown_at = time.monotonic()
@@ -296,5 +296,5 @@ class Visit:
             with contextlib.suppress(InvalidUrl):
                 to = plain(serialise(request.url))
                 self.location = "" if to == self._url.partition("#")[0] else to
-                self._loaded()  # the `load` of a page that wants to be another one may never come
+                self._loaded()  # a page that navigates away may never send `load`
         await route.abort("aborted")  # any other word would replace the page by an error page

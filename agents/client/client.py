@@ -105,7 +105,7 @@ class Client:
             await session.close()
 
     async def addresses_of(self, url: str) -> tuple[str, ...]:
-        """The addresses of a URL's host, or its name where the proxy resolves it."""
+        """The addresses of a URL's host, or its name where none is known."""
         origin = _origin(url)
         if known := self.known(origin):
             return known

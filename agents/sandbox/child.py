@@ -1,11 +1,10 @@
-"""The process that tries pages: a program of its own, which imports the HTML parser and nothing of crawlog.
+"""The process that tries pages: a separate program that imports the HTML parser and nothing of crawlog.
 
     trial.py ── size, limits, a page ─► here ── fork ─► parses it, and ends
                                          ◄── how it ended, and what it took ──┘
 
-A process is forked for each page, a millisecond, so that one that takes too much costs no more than itself: the kernel
-ends it when its time is up, and nothing that it was given stays behind. Standard input is a socket, both ways; when its
-other end is gone, so are we, and the page with us.
+It forks a process for each page, in a millisecond. The kernel ends that process when its time is up, with all its
+memory. Standard input is a socket in both directions; when its other end closes, this process and its page end.
 """
 
 import os
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ASKED = struct.Struct(">QdQ")
-"""Bytes of the page, which follow; CPU seconds; bytes of memory."""
+"""Request: bytes of the page, which follow; CPU seconds; bytes of memory."""
 
 ANSWERED = struct.Struct(">iid")
-"""The signal that ended it or 0, its exit code, CPU seconds that it took."""
+"""Answer: the signal that ended it or 0, its exit code, CPU seconds that it took."""
 
 REFUSED = 3
 """The parser did not take the page, or got no memory."""
@@ -32,7 +31,7 @@ PARENT = 0
 """Standard input."""
 
 NICE = 5
-"""What pages take here, which might be in vain, comes after what fetching and parsing take: a third of their share."""
+"""Trials may be in vain, so they get a third of the CPU share of fetching and parsing."""
 
 
 def _read(size: int) -> bytes:
@@ -64,7 +63,7 @@ def _parse(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[byte
 
 
 def _tried(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[bytes], object]") -> bytes:
-    """How the parser fared. Raises: SystemExit: nobody wants to know any more."""
+    """How the parser fared. Raises: SystemExit: the worker is gone."""
     ended, end = os.pipe()
     child = os.fork()
     if not child:

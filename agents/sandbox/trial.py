@@ -1,11 +1,11 @@
-"""Pages that might take the HTML parser too long are parsed in a child process first (`trial_child.py`), under limits.
+"""Parses suspicious pages in a child process (`child.py`) first, under limits of time and memory.
 
     a page ─ simple ───────────────────────────────────────────► may be parsed
            └ else: its readings ─► the child ─ ended well ─────► may be parsed
                                              ├ too much ───────► `too_complex`
-                                             └ no child ───────► `TrialError`: the caller's own guard is all there is
+                                             └ no child ───────► `TrialError`: only the caller's own guard is left
 
-The child is started at the first such page, ends with its parent, and is started anew if it ended otherwise.
+The child starts at the first such page and ends with its parent. If it ends earlier, it is started again.
 """
 
 import asyncio
@@ -32,29 +32,29 @@ from . import child
 from .child import ANSWERED, ASKED, REFUSED
 
 TOO_COMPLEX = "too_complex"
-"""Why a page was not parsed, as its dead letter begins."""
+"""First word of the dead letter of a page that was not parsed."""
 
 TRIES = 3
-"""Times that a page is tried whose process ended for no reason that is the page's, or for one that may pass."""
+"""Tries of a page whose process ended for a reason that is not the page's, or that may pass."""
 
 MANY_WAIT = 16
-"""Pages waiting, from which those of a domain most of whose pages failed are refused unseen; a redrive tries them."""
+"""With so many pages waiting, a domain most of whose pages failed has its pages refused; a redrive tries them."""
 
 OUTCOMES_BYTES = 1 << 20
-"""Of a file of outcomes, some 80 bytes each, which then begins anew."""
+"""Size of the history file, at which it begins anew; an outcome takes 80 bytes."""
 
 PATIENCE_S = 45.0
-"""How long an answer may take by the clock: far above what the limit of CPU time is on a busy machine. What is stopped
-is ended then. Less than the watchdog's patience, as every wait of a worker."""
+"""Time for an answer by the clock, far above the limit of CPU time on a busy machine; a stopped process is ended then.
+Less than the watchdog's patience, as every wait of a worker."""
 
 
 class Ended(NamedTuple):
     """How a trial ended.
 
     Attributes:
-        signal: That ended its process; 0 where it ended by itself.
+        signal: The signal that ended its process; 0 if it ended by itself.
         code: Its exit code.
-        cpu_s: What it took.
+        cpu_s: CPU seconds that it took.
     """
 
     signal: int
@@ -63,10 +63,10 @@ class Ended(NamedTuple):
 
 
 class TrialHistory:
-    """What trials took, in a file, so that a worker that is killed again and again grants no allowance anew.
+    """The outcomes of trials, in a file, so that a worker that is killed often does not grant allowances again.
 
-    One process at a time has a path. No fsync: the file need only outlive the process. One that cannot be had or
-    written costs that memory, never the worker.
+    One process at a time uses a path. No fsync: the file need only outlive the process. If it cannot be opened or
+    written, the history is lost and the worker goes on.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,7 +74,7 @@ class TrialHistory:
         self._file = -1
 
     def read(self) -> Iterator[TrialOutcome]:
-        """Those of lives that were ended."""
+        """The outcomes of earlier lives of this worker that were killed."""
         lines = []
         with contextlib.suppress(OSError):
             lines = self._path.read_bytes().splitlines()
@@ -83,7 +83,7 @@ class TrialHistory:
                 yield msgspec.json.decode(line, type=TrialOutcome)
 
     def add(self, outcome: TrialOutcome) -> None:
-        """One more."""
+        """Append an outcome."""
         with contextlib.suppress(OSError):
             if self._file < 0:
                 files.own(self._path.parent)
@@ -93,7 +93,7 @@ class TrialHistory:
             os.write(self._file, msgspec.json.encode(outcome) + b"\n")
 
     def close(self) -> None:
-        """A worker that ends by itself leaves nothing."""
+        """Remove the file: the worker ends by itself."""
         with contextlib.suppress(OSError):
             if self._file >= 0:
                 os.close(self._file)
@@ -105,7 +105,7 @@ class Trial:
     """Tries pages, one at a time; costs nothing until the first one that is not simple.
 
     Args:
-        outcomes: Where what trials take outlives the worker; None: nowhere.
+        outcomes: The history that outlives the worker; None for none.
     """
 
     def __init__(self, settings: Parse, outcomes: TrialHistory | None = None) -> None:
@@ -125,16 +125,16 @@ class Trial:
         return "" if is_simple(body) else await self.verdict(body, content_type, domain)
 
     async def verdict(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
-        """As `refusal`, of a page that is to be tried however simple it looks."""
+        """As `refusal`, for a page that is tried even if it looks simple."""
         return await asyncio.to_thread(self._verdict, body, content_type, domain, waiting)
 
     def refused(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
-        """Why a page is not to be parsed; empty where it may be.
+        """Why a page must not be parsed; empty if it may be.
 
         Args:
-            domain: Registrable, whose allowance it is.
+            domain: The registrable domain whose allowance counts.
             waiting: Pages that wait for this one's trial, and hold back others.
-        Raises: TrialError: nobody knows.
+        Raises: TrialError: no trial was possible.
         """
         return "" if is_simple(body) else self._verdict(body, content_type, domain, waiting)
 
@@ -167,7 +167,7 @@ class Trial:
         return f"{TOO_COMPLEX}: what parsed its HTML was killed {TRIES} times"  # for want of memory, as a rule
 
     def _ended(self, html: bytes, limits: TrialLimits, *, is_last: bool) -> Ended | None:
-        """How the child fared; None where there was none, and another may be. Raises: TrialError: it was the last."""
+        """How a trial ended; None if the child is gone and a try is left. Raises: TrialError: none is left."""
         try:
             return self._asked(html, limits)
         except OSError as error:
@@ -177,7 +177,7 @@ class Trial:
             return None
 
     def _asked(self, html: bytes, limits: TrialLimits) -> Ended:
-        """What the child answers. Raises: OSError: it cannot be started, is gone, or does not answer."""
+        """The child's answer. Raises: OSError: it cannot be started, is gone, or does not answer."""
         if self._is_closed:
             raise ConnectionAbortedError("the worker stops")
         child = self._socket or self._start()
@@ -219,10 +219,10 @@ class Trial:
         taken, self._socket = self._socket, None
         if taken is not None:
             with contextlib.suppress(OSError):
-                taken.shutdown(socket.SHUT_RDWR)  # whoever waits for its answer waits no more
+                taken.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for its answer
             taken.close()
         child, self._child = self._child, None
         if child is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # with the page that it has, also where it was killed itself
+                os.killpg(child.pid, signal.SIGKILL)  # with its page, even if the child is dead already
             child.wait()
