@@ -1,8 +1,8 @@
 """The sink: reads crawl.items in micro-batches and folds them into one file of one job.
 
-What it is for stands in the environment; one worker has the state and all partitions, a second one waits before it
-joins the group. The truth is the state's offset: reading starts there, and what the group commits only follows it. But
-a commit that is not ours is an order to read from there: `crawlog replay` replays a sink so, and so does Kafka's tool.
+The environment names the job and the output. One worker holds the state and all partitions; a second one waits before
+it joins the group. The state's offsets are the truth: reading starts there, and the group's commits only follow. But a
+commit by another program is an order to read from there: `crawlog replay` works so, and Kafka's own tool does, too.
 
 Order, for each batch: dead letters acknowledged → rows in the file → state in one batch → positions.
 """
@@ -37,7 +37,7 @@ from crawlog.streams.log import (
     sink_from,
     stage_group,
 )
-from crawlog.streams.sink import Entry, Results, empty, entry, forget_others, state_of
+from crawlog.streams.sink import Entry, SinkState, empty, entry, forget_others, state_of
 from crawlog.streams.worker import CrawlApp
 
 if TYPE_CHECKING:
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 GATHER_S = 0.02
-"""How long the first record of a batch waits for others: a row is in the file this long after its page was parsed."""
+"""Longest wait of a batch's first record for others; it delays rows by as much, seconds."""
 
 FULL_RECORDS = 500
 FULL_BYTES = 4 << 20
-"""A batch of this many records or bytes is folded at once; twice that, and reading waits."""
+"""A batch of so many records or bytes is folded without waiting; at twice that, reading waits."""
 
 AGAIN_S = 1.0
 """Pause after a write that failed, such as on a full disk, seconds."""
 
 GAP_RECORDS = 10_000
-"""Records read at once where Faust left some out."""
+"""Records read at a time from a range that Faust skipped."""
 
 
 class Read(NamedTuple):
@@ -75,12 +75,12 @@ class SinkStage:
         topics: Full names of crawl.items and crawl.dead.
 
     Attributes:
-        note: What the user should know of the state, such as that it is filled again.
+        note: A message for the user about the state, such as that it is filled again.
         cuts: See `Positions.cuts`.
     """
 
     def __init__(
-        self, settings: "Settings", topics: tuple[str, str], results: Results, producer: Producer, note: str = ""
+        self, settings: "Settings", topics: tuple[str, str], results: SinkState, producer: Producer, note: str = ""
     ) -> None:
         self.results = results
         self.note = note
@@ -94,7 +94,7 @@ class SinkStage:
         self._one_at_a_time = asyncio.Lock()
 
     async def starts(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Where reading starts: the state's offsets, or from the beginning where the log is not the one it knows."""
+        """The offsets where reading starts: the state's, or the log's first where the log has changed."""
         numbers = sorted(partitions)
         held = await asyncio.to_thread(log_bounds, self._settings, self._items, numbers)
         made = await asyncio.to_thread(committed_offsets, self._settings, self._group, self._items, numbers)
@@ -115,10 +115,10 @@ class SinkStage:
             return {at: self.results.meta.offsets.get(at, 0) for at in held}
 
     def _obey(self, orders: dict[int, int], held: dict[int, tuple[int, int]]) -> None:
-        """Go where somebody moved the group; back to the log's start everywhere means that all rows are made anew.
+        """Read on where another program moved the group. Back to the log's start everywhere: all rows are made again.
 
-        Our next commit ends the order. A kill before that only has the same records read once more. A state that is
-        new or was emptied takes none: it is filled from the log's start.
+        Our next commit ends the order; after a kill before it, the same records are read once more. A new or emptied
+        state obeys no order: it is filled from the log's start.
         """
         known = self.results.meta.offsets
         moved = {at: offset for at, offset in orders.items() if known and offset != known.get(at, 0)}
@@ -131,7 +131,7 @@ class SinkStage:
             self.results.move(moved)
 
     async def fold(self, batch: list[Record]) -> dict[int, int]:
-        """Fold records, in the order of each partition; afterwards all before the offsets returned is durable."""
+        """Fold records, in the order of each partition; returns the offsets up to which the state is durable."""
         async with self._one_at_a_time:
             return await self._fold(batch)
 
@@ -161,7 +161,7 @@ class SinkStage:
         folded.clear()
 
     async def _fill(self, partition: int, start: int, end: int) -> None:
-        """Fold what lies between the state's offset and a record further on; what is not there is passed over."""
+        """Fold the records between the state's offset and a later one; offsets without a record are skipped."""
         log.warning("sink_gap", partition=partition, start=start, end=end)
         for first in range(start, end, GAP_RECORDS):
             last = min(end, first + GAP_RECORDS)
@@ -171,7 +171,7 @@ class SinkStage:
             await self._settle([*folded, (partition, last - 1, None)], dead)
 
     def _entry(self, record: Record, dead: list[DeadLetter]) -> Entry | None:
-        """What a record means for this sink; garbage under another job's key (`JOB URL`) is left to that job's sink."""
+        """The rows of a record; garbage becomes a dead letter, unless its key (`JOB URL`) names another job."""
         try:
             return entry(record.value, self.results.sink)
         except ValueError as error:
@@ -202,7 +202,7 @@ class SinkStage:
             await asyncio.sleep(0.002)
 
 
-class Worker:
+class SinkWorker:
     """Gathers Faust's events into batches for a `SinkStage`."""
 
     def __init__(self, app: CrawlApp, stage: SinkStage) -> None:
@@ -221,12 +221,12 @@ class Worker:
         self._trouble = ""
 
     async def starts(self, assigned: set[int]) -> dict[int, int]:
-        """Where reading starts. Raises: Misconfigured: somebody has added partitions to crawl.items."""
+        """The offsets where reading starts. Raises: Misconfigured: crawl.items has more partitions than before."""
         await asyncio.to_thread(partition_count, self._app.crawl)
         return await self._stage.starts(assigned)
 
     async def owned(self, partitions: set[int]) -> None:
-        """The first assignment starts the folding."""
+        """Start folding with the first assignment."""
         self.orders.owned()
         if partitions and self._folding is None:
             self._folding = asyncio.create_task(self._run())
@@ -248,12 +248,12 @@ class Worker:
                     await self._room.wait()
 
     async def revoking(self, _partitions: set[int]) -> None:
-        """Fold what gathered; what is left when the time is up will be read again, and skipped if it was folded."""
+        """Fold the pending records. The next owner reads the rest again, and skips records that were folded."""
         self._full.set()
         await self._empty.wait()
 
     def reports(self) -> list[Progress]:
-        """Where each partition stands."""
+        """The position of each partition."""
         done = self._stage.records, self._stage.bytes
         return progress.positions(
             self._app, *done, paused=self.orders.paused, trouble=self._trouble, note=self._stage.note
@@ -268,7 +268,7 @@ class Worker:
             await self._fold()
 
     async def _fold(self) -> None:
-        """Fold what is pending; a failing write is tried again until it works, and nothing is acknowledged before."""
+        """Fold the pending records; a failed write is repeated until it works, and nothing is acknowledged before."""
         while True:
             batch = self._pending[:]
             try:
@@ -304,15 +304,15 @@ def _read_all(settings: "Settings", topic: str, partition: int, start: int, end:
     return [Read(partition, record.offset() or 0, record.key(), record.value()) for record in records]
 
 
-def opened(settings: "Settings", topic: str, sink: SinkSpec) -> tuple[Results, str]:
-    """The sink's state, once no other worker has it, and a note for the user where it begins again.
+def opened(settings: "Settings", topic: str, sink: SinkSpec) -> tuple[SinkState, str]:
+    """The sink's state, and a note for the user if it begins again. Waits while another worker holds the state.
 
-    Who waits here is not in the group and holds no partition.
+    A worker that waits here is not in the group and holds no partition.
     """
     note, told = "", False
     while True:
         try:
-            results = Results(settings.run.data, sink, log_identity(settings, topic))
+            results = SinkState(settings.run.data, sink, log_identity(settings, topic))
         except Unusable as error:
             note = _emptied(settings, topic, sink, str(error))
         except RetryLater as error:
@@ -328,7 +328,7 @@ def opened(settings: "Settings", topic: str, sink: SinkSpec) -> tuple[Results, s
 
 
 def _emptied(settings: "Settings", topic: str, sink: SinkSpec, why: str) -> str:
-    """Set a state that cannot be used aside, where the log can fill it again; returns a note for the user."""
+    """Set an unusable state aside, if the log can fill it again; returns a note for the user."""
     state = state_of(sink.folder(settings.run.data))
     held = log_bounds(settings, topic, list(range(partition_count(settings))))
     if lost := [f"{topic}[{at}] begins at offset {first}" for at, (first, _) in held.items() if first]:
@@ -342,11 +342,11 @@ def _emptied(settings: "Settings", topic: str, sink: SinkSpec, why: str) -> str:
 
 
 def attach(app: CrawlApp) -> None:
-    """Make an app the sink that the environment names."""
+    """Let an app work as the sink that the environment names."""
     results, note = opened(app.crawl, app.input_name, sink_from(os.environ))
     producer = Producer(app.crawl, app.worker_name)
     stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer, note)
-    worker = Worker(app, stage)
+    worker = SinkWorker(app, stage)
     stage.cuts = app.positions.cuts
     app.positions.start = worker.starts
     app.on_rebalance_started.append(worker.orders.rebalance_started)

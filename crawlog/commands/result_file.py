@@ -89,10 +89,10 @@ class ResultFile:
 
     def _refill(self, finish: "Finish") -> None:
         """Has the sink read crawl.items from its start once more; it keeps the rows that it has."""
-        from crawlog.streams.sink import Results
+        from crawlog.streams.sink import SinkState
 
         self._supervisor.stop_stage("sink")
-        with suppress(Unusable), Results(self._data, self.sink, None) as results:  # else it is made anew
+        with suppress(Unusable), SinkState(self._data, self.sink, None) as results:  # else it is made anew
             results.move(dict.fromkeys(results.meta.offsets, 0))
         self._fill(finish)
 

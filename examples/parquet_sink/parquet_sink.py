@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from crawlog import Sink
 
 if TYPE_CHECKING:
-    from crawlog.streams.sink import Rows
+    from crawlog.streams.sink import ResultRows
 
 GROUP_ROWS = 10_000
 """Rows of one row group, and in memory at a time."""
@@ -22,7 +22,7 @@ TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(
 class ParquetSink(Sink):
     """One column for each key, in order of first appearance; a missing value is null."""
 
-    def write(self, rows: "Rows", out: BinaryIO) -> None:
+    def write(self, rows: "ResultRows", out: BinaryIO) -> None:
         """Reads the rows twice: the types of the columns depend on all rows."""
         schema = _schema(rows)
         remaining = iter(rows)
@@ -32,7 +32,7 @@ class ParquetSink(Sink):
                 writer.write_table(pa.table(columns, schema=schema))
 
 
-def _schema(rows: "Rows") -> pa.Schema:
+def _schema(rows: "ResultRows") -> pa.Schema:
     kinds: dict[str, set[type]] = {}
     for row in rows:
         for key, value in row.items():

@@ -1,4 +1,4 @@
-"""`Sink`, the base class of all result formats and stores, and `Rows`, which it writes."""
+"""`Sink`, the base class of all result formats and stores, and `ResultRows`, the rows that it writes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +9,7 @@ import msgspec
 from crawlog.streams.log import SinkSpec
 
 
-class Rows:
+class ResultRows:
     """The rows of a finished job, only the newest ones of each URL. Each reading starts with the first row.
 
     Args:
@@ -37,7 +37,7 @@ class Sink(ABC):
         spec: Its `job` and its `output`: the absolute path of FILE, or the store's address.
 
     Attributes:
-        as_kept: Whether FILE holds the very bytes of `Rows.chunks`: the kept rows are then renamed, not copied.
+        as_kept: Whether FILE holds the very bytes of `ResultRows.chunks`: the kept rows are then renamed, not copied.
         depends_on: Fields of `spec` that change the content of FILE: FILE is made again after a change of one.
     """
 
@@ -48,7 +48,7 @@ class Sink(ABC):
         self.spec = spec
 
     @abstractmethod
-    def write(self, rows: Rows, out: BinaryIO) -> None:
+    def write(self, rows: ResultRows, out: BinaryIO) -> None:
         """Write all rows.
 
         A run that was killed, or that is repeated, writes them again: in a store, a row must replace its older copy.

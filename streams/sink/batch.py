@@ -1,4 +1,4 @@
-"""From records of crawl.items to changes of a sink's state: `entry` reads one record, `Batch` gathers many changes.
+"""From records of crawl.items to changes of a sink's state: `entry` reads one record, `SinkBatch` gathers many.
 
 The file gets the new rows (`blocks`); the database gets their places (`changes`). Both belong to one write.
 """
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Where the newest items of a URL are in the partial file."""
+    """The place of a URL's newest items in the partial file, and the page that they are from."""
 
     partition: int
     offset: int
@@ -54,15 +54,16 @@ class Block(NamedTuple):
     rows: int
 
 
-class Meta(msgspec.Struct):
-    """Where a state is.
+class SinkMeta(msgspec.Struct):
+    """The position of a state.
 
     Attributes:
-        log: Cluster id and topic id of the crawl.items that it is a fold of.
+        log: Cluster id and topic id of its crawl.items.
         offsets: Next input offset of each partition.
-        length: Of the partial file, bytes.
-        live: Of these, bytes that are not superseded.
-        tail: Start, length and digest of the last block: another job's file of the same name is not ours.
+        length: Length of the partial file, bytes.
+        live: Bytes of the rows that are not superseded.
+        rows: Number of these rows.
+        tail: Start, length and digest of the last block. It tells our file from another one of that name.
     """
 
     log: LogIdentity
@@ -75,7 +76,7 @@ class Meta(msgspec.Struct):
 
 
 def entry(value: bytes | None, sink: SinkSpec) -> Entry | None:
-    """What a record means for a sink; None when it is not among its rows.
+    """The rows of a record; None when the sink leaves the record out.
 
     Raises: ValueError: not an item record, or an item is not a JSON object.
     """
@@ -102,10 +103,10 @@ def lines(rows: list[msgspec.Raw]) -> bytes:
     return bytes(block)
 
 
-class Batch:
-    """Records on their way into a state: what they change, gathered."""
+class SinkBatch:
+    """The changes that several records make in a state; nothing is written here."""
 
-    def __init__(self, db: Rocks, meta: Meta) -> None:
+    def __init__(self, db: Rocks, meta: SinkMeta) -> None:
         self.meta = msgspec.structs.replace(meta, offsets=dict(meta.offsets))
         self.changes = WriteBatch(raw_mode=True)
         self.blocks: list[bytes] = []
@@ -114,7 +115,7 @@ class Batch:
         self._known: dict[bytes, Block] = {}
 
     def take(self, partition: int, offset: int, found: Entry | None) -> None:
-        """One record; one that was taken before changes nothing."""
+        """Take one record; a record below the state's offset changes nothing."""
         if offset < self.meta.offsets.get(partition, 0):
             return
         self.meta.offsets[partition] = offset + 1

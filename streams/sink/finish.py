@@ -9,9 +9,9 @@ from crawlog.streams import crash_points
 from crawlog.streams.errors import CrawlError, SinkBehind
 from crawlog.streams.log import SinkSpec
 
-from .base import Rows, Sink
+from .base import ResultRows, Sink
 from .registry import failed, sink_class, sink_for
-from .state import Results, final_of
+from .state import SinkState, final_of
 
 
 def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO) -> int:
@@ -29,7 +29,7 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO)
     final = final_of(spec.folder(data))
     if final is not None and is_complete(data, spec, ends) and not spec.partial(data).exists():
         return final.rows
-    with Results(data, spec, None) as results:
+    with SinkState(data, spec, None) as results:
         behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
         if behind:
             raise SinkBehind(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
@@ -51,7 +51,7 @@ def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> bool:
     return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
 
 
-def _make(results: Results, sink: Sink, path: Path) -> None:
+def _make(results: SinkState, sink: Sink, path: Path) -> None:
     if sink.as_kept and results.meta.live == results.meta.length:
         results.sync()
         _replace(results, results.path, path)
@@ -73,16 +73,16 @@ def _make(results: Results, sink: Sink, path: Path) -> None:
     results.path.unlink()
 
 
-def _write(results: Results, sink: Sink, out: BinaryIO) -> None:
+def _write(results: SinkState, sink: Sink, out: BinaryIO) -> None:
     try:
-        sink.write(Rows(results.chunks), out)
+        sink.write(ResultRows(results.chunks), out)
     except (CrawlError, OSError):
         raise
     except Exception as error:
         raise failed(type(sink), sink.spec.output, error) from error
 
 
-def _replace(results: Results, made: Path, path: Path) -> None:
+def _replace(results: SinkState, made: Path, path: Path) -> None:
     results.note_final(made)
     crash_points.point("finish.noted")
     made.replace(path)

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from .base import Rows, Sink
+from .base import ResultRows, Sink
 
 FORMULA = tuple("=+-@\t\r\n")
 """First characters of texts that spreadsheets calculate; some programs trim blanks first."""
@@ -21,7 +21,7 @@ class JsonLines(Sink):
 
     as_kept = True
 
-    def write(self, rows: Rows, out: BinaryIO) -> None:
+    def write(self, rows: ResultRows, out: BinaryIO) -> None:
         """Copies the rows."""
         out.writelines(rows.chunks())
 
@@ -29,7 +29,7 @@ class JsonLines(Sink):
 class StandardOutput(JsonLines):
     """JSON lines to standard output, `-o -`."""
 
-    def write(self, rows: Rows, out: BinaryIO) -> None:
+    def write(self, rows: ResultRows, out: BinaryIO) -> None:
         """Copies the rows; an output that was closed raises OSError here, not later."""
         super().write(rows, out)
         out.flush()
@@ -38,7 +38,7 @@ class StandardOutput(JsonLines):
 class JsonArray(Sink):
     """One JSON array, a row on each line."""
 
-    def write(self, rows: Rows, out: BinaryIO) -> None:
+    def write(self, rows: ResultRows, out: BinaryIO) -> None:
         """Joins the rows by commas."""
         out.writelines(_array(rows.chunks()))
 
@@ -52,7 +52,7 @@ class Csv(Sink):
 
     depends_on = ("formulas",)
 
-    def write(self, rows: Rows, out: BinaryIO) -> None:
+    def write(self, rows: ResultRows, out: BinaryIO) -> None:
         """Reads the rows twice: the header names all keys."""
         out.writelines(_records(rows, str if self.spec.formulas else _as_text))
 
@@ -65,7 +65,7 @@ def _array(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield b"[]\n" if before == b"[\n" else b"\n]\n"
 
 
-def _records(rows: Rows, as_text: Callable[[str], str]) -> Iterator[bytes]:
+def _records(rows: ResultRows, as_text: Callable[[str], str]) -> Iterator[bytes]:
     header = list(dict.fromkeys(key for row in rows for key in row))
     text = _UnixLines()
     writer = csv.writer(text)

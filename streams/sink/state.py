@@ -7,7 +7,7 @@ log), the state is emptied and filled again from offset 0: crawl.items is kept.
 
 Superseded rows stay in the partial file; `finalise` leaves them out.
 
-    b"m"                  JSON of `Meta`: the log, the offsets, the length of the file
+    b"m"                  JSON of `SinkMeta`: the log, the offsets, the length of the file
     b"k" URL              its newest items: page partition, page offset, start, length, digest, rows
     b"s" start:8          length:4, of the live blocks in the file's order
 """
@@ -26,10 +26,10 @@ from rocksdict import BlockBasedOptions, Cache, Options, WriteBatch
 
 from crawlog.streams import crash_points, files
 from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
-from crawlog.streams.log import SINK_FILE, STDOUT, LogIdentity, SinkSpec, known_sinks
+from crawlog.streams.log import SINK_FILE, LogIdentity, SinkSpec, known_sinks
 from crawlog.streams.state import Rocks, set_aside
 
-from .batch import LENGTH, START, VERSION, Batch, Entry, Meta
+from .batch import LENGTH, START, VERSION, Entry, SinkBatch, SinkMeta
 
 FINAL = "final.json"
 """File with `Final`, in the folder of the sink's state."""
@@ -59,21 +59,21 @@ class Final(msgspec.Struct, frozen=True):
     formulas: bool = True
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file is still the one that was made."""
+        """Whether the file is unchanged since then."""
         with suppress(OSError):
             there = path.stat()
             return (there.st_size, there.st_mtime_ns) == (self.size_bytes, self.modified_ns)
         return False
 
 
-class Results:
-    """The state of one sink, open: one process has it at a time.
+class SinkState:
+    """The open state of one sink; a lock keeps other processes out.
 
     Args:
-        log: The crawl.items to be a fold of; None to take it as it is.
+        log: The crawl.items that it must be a fold of: a state of another log is emptied. None accepts any.
 
-    Raises: RetryLater: another process has it, or writes the same file. Unusable: the state is damaged, or of another
-        version; every method raises this, too. Misconfigured: a place that cannot be written.
+    Raises: RetryLater: another process has the state, or writes the same file. Unusable: the state is damaged, or of
+        another version; every method raises this, too. Misconfigured: the file cannot be written.
     """
 
     def __init__(self, data: Path, sink: SinkSpec, log: LogIdentity | None) -> None:
@@ -104,22 +104,22 @@ class Results:
         self.close()
 
     def close(self) -> None:
-        """Let others have it."""
+        """Close the file and the database, then let go of the lock."""
         os.close(self._file)
         self._db.close()
         os.close(self._lock)
 
     def fold(self, records: Iterable[tuple[int, int, Entry | None]]) -> int:
-        """Take records, in the order of each partition: rows to the file, then one batch to the state.
+        """Take records, in the order of each partition: append rows to the file, then write one batch to the state.
 
-        When it raises nothing has changed, and it may be called again.
+        After an exception nothing has changed, and the call may be repeated.
 
         Args:
             records: (partition, offset, entry); None for a record that holds nothing for this sink.
 
-        Returns: How many rows were written.
+        Returns: The number of rows written.
         """
-        batch = Batch(self._db, self.meta)
+        batch = SinkBatch(self._db, self.meta)
         for partition, offset, found in records:
             batch.take(partition, offset, found)
         blocks = b"".join(batch.blocks)
@@ -132,7 +132,7 @@ class Results:
         return batch.written
 
     def live(self) -> Iterator[tuple[int, int]]:
-        """(start, length) of what is not superseded, in the file's order, neighbours joined.
+        """(start, length) of the rows that are not superseded, in the file's order; neighbours are joined.
 
         Raises: Unusable: the state is damaged.
         """
@@ -148,9 +148,10 @@ class Results:
             yield start, end - start
 
     def chunks(self) -> Iterator[bytes]:
-        """The newest rows, JSON lines, in pieces that end with a row; as many bytes and rows as the state knows of.
+        """The newest rows, JSON lines, in pieces that end with a row.
 
-        Raises: Unusable: the state or the partial file is damaged. Damage of the state shows before the first piece.
+        Raises: Unusable: the state or the partial file is damaged: the rows do not have the bytes and the number that
+            the state names. Damage of the state is raised before the first piece.
         """
         live = sum(length for _, length in self.live())
         if live != self.meta.live:
@@ -164,23 +165,23 @@ class Results:
             self._db.condemn(f"{self.path} has {rows} rows, and should have {self.meta.rows}")
 
     def note_final(self, made: Path) -> None:
-        """Remember what is about to become FILE."""
+        """Note the file that becomes FILE next."""
         there = made.stat()
         final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, self.meta.rows, self.sink.formulas)
         _replace(self._folder / FINAL, msgspec.json.encode(final))
 
     def begin_again(self) -> None:
-        """Forget all rows: crawl.items is read from offset 0."""
+        """Remove all rows; crawl.items is then read from offset 0."""
         self._forgotten(self.meta.log)
         os.ftruncate(self._file, 0)
 
     def move(self, offsets: Mapping[int, int]) -> None:
-        """Go on reading elsewhere; rows stay, and a record that comes a second time changes nothing."""
+        """Read on from other offsets. The rows stay; a record that is read twice changes nothing."""
         moved = msgspec.structs.replace(self.meta, offsets={**self.meta.offsets, **offsets})
         self._write(WriteBatch(raw_mode=True), moved)
 
     def sync(self) -> None:
-        """What was written survives a power cut."""
+        """Flush the file to the disk, so that it survives a power cut."""
         os.fsync(self._file)
 
     def _open(self) -> Rocks:
@@ -200,12 +201,12 @@ class Results:
         except Exception as error:  # rocksdict raises nothing narrower
             raise RetryLater(f"the sink's state in {self._folder} cannot be opened: {error}", OPEN_S) from error
 
-    def _checked(self, log: LogIdentity | None) -> Meta:
+    def _checked(self, log: LogIdentity | None) -> SinkMeta:
         raw = self._db.get(b"m")
         if raw is None and next(self._db.scan(b""), None) is None:
-            return Meta(log or LogIdentity("", ""))
+            return SinkMeta(log or LogIdentity("", ""))
         try:
-            meta = msgspec.json.decode(raw or b"", type=Meta)
+            meta = msgspec.json.decode(raw or b"", type=SinkMeta)
         except msgspec.DecodeError as error:
             raise Unusable(f"of another version: {error}") from None
         if meta.version != VERSION:
@@ -239,15 +240,15 @@ class Results:
             raise
         return file
 
-    def _forgotten(self, log: LogIdentity) -> Meta:
+    def _forgotten(self, log: LogIdentity) -> SinkMeta:
         """Begin again from offset 0."""
         self._db.close()
         shutil.rmtree(state_of(self._folder))
         self._db = self._open()
-        self._write(WriteBatch(raw_mode=True), Meta(log))
+        self._write(WriteBatch(raw_mode=True), SinkMeta(log))
         return self.meta
 
-    def _write(self, changes: WriteBatch, meta: Meta) -> None:
+    def _write(self, changes: WriteBatch, meta: SinkMeta) -> None:
         changes.put(b"m", msgspec.json.encode(meta))
         self._db.apply(changes)
         crash_points.point("sink.state.written")
@@ -260,7 +261,7 @@ def state_of(folder: Path) -> Path:
 
 
 def empty(data: Path, sink: SinkSpec) -> Path:
-    """Set the state of a sink aside, so that its file is filled again from offset 0; returns where the state is now.
+    """Set the state of a sink aside, so that its file is filled again from offset 0; returns its new place.
 
     Raises: RetryLater: another process has it.
     """
@@ -273,14 +274,15 @@ def empty(data: Path, sink: SinkSpec) -> Path:
 
 
 def forget_others(data: Path, sink: SinkSpec) -> list[SinkSpec]:
-    """Remove the states that `sink`, which is open, has put an end to; returns whose those are.
+    """Remove the states that are of no use beside `sink`, which is open; returns their sinks.
 
-    Another one of its FILE would find that file cut and begin again; one of standard output is of an earlier epoch.
+    Another state of this FILE would find it cut, and begin again. In a store, or on standard output, only states of the
+    same job end: they are of earlier epochs.
     """
     ended = [
         other
         for other in known_sinks(data)
-        if other.id != sink.id and other.output == sink.output and (other.output != STDOUT or other.job == sink.job)
+        if other.id != sink.id and other.output == sink.output and (sink.is_file or other.job == sink.job)
     ]
     removed = []
     for other in ended:
@@ -294,7 +296,7 @@ def forget_others(data: Path, sink: SinkSpec) -> list[SinkSpec]:
 
 
 def final_of(folder: Path) -> Final | None:
-    """What is remembered of the file made last."""
+    """The note about the file made last; None when there is none."""
     try:
         return msgspec.json.decode((folder / FINAL).read_bytes(), type=Final)
     except (OSError, ValueError):
@@ -318,7 +320,7 @@ def _locked(path: Path) -> int:
 
 
 def _lock(file: int, held: str) -> None:
-    """Hold the file until it is closed, at the latest by the process's end."""
+    """Lock the file until it is closed; the end of the process closes it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -333,7 +335,7 @@ def _write_at(file: int, content: bytes, at: int) -> None:
 
 
 def _pieces(file: int, start: int, length: int) -> Iterator[bytes]:
-    """A range of rows in pieces of about READ_BYTES, each cut after a row; in a damaged file the last one is not."""
+    """Rows in pieces of about READ_BYTES that end with a row; in a damaged file the last piece may not."""
     rest = b""
     for at in range(start, start + length, READ_BYTES):
         piece = rest + os.pread(file, min(READ_BYTES, start + length - at), at)

@@ -18,7 +18,7 @@ from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of
-from crawlog.streams.sink.state import Results
+from crawlog.streams.sink.state import SinkState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 
@@ -46,7 +46,7 @@ def test_the_sink_of_the_page_works_as_written(tmp_path: Path, monkeypatch: pyte
     invalidate_caches()
     spec = sink_of("j", str(tmp_path / "rows.jsonl.gz"))
     record = items.encode(ItemsRecord("j", "http://a.example/", (0, 0), [msgspec.Raw(b'{"n":1}')], 0))
-    with Results(tmp_path, spec, LogIdentity("cluster", "topic")) as results:
+    with SinkState(tmp_path, spec, LogIdentity("cluster", "topic")) as results:
         results.fold([(0, 0, entry(record, spec))])
     assert finalise(tmp_path, spec, {0: 1}, io.BytesIO()) == 1
     assert json.loads(gzip.decompress((tmp_path / "rows.jsonl.gz").read_bytes())) == {"n": 1}

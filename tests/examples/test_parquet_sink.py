@@ -20,7 +20,7 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise, is_complete
 from crawlog.streams.sink.registry import sink_of
-from crawlog.streams.sink.state import Results
+from crawlog.streams.sink.state import SinkState
 from tests.support.processes import crawlog, ended
 from tests.support.sites import Threaded
 
@@ -47,7 +47,7 @@ def installed(plugins: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _filled(data: Path, output: str, *rows: object) -> None:
     spec = sink_of("j", output)
-    with Results(data, spec, LogIdentity("cluster", "topic")) as results:
+    with SinkState(data, spec, LogIdentity("cluster", "topic")) as results:
         for number, row in enumerate(rows):
             raws = [msgspec.Raw(msgspec.json.encode(row))]
             record = items.encode(ItemsRecord("j", f"http://a.example/{number % 3}", (0, number), raws, 0))

@@ -20,7 +20,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from crawlog.agents.sink import sink_agent as agent
-from crawlog.agents.sink.sink_agent import Read, SinkStage, Worker
+from crawlog.agents.sink.sink_agent import Read, SinkStage, SinkWorker
 from crawlog.schemas import items
 from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, Unusable
@@ -37,7 +37,7 @@ from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.settings import Settings, to_environ
 from crawlog.streams.sink.finish import finalise
 from crawlog.streams.sink.registry import sink_of
-from crawlog.streams.sink.state import Results, state_of
+from crawlog.streams.sink.state import SinkState, state_of
 from crawlog.streams.state.database import DAMAGED
 from tests.support.forked import Forked, Server
 from tests.support.processes import LIMIT_S
@@ -97,7 +97,7 @@ class Bench:
         self.data = data
         self.sink = sink_of("j", str(data / "out.jsonl"))
         self.producer = FakeProducer()
-        self.results = Results(data, self.sink, LOG)
+        self.results = SinkState(data, self.sink, LOG)
         self.stage = SinkStage(Settings(), ("t.items", "t.dead"), self.results, self.producer)  # type: ignore[arg-type]  # as much of it as is needed
         monkeypatch.setattr(agent, "log_bounds", lambda *_: {0: (self.first, len(self.log))})
         monkeypatch.setattr(agent, "committed_offsets", lambda *_: self.commits)
@@ -279,7 +279,7 @@ class Stream:
 
 async def worked(bench: Bench, app: FakeApp, messages: list[Any]) -> None:
     """A worker takes messages, then its partitions are revoked."""
-    worker = Worker(app, bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
+    worker = SinkWorker(app, bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
     await worker.owned({0})
     await worker.events(Stream(messages))
     await worker.revoking({0})
@@ -327,7 +327,7 @@ async def test_a_worker_reports_why_no_row_is_written(bench: Bench, monkeypatch:
     """The disk of FILE may be another one than the log's, which is all that the supervisor looks at."""
     told: list[str] = []
     monkeypatch.setattr("crawlog.agents.progress.positions", lambda *_, trouble, **__: told.append(trouble))
-    worker = Worker(FakeApp(), bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
+    worker = SinkWorker(FakeApp(), bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
     whole = os.pwrite
 
     def full(*_: Any) -> int:
@@ -358,14 +358,14 @@ async def test_damage_ends_the_worker_at_once(bench: Bench, monkeypatch: pytest.
 
     monkeypatch.setattr(bench.results, "fold", damaged)
     monkeypatch.setattr(os, "_exit", end)
-    worker = Worker(FakeApp(), bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
+    worker = SinkWorker(FakeApp(), bench.stage)  # type: ignore[arg-type]  # as much of it as is needed
     worker._pending = bench.records(0)
     with pytest.raises(SystemExit) as ended:
         await worker._fold()
     assert ended.value.code == EX_TEMPFAIL
 
 
-def opened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[Results, str]:
+def opened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[SinkState, str]:
     """The state, opened as a worker does."""
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": bench.data})})
     monkeypatch.setattr(agent, "log_identity", lambda *_: LOG)
@@ -562,7 +562,7 @@ def test_a_damaged_sink_is_filled_again_and_its_file_is_whole(running: Running) 
     process.terminate()
     assert process.wait(60) == 0
     data = running.settings.run.data
-    Results(data, running.sink, None).close()  # the last rows are in a table, too
+    SinkState(data, running.sink, None).close()  # the last rows are in a table, too
     for table in state_of(running.sink.folder(data)).glob("*.sst"):
         content = bytearray(table.read_bytes())
         for at in range(0, len(content) * 3 // 4, 1000):
@@ -615,7 +615,7 @@ def test_the_state_of_a_sink_is_opened_once_it_is_free(tmp_path: Path, monkeypat
     """Who waits is not in the group."""
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
     sink = SinkSpec("j", str(tmp_path / "out.jsonl"))
-    held = Results(tmp_path, sink, LOG)
+    held = SinkState(tmp_path, sink, LOG)
     monkeypatch.setattr(agent, "log_identity", lambda *_: LOG)
     monkeypatch.setattr(time, "sleep", lambda _: held.close())
     agent.opened(settings, "t.items", sink)[0].close()

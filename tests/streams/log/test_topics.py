@@ -18,7 +18,7 @@ from crawlog.streams.log.sink_groups import SinkSpec
 from crawlog.streams.log.topics import Topics, stage_group
 from crawlog.streams.settings.machine import Kafka
 from crawlog.streams.settings.settings import Settings
-from crawlog.streams.sink.state import Results
+from crawlog.streams.sink.state import SinkState
 
 pytestmark = pytest.mark.broker
 
@@ -107,7 +107,7 @@ def test_the_lag_of_a_sink_is_described_when_the_broker_has_just_started(
     provision.ensure_topics(cluster)
     here = cluster.model_copy(update={"run": cluster.run.model_copy(update={"data": tmp_path})})
     items, sink = Topics(here.kafka.prefix).items, SinkSpec("j", str(tmp_path / "x.jsonl"))
-    Results(tmp_path, sink, None).close()
+    SinkState(tmp_path, sink, None).close()
     name = stage_group(here, f"sink-{sink.id}")
     consumer = Consumer(kafka_config(here) | {"group.id": name})
     consumer.commit(offsets=[TopicPartition(items, 2, 0)], asynchronous=False)

@@ -16,11 +16,11 @@ from crawlog.schemas.items import ItemsRecord
 from crawlog.streams.errors import Misconfigured, Unusable
 from crawlog.streams.log.client import LogIdentity
 from crawlog.streams.log.sink_groups import SinkSpec
-from crawlog.streams.sink.base import Rows, Sink
+from crawlog.streams.sink.base import ResultRows, Sink
 from crawlog.streams.sink.batch import entry
 from crawlog.streams.sink.finish import finalise, is_complete
 from crawlog.streams.sink.registry import BUILT_IN, is_file, sink_class, sink_of
-from crawlog.streams.sink.state import Results
+from crawlog.streams.sink.state import SinkState, forget_others
 
 Install = Callable[..., None]
 
@@ -70,7 +70,7 @@ class Mine(Sink):
 def filled(data: Path, spec: SinkSpec) -> None:
     """One record with one row."""
     record = items.encode(ItemsRecord("j", "http://a.example/", (0, 0), [msgspec.Raw(b'{"n":1}')], 0))
-    with Results(data, spec, LogIdentity("cluster", "topic")) as results:
+    with SinkState(data, spec, LogIdentity("cluster", "topic")) as results:
         results.fold([(0, 0, entry(record, spec))])
 
 
@@ -132,6 +132,15 @@ def test_a_store_gets_the_rows_each_time(tmp_path: Path, install: Install, addre
         assert sys.modules["mine_store"].ROWS.pop(address) == [{"n": 1}]
         assert not is_complete(tmp_path, spec, {0: 1})
     assert spec.partial(tmp_path).parent == spec.folder(tmp_path)
+
+
+def test_two_jobs_may_fill_one_store(tmp_path: Path, install: Install) -> None:
+    """The state of the other job stays; that of an earlier epoch of the same job goes."""
+    install("one", "mine", "mine_store", STORE)
+    mine, later, other = (sink_of(job, "mine://host/t", epoch) for job, epoch in (("j", 0), ("j", 1), ("k", 0)))
+    for spec in (mine, later, other):
+        filled(tmp_path, spec)
+    assert forget_others(tmp_path, later) == [mine]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +212,7 @@ def test_a_sink_may_refuse_an_output(tmp_path: Path, install: Install) -> None:
 
 def test_rows_are_read_from_the_start_each_time() -> None:
     """A format may need two passes."""
-    rows = Rows(lambda: iter([b'{"n":1}\n{"n":2}\n', b'{"n":3}\n']))
+    rows = ResultRows(lambda: iter([b'{"n":1}\n{"n":2}\n', b'{"n":3}\n']))
     assert [list(rows), list(rows)] == [[{"n": 1}, {"n": 2}, {"n": 3}]] * 2
 
 
@@ -212,11 +221,11 @@ def test_damage_of_the_state_is_no_fault_of_the_sink(tmp_path: Path, install: In
     install("one", ".txt", "mine_txt", TEXT)
     spec = sink_of("j", str(tmp_path / "rows.txt"))
     filled(tmp_path, spec)
-    monkeypatch.setattr(Results, "chunks", _damaged)
+    monkeypatch.setattr(SinkState, "chunks", _damaged)
     with pytest.raises(Unusable, match="damaged"):
         finalise(tmp_path, spec, {0: 1}, io.BytesIO())
     assert not list(tmp_path.glob("*.new.partial"))
 
 
-def _damaged(_: Results) -> None:
+def _damaged(_: SinkState) -> None:
     raise Unusable("damaged")

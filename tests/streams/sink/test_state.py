@@ -29,10 +29,10 @@ from crawlog.streams.log.sink_groups import SinkSpec, known_sinks, sink_from, si
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.sink import registry
 from crawlog.streams.sink import state as results
-from crawlog.streams.sink.batch import Entry, Meta, entry
+from crawlog.streams.sink.batch import Entry, SinkMeta, entry
 from crawlog.streams.sink.finish import finalise, is_complete
 from crawlog.streams.sink.registry import sink_of
-from crawlog.streams.sink.state import Results
+from crawlog.streams.sink.state import SinkState
 
 LOG = LogIdentity("cluster", "topic")
 
@@ -56,9 +56,9 @@ def sink(tmp_path: Path) -> SinkSpec:
     return sink_of("j", str(tmp_path / "out.jsonl"))
 
 
-def fold(data: Path, sink: SinkSpec, *records: tuple[int, int, Entry | None], log: LogIdentity = LOG) -> Meta:
+def fold(data: Path, sink: SinkSpec, *records: tuple[int, int, Entry | None], log: LogIdentity = LOG) -> SinkMeta:
     """Fold records in one opening; returns where the state then is."""
-    with Results(data, sink, log) as state:
+    with SinkState(data, sink, log) as state:
         state.fold(records)
         return state.meta
 
@@ -145,7 +145,7 @@ def test_a_record_read_twice_counts_once(tmp_path: Path, sink: SinkSpec) -> None
 
 def test_a_failed_write_changes_nothing(tmp_path: Path, sink: SinkSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk: the same batch is folded later."""
-    with Results(tmp_path, sink, LOG) as state:
+    with SinkState(tmp_path, sink, LOG) as state:
         state.fold([(0, 0, found("u", (0, 0), {"n": 1}))])
         before = state.meta
         with monkeypatch.context() as patch:
@@ -169,7 +169,7 @@ def test_what_the_state_does_not_know_is_cut_off(tmp_path: Path, sink: SinkSpec)
     length = fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1}))).length
     with sink.partial(tmp_path).open("ab") as file:
         file.write(b'{"half":')
-    with Results(tmp_path, sink, LOG):
+    with SinkState(tmp_path, sink, LOG):
         assert sink.partial(tmp_path).stat().st_size == length
 
 
@@ -190,35 +190,35 @@ def test_a_file_that_is_not_ours_is_filled_again(tmp_path: Path, sink: SinkSpec,
 def test_a_state_of_another_log_is_filled_again(tmp_path: Path, sink: SinkSpec, log: LogIdentity) -> None:
     """Offsets mean nothing in a topic that was created again."""
     fold(tmp_path, sink, (0, 7, found("u", (0, 0), {"n": 1})))
-    assert fold(tmp_path, sink, log=log) == Meta(log)
+    assert fold(tmp_path, sink, log=log) == SinkMeta(log)
 
 
 def test_a_second_worker_has_to_wait(tmp_path: Path, sink: SinkSpec) -> None:
     """One worker owns all partitions of a file."""
-    with Results(tmp_path, sink, LOG), pytest.raises(RetryLater):
-        Results(tmp_path, sink, LOG)
-    with Results(tmp_path, sink, LOG):
+    with SinkState(tmp_path, sink, LOG), pytest.raises(RetryLater):
+        SinkState(tmp_path, sink, LOG)
+    with SinkState(tmp_path, sink, LOG):
         pass
 
 
 def test_two_jobs_do_not_write_one_file_at_once(tmp_path: Path, sink: SinkSpec) -> None:
     """The second one waits, or is told."""
-    with Results(tmp_path, sink, LOG), pytest.raises(RetryLater, match="another job"):
-        Results(tmp_path, SinkSpec("k", sink.output), LOG)
+    with SinkState(tmp_path, sink, LOG), pytest.raises(RetryLater, match="another job"):
+        SinkState(tmp_path, SinkSpec("k", sink.output), LOG)
 
 
 @pytest.mark.parametrize("meta", [b'{"version":99}', b'{"log":["cluster","topic"],"version":0}', b"\x93", None])
 def test_a_state_of_another_version_is_not_read(tmp_path: Path, sink: SinkSpec, meta: bytes | None) -> None:
     """Set aside, its file is filled again from offset 0."""
     fold(tmp_path, sink, (0, 0, found("u", (0, 0), {"n": 1})))
-    with Results(tmp_path, sink, LOG) as state:
+    with SinkState(tmp_path, sink, LOG) as state:
         batch = WriteBatch(raw_mode=True)
         batch.delete(b"m") if meta is None else batch.put(b"m", meta)
         state._db.apply(batch)
     with pytest.raises(Unusable, match="of another version"):
-        Results(tmp_path, sink, LOG)
+        SinkState(tmp_path, sink, LOG)
     assert results.empty(tmp_path, sink).name == "aside-state"
-    assert fold(tmp_path, sink) == Meta(LOG)
+    assert fold(tmp_path, sink) == SinkMeta(LOG)
 
 
 # Damage
@@ -255,7 +255,7 @@ def test_no_file_is_made_of_a_damaged_state(tmp_path: Path, output: str) -> None
     assert out.getvalue() == b""
     assert list(tmp_path.glob("out.*")) in ([], [sink.partial(tmp_path)])
     with pytest.raises(Unusable, match="Corruption"):
-        Results(tmp_path, sink, LOG)
+        SinkState(tmp_path, sink, LOG)
     results.empty(tmp_path, sink)
     filled(tmp_path, sink)
     assert finalise(tmp_path, sink, {}, out) == len(rows)
@@ -265,10 +265,10 @@ def test_damage_that_a_record_meets_is_told_from_a_write_that_fails(tmp_path: Pa
     """Another try would not help; the next one that opens the state learns of it."""
     filled(tmp_path, sink)
     damage(tmp_path, sink, 0.5)
-    with Results(tmp_path, sink, LOG) as state, pytest.raises(Unusable, match="Corruption"):
+    with SinkState(tmp_path, sink, LOG) as state, pytest.raises(Unusable, match="Corruption"):
         state.fold([(0, 9000 + n, found(f"u{n}", (1, n), {"n": -n})) for n in range(6000)])
     with pytest.raises(Unusable, match="Corruption"):
-        Results(tmp_path, sink, LOG)
+        SinkState(tmp_path, sink, LOG)
 
 
 @pytest.mark.parametrize("lost", ["a row's place", "a row"])
@@ -276,7 +276,7 @@ def test_what_is_written_is_counted_against_what_is_known(tmp_path: Path, lost: 
     """By the bytes of all rows in the state, and by the lines that are in the partial file."""
     sink = sink_of("j", str(tmp_path / "out.json"))
     filled(tmp_path, sink, 200)
-    with Results(tmp_path, sink, LOG) as state:
+    with SinkState(tmp_path, sink, LOG) as state:
         start, length = list(state.live())[-1]
         if lost == "a row":
             os.pwrite(state._file, b" ", start + os.pread(state._file, length, start).index(b"\n"))
@@ -576,7 +576,7 @@ def test_any_history_gives_the_newest_rows(records: list[tuple[int, str, int, in
         sink = sink_of("j", str(data / "out.jsonl"))
         for event in events:
             _happen(event, data, sink, log)
-        with Results(data, sink, LOG) as state:
+        with SinkState(data, sink, LOG) as state:
             state.fold(log.after(state.meta.offsets, 1000))
         finalise(data, sink, log.ends(), io.BytesIO())
         rows = [json.loads(line) for line in Path(sink.output).read_text().splitlines()]
@@ -585,7 +585,7 @@ def test_any_history_gives_the_newest_rows(records: list[tuple[int, str, int, in
 
 def _happen(event: str, data: Path, sink: SinkSpec, log: Log) -> None:
     partial = sink.partial(data)
-    with Results(data, sink, LOG) as state:
+    with SinkState(data, sink, LOG) as state:
         if event == "replay":
             state.fold(log.after({}, 3))
         elif event == "kill":  # between the rows and the batch
@@ -621,7 +621,7 @@ def test_a_state_whose_file_another_sink_writes_is_forgotten(tmp_path: Path, sin
     ]
     for one in (sink, *others, later):
         fold(tmp_path, one, (0, 0, found("u", (0, 0), {"a": 1})))
-    with Results(tmp_path, sink, LOG):
+    with SinkState(tmp_path, sink, LOG):
         assert results.forget_others(tmp_path, later) == [others[0]]
     assert set(known_sinks(tmp_path)) == {sink, *others[1:], later}
     assert results.forget_others(tmp_path, later) == [sink]
