@@ -30,7 +30,13 @@ def up(workers: str | None, **given: Any) -> int:
     prepare(settings.run.data)
     from crawlog.commands.up import up as start
 
-    return start(settings)
+    started = start(settings)
+    tell(f"Apache Kafka   {started.bootstrap}")
+    tell(f"workers        {started.workers}, logs in {started.data / 'logs'}")
+    tell(f"data           {started.data}")
+    tell("seed it with   `crawlog seed URL… --job NAME`")
+    tell("stop it with   `crawlog down`")
+    return outcome.FINISHED
 
 
 @click.command()
@@ -39,7 +45,14 @@ def down(**given: Any) -> int:
     """Stop what `up` started; the data stay."""
     from crawlog.commands.up import down as stop
 
-    return stop(settings_of(given))
+    stopped = stop(settings_of(given))
+    if stopped.was_up:
+        tell(f"stopped; the data stay in {stopped.data}")
+    elif stopped.left_behind:
+        tell(f"stopped Apache Kafka (pid {stopped.left_behind}), which a killed command had left behind")
+    else:
+        tell(f"nothing runs on {stopped.data}")
+    return outcome.FINISHED
 
 
 @click.command()
@@ -49,7 +62,11 @@ def status(as_json: bool, **given: Any) -> int:
     """Show what runs on the data folder, and how far the jobs are."""
     from crawlog.commands.up import status as show
 
-    return show(settings_of(given), as_json=as_json)
+    from . import status_text
+
+    found = show(settings_of(given))
+    answer(*([status_text.as_json(found)] if as_json else status_text.lines(found)))
+    return outcome.FINISHED
 
 
 @click.command()

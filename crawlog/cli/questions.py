@@ -30,12 +30,17 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
     (url,), _ = arguments.logins_apart(arguments.checked_urls([url]))
     if job is not None:
         arguments.job_name(job)
+    import msgspec
+
     from crawlog.commands.why import moment
     from crawlog.commands.why import why as told
 
+    from . import why_text
+
     until = moment(at, time.time()) if at else None
     with existing_log(settings) as reached:
-        answer(*told(reached, url, until, job or "", as_json=as_json, report=tell))
+        story = told(reached, url, until, job or "", tell)
+    answer(*(why_text.lines(story) if not as_json else [msgspec.json.encode(story).decode()]))
     return outcome.FINISHED
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import rich_click as click
 
 from crawlog import outcome
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from crawlog.streams.log import TopicRow
+    from crawlog.streams.settings import Settings
 
 
 @click.command()
@@ -60,10 +62,17 @@ def topic_lines(rows: "Sequence[TopicRow]") -> list[str]:
 @settings_options
 def snapshot(action: str, as_json: bool, **given: Any) -> int:
     """Copy the states to where `snapshots.to` says, now, or list the copies; workers may be running."""
-    from crawlog.commands.snapshot import snapshot as snapshots
+    from crawlog.commands import snapshot as snapshots
+    from crawlog.streams.printable import without_secrets
 
     with existing_log(settings_of(given)) as reached:
-        return snapshots(reached, action, as_json=as_json, say=answer, report=tell)
+        found = snapshots.make(reached, tell) if action == "make" else snapshots.listed(reached)
+        for one in found:
+            answer(json.dumps(msgspec.structs.asdict(one)) if as_json else str(one))
+        where = without_secrets(reached.snapshots.to)
+        if not as_json:
+            tell(f"{len(found)} snapshots in {where}" if found else f"no snapshots of this crawl in {where}")
+    return outcome.FINISHED
 
 
 @click.command()
@@ -78,13 +87,36 @@ def verify(rows: int, is_of_log: bool, as_json: bool, **given: Any) -> int:
 
     With --log the log is checked instead. Exit code 5: something is missing.
     """
-    from crawlog.commands.verify import verify as compare
-    from crawlog.commands.verify import verify_log
-
     with existing_log(settings_of(given)) as reached:
         if is_of_log:
-            return verify_log(reached, as_json=as_json, say=answer)
-        return compare(reached, rows, as_json=as_json, say=answer)
+            return _verify_log(reached, as_json=as_json)
+        from crawlog.commands.verify import verify as compare
+        from crawlog.streams.state import verify as streams
+
+        from . import verify_text
+
+        verified = compare(reached, rows)
+    if as_json:
+        answer(*(streams.as_json(verdict).decode() for verdict in verified.verdicts))
+    else:
+        answer(*verify_text.lines(verified))
+    return outcome.FINISHED if verified.is_equal else outcome.DIFFERENT
+
+
+def _verify_log(settings: "Settings", *, as_json: bool) -> int:
+    """Reads the whole log, and says what is missing."""
+    from msgspec.json import encode
+
+    from crawlog.streams.log import Check
+
+    from . import verify_text
+
+    check = Check(settings)
+    if as_json:
+        answer(*(encode(one).decode() for one in (*check.parts, *check.findings())))
+    else:
+        answer(*verify_text.log_lines(check))
+    return outcome.DIFFERENT if check.missing else outcome.FINISHED
 
 
 @click.command()

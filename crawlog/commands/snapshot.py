@@ -1,6 +1,5 @@
 """`crawlog snapshot`: copies of the states, made now or listed; workers may be running."""
 
-import json
 import secrets
 import shutil
 import time
@@ -9,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawlog import outcome
+import msgspec
+
 from crawlog.streams.errors import Misconfigured
-from crawlog.streams.printable import without_secrets
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -20,9 +19,45 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
-def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, report: Say) -> int:
-    """Makes a snapshot of every state in the data folder, or lists all that there are of this crawl."""
-    from crawlog.streams.log import Topics, log_identity, partition_count
+class Copied(msgspec.Struct):
+    """One snapshot.
+
+    Attributes:
+        at: When it was made, ISO 8601, UTC.
+        fold: The version of the fold that made the state.
+    """
+
+    partition: int
+    offset: int
+    bytes: int
+    at: str
+    fold: str
+
+    def __str__(self) -> str:
+        return f"{self.partition:>9}  {self.offset:>12,}  {self.bytes / 1e6:>10,.1f} MB  {self.at}"
+
+
+def make(settings: "Settings", report: Say) -> list[Copied]:
+    """Makes a snapshot of every state in the data folder.
+
+    Raises: Misconfigured: no setting says where to.
+    """
+    return [_copied(one) for one in _made(settings, _snapshots(settings), report)]
+
+
+def listed(settings: "Settings") -> list[Copied]:
+    """All snapshots that there are of this crawl.
+
+    Raises: Misconfigured: no setting says where they are.
+    """
+    from crawlog.streams.log import partition_count
+
+    snapshots = _snapshots(settings)
+    return [_copied(one) for number in range(partition_count(settings)) for one in snapshots.of(number)]
+
+
+def _snapshots(settings: "Settings") -> "Snapshots":
+    from crawlog.streams.log import Topics, log_identity
     from crawlog.streams.state import Snapshots, store_of
     from crawlog.streams.worker import logs
 
@@ -31,20 +66,7 @@ def snapshot(settings: "Settings", action: str, *, as_json: bool, say: Say, repo
         raise Misconfigured("snapshots.to is empty: say where to, with -s snapshots.to=DIR or a URL such as s3://…")
     kept = settings.snapshots
     log = log_identity(settings, Topics(settings.kafka.prefix).urls)
-    snapshots = Snapshots(store_of(kept.to), log, kept.keep, kept.rewind_h)
-    if action == "make":
-        found = list(_made(settings, snapshots, report))
-    else:
-        found = [one for number in range(partition_count(settings)) for one in snapshots.of(number)]
-    if as_json:
-        for one in found:
-            say(json.dumps(_facts(one)))
-        return outcome.FINISHED
-    for one in found:
-        say(f"{one.meta.partition:>9}  {one.offset:>12,}  {one.bytes / 1e6:>10,.1f} MB  {_facts(one)['at']}")
-    where = without_secrets(kept.to)
-    report(f"{len(found)} snapshots in {where}" if found else f"no snapshots of this crawl in {where}")
-    return outcome.FINISHED
+    return Snapshots(store_of(kept.to), log, kept.keep, kept.rewind_h)
 
 
 def _made(settings: "Settings", snapshots: "Snapshots", report: Say) -> "Iterator[Manifest]":
@@ -78,11 +100,6 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _facts(one: "Manifest") -> "dict[str, int | str]":
-    return {
-        "partition": one.meta.partition,
-        "offset": one.offset,
-        "bytes": one.bytes,
-        "at": datetime.fromtimestamp(one.at, UTC).isoformat(timespec="seconds"),
-        "fold": one.meta.fold,
-    }
+def _copied(one: "Manifest") -> Copied:
+    at = datetime.fromtimestamp(one.at, UTC).isoformat(timespec="seconds")
+    return Copied(one.meta.partition, one.offset, one.bytes, at, one.meta.fold)

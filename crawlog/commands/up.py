@@ -1,7 +1,7 @@
 """`crawlog up`, `down` and `status`: engine and workers in the background, for all jobs of a data folder.
 
-`up` starts `python -P -m crawlog.commands.up` in a session of its own, which holds the folder like a `run` does and
-never finishes; its first line on standard output tells whether it came up. Its settings travel in the environment.
+`up` starts `crawlog/processes/background.py` in a session of its own; its settings travel in the environment. The first
+line that it writes to standard output tells whether it came up.
 """
 
 import json
@@ -10,38 +10,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+import msgspec
 
-from crawlog import outcome
 from crawlog.processes.hold import Holder, holder, same_log, wait_for_end
-from crawlog.processes.supervisor import Stop, Supervisor, names
-from crawlog.progress.picture import Picture, by_rule, needed
-from crawlog.schemas.control import Control, Finished, JobCopy
+from crawlog.progress.picture import Picture
+from crawlog.schemas.control import Command, Control, Finished, JobCopy
 from crawlog.schemas.urls import DEFAULT_SPEC
 from crawlog.streams import engine, files
-from crawlog.streams.errors import CrawlError, EngineError, Misconfigured
-from crawlog.terminal import answer, tell
+from crawlog.streams.errors import EngineError, Misconfigured
 
-from .control import described, in_force
+from .control import in_force
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
-SHOWN = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
+COUNTS = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
 """Of a job's counts."""
-
-RARE = ("paused", "held")
-"""Of these, those that are left out where they are 0."""
-
-LOOK_S = 0.5
-"""Between two looks at workers and engine: nobody waits for this one."""
-
-WORKING_S = 60.0
-"""How long `up` waits for workers that work; they need 2 s, and on a busy machine ten times as long."""
 
 STOP_TIMEOUT_S = 10.0
 """How long `down` waits; a clean stop takes at most 5 s."""
@@ -56,7 +44,46 @@ RECENT_S = 1.5
 """A report so old is as good for `status` as the next one, seconds."""
 
 
-def up(settings: "Settings") -> int:
+class Started(msgspec.Struct):
+    """What `up` has started."""
+
+    bootstrap: str
+    workers: int
+    data: Path
+
+
+class Stopped(msgspec.Struct):
+    """What `down` has stopped.
+
+    Attributes:
+        was_up: Whether it was what `up` had started.
+        left_behind: The pid of a broker that a killed command had left behind.
+    """
+
+    data: Path
+    was_up: bool
+    left_behind: int | None = None
+
+
+class Status(msgspec.Struct):
+    """What runs on a data folder.
+
+    Attributes:
+        bootstrap: Of the log; empty where none runs.
+        engine: The pid of the local engine.
+        jobs: Each with its name, epoch and state, and with its counts where workers report.
+        commands: Those in force.
+    """
+
+    data: Path
+    bootstrap: str = ""
+    engine: int | None = None
+    holder: Holder | None = None
+    jobs: list[dict[str, Any]] = []
+    commands: list[Command] = []
+
+
+def up(settings: "Settings") -> Started:
     """Starts engine and workers in the background; returns when they run."""
     from crawlog.streams.settings import to_environ
 
@@ -65,7 +92,7 @@ def up(settings: "Settings") -> int:
     files.own(log.parent)
     with files.append(log) as out:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "crawlog.commands.up"],
+            [sys.executable, "-P", "-m", "crawlog.processes.background"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=out,
@@ -82,12 +109,7 @@ def up(settings: "Settings") -> int:
     came_up = json.loads(told or b"{}")
     if "bootstrap" not in came_up:
         _raise(came_up, log)
-    tell(f"Apache Kafka   {came_up['bootstrap']}")
-    tell(f"workers        {came_up['workers']}, logs in {log.parent}")
-    tell(f"data           {data}")
-    tell("seed it with   `crawlog seed URL… --job NAME`")
-    tell("stop it with   `crawlog down`")
-    return outcome.FINISHED
+    return Started(came_up["bootstrap"], came_up["workers"], data)
 
 
 def _raise(answer: dict[str, Any], log: Path) -> None:
@@ -95,18 +117,12 @@ def _raise(answer: dict[str, Any], log: Path) -> None:
     raise kind(answer.get("message") or f"the supervisor ended while it started; what it said is in {log}")
 
 
-def down(settings: "Settings") -> int:
+def down(settings: "Settings") -> Stopped:
     """Stops what `up` started, or a broker that a killed command left behind."""
     data = settings.run.data
     held = holder(data)
     if held is None:
-        left = engine.stop(data)
-        tell(
-            f"stopped Apache Kafka (pid {left}), which a killed command had left behind"
-            if left
-            else f"nothing runs on {data}"
-        )
-        return outcome.FINISHED
+        return Stopped(data, was_up=False, left_behind=engine.stop(data))
     if held.what != "up":
         raise Misconfigured(
             f"`crawlog {held.what}` (pid {held.pid}) works on {data}; `crawlog down` stops what `crawlog up` started.\n"
@@ -117,12 +133,11 @@ def down(settings: "Settings") -> int:
         raise EngineError(
             f"the supervisor (pid {held.pid}) does not end; `kill -9 {held.pid}` ends it, nothing is lost"
         )
-    tell(f"stopped; the data stay in {data}")
-    return outcome.FINISHED
+    return Stopped(data, was_up=True)
 
 
-def status(settings: "Settings", *, as_json: bool = False) -> int:
-    """Tells on standard output what runs on the folder, and how far its jobs are."""
+def status(settings: "Settings") -> Status:
+    """What runs on the folder, and how far its jobs are."""
     from crawlog.streams.log import Topics, control_entries, partition_count_if_any
 
     data = settings.run.data
@@ -134,39 +149,7 @@ def status(settings: "Settings", *, as_json: bool = False) -> int:
     if settings.kafka.bootstrap and (count := partition_count_if_any(settings)):
         said = control_entries(settings, Topics(settings.kafka.prefix))
         jobs, commands = _jobs(settings, said, count, has_workers=held is not None), in_force(said)
-    found = {
-        "data": str(data),
-        "bootstrap": settings.kafka.bootstrap or None,
-        "engine": local.pid if local else None,
-        "holder": held._asdict() if held else None,
-        "jobs": jobs,
-        "commands": [to_builtins(command) for command in commands],
-    }
-    if as_json:
-        answer(json.dumps(found))
-    else:
-        answer(*_status_lines(found, held, map(described, commands)))
-    return outcome.FINISHED
-
-
-def _status_lines(found: dict[str, Any], held: Holder | None, commands: Iterable[str]) -> list[str]:
-    foreign = "not started by crawlog" if found["bootstrap"] else "not running"
-    broker = f"pid {found['engine']}" if found["engine"] else foreign
-    lines = [f"data     {found['data']}", f"kafka    {found['bootstrap'] or '-'} ({broker})"]
-    lines.append(f"held by  crawlog {held.what} (pid {held.pid})" if held else "held by  nobody")
-    lines += [f"worker   {name} (pid {pid})" for name, pid in (held.workers if held else {}).items()]
-    if held and not held.workers:
-        lines.append(f"worker   none is alive; their logs: {Path(found['data']) / 'logs'}")
-    for job in found["jobs"]:
-        counts = ", ".join(f"{job[name]} {name}" for name in SHOWN if name in job and (job[name] or name not in RARE))
-        if job.get("dropped"):
-            counts += f", {sum(job['dropped'].values())} dropped ({by_rule(job['dropped'])})"
-        if job.get("needs"):
-            counts += f"; {needed(job['needs'])}"
-        if job.get("reported", 0) < job.get("partitions", 0):
-            counts += f" (only {job['reported']} of {job['partitions']} partitions have reported)"
-        lines.append(f"job      {job['name']}: {job['state']}{', ' + counts if counts else ''}")
-    return [*lines, *(f"command  {command}" for command in commands)]
+    return Status(data, settings.kafka.bootstrap, local.pid if local else None, held, jobs, commands)
 
 
 def _jobs(
@@ -184,7 +167,7 @@ def _jobs(
             counts, reports = picture.counts(name), [name in report.jobs for report in picture.of("fetch")]
             if not all(reports) and isinstance(end, Finished) and end.counts is not None:  # it ended long ago
                 counts = end.counts
-            job |= {field: getattr(counts, field) for field in (*SHOWN, "dropped", "needs")}
+            job |= {field: getattr(counts, field) for field in (*COUNTS, "dropped", "needs")}
             job |= {"reported": len(reports), "partitions": count}
         jobs.append(job)
     return jobs
@@ -207,37 +190,3 @@ def _picture(settings: "Settings", partitions: int) -> Picture:
         watch.poll(REPORTS_LOOK_S)
     watch.close()
     return picture
-
-
-def main() -> None:
-    """The supervisor in the background, until SIGTERM."""
-    from crawlog.streams.log import Producer, Topics, settled_control
-    from crawlog.streams.settings import NO_FILE, load
-
-    out, sys.stdout = sys.stdout, sys.stderr
-    settings = load(config=NO_FILE)
-    try:
-        with Supervisor(settings, "up", names(settings, with_sink=False), tell) as supervisor:
-            supervisor.launch()
-            supervisor.connect()
-            own = supervisor.settings
-            settled_control(own, Producer(own, "crawlog-up"), Topics(own.kafka.prefix))
-            supervisor.go(("fetch", "parse"))
-            supervisor.until_working(WORKING_S)
-            workers = len(names(settings, with_sink=False))
-            out.write(json.dumps({"bootstrap": supervisor.settings.kafka.bootstrap, "workers": workers}) + "\n")
-            out.close()
-            while True:
-                supervisor.look(LOOK_S)
-    except Stop:
-        sys.exit(0)
-    except CrawlError as error:
-        if out.closed:
-            tell(*str(error).split("\n"))
-        else:
-            out.write(json.dumps({"kind": type(error).__name__, "message": str(error)}) + "\n")
-        sys.exit(outcome.ENGINE)
-
-
-if __name__ == "__main__":
-    main()

@@ -59,7 +59,7 @@ Report = Callable[[str], None]
 
 
 class Story(msgspec.Struct):
-    """All that was found; `--json` prints it."""
+    """All that was found of one URL."""
 
     url: str
     domain: str
@@ -91,7 +91,7 @@ def moment(text: str, now: float) -> float:
             raise Misconfigured(f"--at {text}: write it as 2026-11-21T10:30:00, in UTC, or as epoch seconds") from None
         at = (read_as if read_as.tzinfo else read_as.replace(tzinfo=UTC)).timestamp()
     if at > now:
-        raise Misconfigured(f"--at {text} is later than now, {_clock(now)}")
+        raise Misconfigured(f"--at {text} is later than now, {clock(now)}")
     return at
 
 
@@ -329,7 +329,7 @@ class Inquiry:
             return
         for job in queued:
             if needs := needed((newest.jobs.get(job) or JobCounts()).needs):
-                at = f"as its owner {newest.worker} said at {_clock(newest.at)}"
+                at = f"as its owner {newest.worker} said at {clock(newest.at)}"
                 yield f"URLs of job {job} in this partition; {needs}, {at}"
 
     def _robots(self, history: History) -> str:
@@ -341,7 +341,7 @@ class Inquiry:
         fetched_at, status, body = msgspec.msgpack.decode(stored)[:3]
         allowed, rule = RobotsRules.parse(body).allowed(history.serialised, self._settings.robots.token)
         said = "allows it" if allowed else "forbids it"
-        return f"robots.txt of {host} {said}{f' ({rule})' if rule else ''}; HTTP {status}, read {_clock(fetched_at)}"
+        return f"robots.txt of {host} {said}{f' ({rule})' if rule else ''}; HTTP {status}, read {clock(fetched_at)}"
 
 
 def _pass_over(_: DamagedLog) -> None:
@@ -410,87 +410,17 @@ def _timestamp(record: "Message") -> float:
     return record.timestamp()[1] / 1000
 
 
-def _clock(at: float) -> str:
+def clock(at: float) -> str:
+    """A time for people, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-# ---------------------------------------------------------------------- telling
+def why(settings: "Settings", url: str, at: float | None, job: str, report: Report) -> Story:
+    """The story of a URL. The log must be reachable.
 
-
-def lines(story: Story) -> Iterator[str]:
-    """The story for people."""
-    yield from _heading(story)
-    yield from _facts(story)
-    yield ""
-    if not story.states:
-        yield f"Nothing was ever found by this URL, as of {_clock(story.at)} UTC."
-        yield from _offered(story)
-    yield from _timeline(story)
-
-
-def _heading(story: Story) -> Iterator[str]:
-    yield story.url
-    for spelling in story.spellings:
-        rules = f" (by {', '.join(spelling.rules)})" if spelling.rules else ""
-        same = " as it is" if spelling.url == story.url else f" {spelling.url}"
-        yield f"  {'in job ' + spelling.job if spelling.job else 'canonical'}:{same}{rules}"
-    yield f"  domain {story.domain}, crawl.urls[{story.partition}]"
-
-
-def _facts(story: Story) -> Iterator[str]:
-    for state in story.states:
-        yield f"  now {_state(state, story.at)} in job {state.job}"
-        if "private_address: private" in state.reason:
-            yield "  -s network.allow_private=true has private addresses asked; --fresh begins a finished job again"
-    for hold in story.holds:
-        yield f"  held: {hold}"
-    if story.redirects_from:
-        yield f"  redirected here: {' ← '.join(story.redirects_from)}"
-    if story.redirects_to:
-        yield f"  redirects to: {' → '.join(story.redirects_to)}"
-    if story.children:
-        yield f"  gave {story.children} founds of its own domain"
-    if story.begins:
-        what = "what was before is not known, and jobs are taken as they are now"
-        yield f"  crawl.urls[{story.partition}] begins at offset {story.begins}: {what}"
-
-
-def _timeline(story: Story) -> Iterator[str]:
-    of_jobs = ("job", "rewind")
-    names = {event.job for event in story.events if event.kind not in of_jobs}
-    told = [event for event in story.events if event.kind not in of_jobs or event.job in {"", *names}]
-    width = max((len(_where(event)) for event in told), default=0)
-    for event in told:
-        job = f"  [{event.job}]" if len(names) > 1 and event.job and event.kind not in of_jobs else ""
-        taken_back = " (rewound)" if event.rewound else ""
-        yield f"{_clock(event.at)}  {_where(event):{width}}  {event.what}{job}{taken_back}"
-
-
-def _where(event: Event) -> str:
-    return f"{event.topic}[{event.partition}]:{event.offset}"
-
-
-def _state(state: UrlState, now: float) -> str:
-    reason = f" ({state.reason})" if state.reason else ""
-    if state.status == "waiting":
-        left = f"due in {state.due_at - now:.0f} s" if state.due_at > now else "due"
-        return f"waiting for attempt {state.attempt + 1}, {left}{reason}"
-    return f"{state.status}{reason}"
-
-
-def _offered(story: Story) -> Iterator[str]:
-    if not story.offers:
-        yield "No job is known that could be offered it."
-    for offer in story.offers:
-        if offer.pages:
-            where = f"the {counted(offer.pages, 'page')} of its domain that were fetched at depth {offer.depth}"
-            yield f"On one of {where} a link to it is {offer.reason}"
-        else:
-            yield f"Found on a page of its domain now, job {offer.job} would take it as: {offer.reason}"
-    yield story.robots
-
-
-def why(settings: "Settings", url: str, at: float | None, job: str, *, as_json: bool, report: Report) -> list[str]:
-    """The lines to print. The log must be reachable."""
-    story = Inquiry(settings, at, job, report).ask(url)
-    return [msgspec.json.encode(story).decode()] if as_json else list(lines(story))
+    Args:
+        at: Nothing later than this counts, UTC epoch seconds; None for all.
+        job: The job asked for; empty for all.
+        report: Told how far the reading is.
+    """
+    return Inquiry(settings, at, job, report).ask(url)

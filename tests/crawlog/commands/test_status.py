@@ -1,6 +1,5 @@
 """`crawlog status`, and the look at a folder's holder that other commands take as well."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,9 +44,7 @@ def repeated(act: Callable[[], object], threads: int = 1) -> Iterator[None]:
 
 
 @pytest.mark.broker
-def test_status_counts_all_partitions_that_the_topic_has(
-    cluster: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_counts_all_partitions_that_the_topic_has(cluster: Settings, tmp_path: Path) -> None:
     """A setting that says less, as by default, leaves none of them out."""
     run = cluster.run.model_copy(update={"data": tmp_path})
     kafka = cluster.kafka.model_copy(update={"partitions": PARTITIONS})
@@ -70,17 +67,17 @@ def test_status_counts_all_partitions_that_the_topic_has(
     hold = Hold(tmp_path, "up", settings.kafka.bootstrap)
     try:
         with repeated(report):
-            status(settings, as_json=True)
+            found = status(settings)
     finally:
         hold.release()
-    [job] = json.loads(capsys.readouterr().out)["jobs"]
+    [job] = found.jobs
     assert (job["partitions"], job["reported"], job["queued"]) == (PARTITIONS, PARTITIONS, PARTITIONS)
 
 
 @pytest.mark.broker
 @pytest.mark.parametrize(("age_s", "is_taken"), [(0.0, True), (60.0, False)])
 def test_status_takes_reports_of_just_before_and_no_older_ones(
-    cluster: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str], age_s: float, is_taken: bool
+    cluster: Settings, tmp_path: Path, age_s: float, is_taken: bool
 ) -> None:
     """It needs not wait for the next ones; a worker that said its last a minute ago may be gone."""
     ensure_topics(cluster)
@@ -93,10 +90,10 @@ def test_status_takes_reports_of_just_before_and_no_older_ones(
     assert producer.flush(5)
     hold = Hold(tmp_path, "up", settings.kafka.bootstrap)
     try:
-        status(settings, as_json=True)
+        found = status(settings)
     finally:
         hold.release()
-    [job] = json.loads(capsys.readouterr().out)["jobs"]
+    [job] = found.jobs
     assert job.get("queued") == (settings.kafka.partitions if is_taken else None)
 
 

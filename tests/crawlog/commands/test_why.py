@@ -1,13 +1,13 @@
 """`crawlog why` over a log written by hand: every topic it reads, and the time it is asked as of."""
 
-import json
 import time
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from crawlog.commands.why import Inquiry, Story, _facts, _offered, moment, why
+from crawlog.cli.why_text import _facts, _offered, lines
+from crawlog.commands.why import Inquiry, Story, moment, why
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
 from crawlog.schemas.control import Command, encode, key
@@ -97,13 +97,13 @@ def test_a_life_is_told_from_all_topics(cluster: Settings) -> None:
     log.urls(urls=[u.FoundUrl("http://a.example/q")])
     pause = Command("pause", host="a.example")
     log.send(log.names.control, encode(pause), key=key(pause))
-    held = why(cluster, "http://a.example/q", None, "", as_json=False, report=lambda _: None)
+    held = list(lines(why(cluster, "http://a.example/q", None, "", lambda _: None)))
     assert "  held: a command for http://a.example:80: paused" in held
 
-    unknown = "\n".join(why(cluster, "http://a.example/z", None, "", as_json=False, report=lambda _: None))
+    unknown = "\n".join(lines(why(cluster, "http://a.example/z", None, "", lambda _: None)))
     assert "Nothing was ever found by this URL" in unknown
     assert "job j would take it as: queued" in unknown
-    assert json.loads(why(cluster, URL, None, "j", as_json=True, report=lambda _: None)[0])["domain"] == "a.example"
+    assert why(cluster, URL, None, "j", lambda _: None).domain == "a.example"
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ import time
 from pathlib import Path
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from crawlog import outcome
-from crawlog.cli import summary_text
+from crawlog.cli import summary_text, verify_text
 from crawlog.commands.result_file import FILL_TRIES, ResultFile
 from crawlog.commands.summary import Summary
-from crawlog.commands.verify import verify_log
 from crawlog.commands.whole import Whole
 from crawlog.progress.finish import Finish
 from crawlog.progress.picture import Picture
@@ -184,9 +184,9 @@ class Log:
 
     def said(self) -> tuple[int, list[dict[str, object]]]:
         """What `crawlog verify --log --json` says is missing."""
-        told: list[str] = []
-        code = verify_log(self.settings, as_json=True, say=told.append)
-        return code, [one for one in map(json.loads, told) if "what" in one]
+        check = Check(self.settings)
+        code = outcome.DIFFERENT if check.missing else outcome.FINISHED
+        return code, [json.loads(msgspec.json.encode(one)) for one in check.findings()]
 
 
 @pytest.fixture
@@ -211,8 +211,9 @@ def flip(engine: Engine, topic: str, place: bytes) -> None:
 @pytest.mark.broker
 def test_a_log_that_is_whole_passes(log: Log) -> None:
     """Exit code 0, and each partition in the table."""
-    told: list[str] = []
-    assert verify_log(log.settings, as_json=False, say=told.append) == outcome.FINISHED
+    check = Check(log.settings)
+    told = verify_text.log_lines(check)
+    assert not check.missing
     assert told[-1].startswith("nothing is missing")
     assert sum(line.startswith(log.names.pages) for line in told) == 8
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from crawlog.commands.snapshot import snapshot
+from crawlog.commands import snapshot
 from crawlog.schemas import urls as u
 from crawlog.streams.log import provision, topics
 from crawlog.streams.log.admin import Admin
@@ -179,7 +179,7 @@ def test_a_snapshot_goes_on_where_state_and_log_are_gone(damaged: Damaged, tmp_p
     damaged.restored([whole])
     damaged.fill(0, "right")
     said: list[str] = []
-    assert snapshot(damaged.settings, "make", as_json=True, say=said.append, report=said.append) == 0
+    snapshot.make(damaged.settings, said.append)
     shutil.rmtree(damaged.path(0))
     admin = Admin(damaged.settings)
     for future in admin.client.delete_records([TopicPartition(damaged.topic, 0, KEPT)]).values():
@@ -201,7 +201,7 @@ def test_no_snapshot_of_a_damaged_state_is_made(damaged: Damaged, tmp_path: Path
         damaged.fill(number, "right")
     overwrite("*.sst", 0.3)(damaged.path(0))
     said: list[str] = []
-    assert snapshot(damaged.settings, "make", as_json=True, say=said.append, report=said.append) == 0
+    snapshot.make(damaged.settings, said.append)
     assert any(f"no snapshot, the state {damaged.path(0)} is damaged: " in line for line in said)
     assert [one.parent.name for one in (tmp_path / "snapshots").rglob("*.json")] == ["1"]
 

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from crawlog import outcome
+from crawlog.cli import verify_text
 from crawlog.commands.verify import verify
 from crawlog.schemas import urls as u
 from crawlog.streams.errors import NotCopied
@@ -21,7 +22,7 @@ from crawlog.streams.settings.settings import Settings
 from crawlog.streams.state.copies import copy_database
 from crawlog.streams.state.database import DAMAGED
 from crawlog.streams.state.partition import Database, Partition, StateMemory
-from crawlog.streams.state.verify import differences
+from crawlog.streams.state.verify import as_json, differences
 from crawlog.streams.url.place import Places
 
 JOB = u.encode(u.UrlsRecord(job="j", spec=u.JobSpec(scope=u.ScopeSpec(kind="any"))))
@@ -164,9 +165,9 @@ class Verifying:
 
     def __call__(self, rows: int = 0) -> tuple[int, list[dict[str, Any]]]:
         """The exit code and the verdicts."""
-        said: list[str] = []
-        code = verify(self.settings, rows, as_json=True, say=said.append)
-        return code, [json.loads(line) for line in said]
+        verified = verify(self.settings, rows)
+        code = outcome.FINISHED if verified.is_equal else outcome.DIFFERENT
+        return code, [json.loads(as_json(verdict)) for verdict in verified.verdicts]
 
     def close(self) -> None:
         """Release what is open."""
@@ -196,9 +197,7 @@ def move_ahead(state: Partition) -> None:
 
 
 @pytest.mark.broker
-def test_verification_tells_right_states_from_wrong_ones(
-    verifying: Verifying, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verification_tells_right_states_from_wrong_ones(verifying: Verifying) -> None:
     """While they are open, up to their checkpoint and no further; nothing is left in the data folder."""
     code, verdicts = verifying()
     assert (code, [one["equal"] for one in verdicts], [one["records"] for one in verdicts]) == (0, [True] * 3, [25] * 3)
@@ -211,8 +210,7 @@ def test_verification_tells_right_states_from_wrong_ones(
     assert [(row["kept"]["kind"], row["kept"]["value"]["queued"]) for row in verdicts[1]["rows"]] == [
         ("host queue", 481)
     ]
-    verify(verifying.settings, 5, as_json=False, say=print)
-    assert "1: host queue job=1" in capsys.readouterr().out
+    assert "1: host queue job=1" in "\n".join(verify_text.lines(verify(verifying.settings, 5)))
     assert [path.name for path in verifying.settings.run.data.iterdir()] == ["state"]
 
 

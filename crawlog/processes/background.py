@@ -1,0 +1,54 @@
+"""`python -P -m crawlog.processes.background`: what `crawlog up` starts, until SIGTERM.
+
+It holds the folder like a `run` does, and never finishes. The first line on standard output is JSON, and tells whether
+it came up. Its settings come from the environment.
+"""
+
+import json
+import sys
+
+from crawlog import outcome
+from crawlog.streams.errors import CrawlError
+from crawlog.terminal import tell
+
+from .supervisor import Stop, Supervisor, names
+
+LOOK_S = 0.5
+"""Between two looks at workers and engine: nobody waits for this one."""
+
+WORKING_S = 60.0
+"""How long `up` waits for workers that work; they need 2 s, and on a busy machine ten times as long."""
+
+
+def main() -> None:
+    """The supervisor in the background, until SIGTERM."""
+    from crawlog.streams.log import Producer, Topics, settled_control
+    from crawlog.streams.settings import NO_FILE, load
+
+    out, sys.stdout = sys.stdout, sys.stderr
+    settings = load(config=NO_FILE)
+    try:
+        with Supervisor(settings, "up", names(settings, with_sink=False), tell) as supervisor:
+            supervisor.launch()
+            supervisor.connect()
+            own = supervisor.settings
+            settled_control(own, Producer(own, "crawlog-up"), Topics(own.kafka.prefix))
+            supervisor.go(("fetch", "parse"))
+            supervisor.until_working(WORKING_S)
+            workers = len(names(settings, with_sink=False))
+            out.write(json.dumps({"bootstrap": supervisor.settings.kafka.bootstrap, "workers": workers}) + "\n")
+            out.close()
+            while True:
+                supervisor.look(LOOK_S)
+    except Stop:
+        sys.exit(0)
+    except CrawlError as error:
+        if out.closed:
+            tell(*str(error).split("\n"))
+        else:
+            out.write(json.dumps({"kind": type(error).__name__, "message": str(error)}) + "\n")
+        sys.exit(outcome.ENGINE)
+
+
+if __name__ == "__main__":
+    main()
