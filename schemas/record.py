@@ -8,16 +8,16 @@ class Record(Protocol):
 
     @property
     def partition(self) -> int:
-        """Its partition of the stage's topic."""
+        """Of the stage's topic."""
 
     @property
     def offset(self) -> int:
-        """Its offset in the partition."""
+        """In its partition."""
 
     @property
     def key(self) -> bytes | None:
-        """Its key."""
+        """What it is keyed by."""
 
     @property
     def value(self) -> bytes | None:
-        """Its value."""
+        """What it holds."""

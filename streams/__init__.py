@@ -1,4 +1,18 @@
-"""HOW a record is keyed, decided and kept: the pure core, the state, and the log's wiring."""
+"""HOW a URL becomes rows: what is decided (pure) and what is kept (the machinery). Rooms import to the left only.
+
+    THE WEB, by its standards     url ◄── http ◄── html
+    THE CRAWL, pure               fold ◄── frontier     fetch     spiders ◄── parse
+    THE MACHINERY                 settings   log ◄── state, sink ◄── worker     engine
+
+    crawl.urls ─► fold ─► state            every record changes the rows of its partition, nothing else does
+                   └────► frontier ─► fetch ─► crawl.pages ─► parse (spiders, html) ─► crawl.items ─► sink
+                             ▲                                  │
+                             └────────── crawl.urls ◄───────────┘ founds
+
+    app.py: the apps that `faust -A` names   stages.py: what each stage reads and runs   errors.py: the tree of errors
+    crash_points.py: where tests kill a process   exit_codes.py   files.py: private files   printable.py: what is shown
+Each room's `__init__` draws its own flow.
+"""
 
 if __name__ != "crawlog.streams":  # a second copy, in which Faust would find no agents
     raise ImportError(f"import crawlog.streams, not {__name__} (faust -A crawlog.streams.app:fetch worker)")

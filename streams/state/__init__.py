@@ -1,4 +1,16 @@
-"""crawlog.streams.state."""
+"""The state on disk: one RocksDB per partition of crawl.urls, always exactly the fold of the log up to its offset.
+
+    States.open ─► newest_copy: which copy in the data folder? ─► partition.Partition ◄─► database.Rocks
+                     │ none, or damaged                             fold in memory, checkpoint = one WriteBatch
+                     ▼
+                   snapshots ─► fetch the newest that fits ─► restore: fold the log from there to its end
+                     ▲  stores: a folder or an object store
+                   copies: of a database that another process has open
+
+    verify ─► folds the log a second time into a scratch folder, and compares row by row
+
+Losing a state costs time only: it can be folded again.
+"""
 
 from . import verify
 from .copies import copy_database

@@ -1,4 +1,16 @@
-"""crawlog.streams.worker."""
+"""A worker: one process, one stage, one Faust app with our consumer.
+
+    process.run_worker ─► crawl_app.CrawlApp ─► consumer.Consumer ─► the agent's stream of records
+                            hooks, stage          │ app's loop          │ positions.done(offset)
+                                                  ▼                     ▼
+                          member.ConsumerThread (aiokafka, a thread) ◄─ positions: what is committed, where to start
+
+    watchdog   ends a worker that is stuck            lease     until when nobody else can own our partitions
+    suspects   which URL was touched at each death    memory    freed memory goes back to the system
+    contract   what these parts know of the app       logs      one line per event on standard error
+
+A stop and a rebalance wait for each thing for a limited time: `finish_within`.
+"""
 
 from . import logs
 from .consumer import COMMIT_S, finish_within
