@@ -291,7 +291,7 @@ def test_a_rule_can_be_switched_off() -> None:
 )
 def test_growth_is_seen_beside_the_parent(url: str, parent: str, rule: str | None) -> None:
     """A path that repeats itself from page to page, too deep a path, a query that grows."""
-    assert grows(url, parent) == rule
+    assert _growth(url, _Parent(parent)) == rule
 
 
 def test_dates_of_one_calendar_have_one_shape() -> None:
