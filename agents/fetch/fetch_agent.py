@@ -2,7 +2,7 @@
 
     dispatcher ─┬─► a name unknown: resolved, outside the places
                 └─► places ─┬─► robots.txt unknown: asked for (`robots.py`), its place soon free
-                            └─► a URL: its way (`fetch_task.py`) ─► page, then done (`outcomes.py`) ─► place free
+                            └─► a URL: its way (`task.py`) ─► page, then done (`outcome.py`) ─► place free
 
 A URL holds its place among `fetch.concurrency` from its dispatch until its done is in the log, so what a kill repeats
 is bounded by it. `streams/frontier/unmet_hosts.py` decides how many places hosts get that may never answer. Nothing is

@@ -92,13 +92,15 @@ class Logins:
         return answer
 
     async def _post(self, task: "Task", form: Form) -> Answer:
-        request = HttpRequest(form.url, form=form, job=task.job.name, manner=task.manner)
-        return await self._addresses.at_once(form.url, partial(self._transport.get, request), task.manner.rules)
+        manner = task.manner
+        request = HttpRequest(form.url, form=form, job=task.job.name, manner=manner)
+        return await self._addresses.at_once(form.url, partial(self._transport.get, request), manner.rules)
 
     async def _read(self, task: "Task", url: str) -> tuple[Answer, str]:
         """The answer to the form's page, and why its HTML is not to be parsed."""
-        request = HttpRequest(url, any_type=True, job=task.job.name, manner=task.manner)
-        answer = await self._addresses.at_once(url, partial(self._transport.get, request), task.manner.rules)
+        manner = task.manner
+        request = HttpRequest(url, any_type=True, job=task.job.name, manner=manner)
+        answer = await self._addresses.at_once(url, partial(self._transport.get, request), manner.rules)
         return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
 
 

@@ -23,7 +23,7 @@ TOLD_HOSTS = 100_000
 class Sitemaps:
     """Tells parse of the sitemaps that a robots.txt names: once for each job in a worker's life.
 
-    What is told again, after a restart or by two requests at a time, is known by then.
+    A restart, or two requests at a time, tell them again; parse knows them by then.
     """
 
     def __init__(self, producer: "Producer", topic: str, pressure: "Pressure") -> None:

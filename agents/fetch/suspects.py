@@ -1,4 +1,4 @@
-"""Asking with the URL on record, so that what ends this process is known; what did so before is asked for alone."""
+"""Records each URL before fetching it; a URL that crashed a worker is fetched alone."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

@@ -1,10 +1,10 @@
 """The way of one task: from its dispatch to its page and its done, or back into its host's queue without a trace.
 
-    sitemaps told ─► ends unasked? ─► logged in? ─► asked, on record ─► rendered? ─► final, or again ─► outcomes
+    sitemaps told ─► ends unasked? ─► login step? ─► asked, on record ─► rendered? ─► final, or again ─► outcome
 
-The dispatch is `fetch.py`; what is decided on the way stands in `streams/`: outcomes, forms, rendering, retrying.
-How a task ends is one value (`_End`), carried out in one place whatever happens: it is given back or gets a done, and
-its host's request in flight is ended. A way that forgot either would hold a place for ever.
+`fetch_agent.py` dispatches; `streams/` decides: outcome, login, rendering, retry. How a task ends is one value
+(`_End`), carried out in one place (`_ends`) whatever happens: the task is given back or gets a done, and its host's
+request in flight ends. A task that skipped either would hold its place for ever.
 """
 
 import time
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from crawlog.agents.frontier import Stage
     from crawlog.streams.fetch import Retrying
     from crawlog.streams.frontier import Patience
-    from crawlog.streams.http import Session, Step, Validators
+    from crawlog.streams.http import Manner, Session, Step, Validators
 
     from .logins import Logins
     from .outcome import Outcomes
@@ -60,7 +60,7 @@ class _End(NamedTuple):
     Attributes:
         is_sent: Whether its host was asked, or is to rest as if it had been.
         rest_s: How long the host then rests, beside its delay; or waits for its address, where it was not asked.
-        held: BodyBudget of an answer; it goes back unless `write` passes it on.
+        held: Body memory of an answer; it goes back unless `write` passes it on.
         write: Puts what became of the task on its way to the log; None where the task is given back.
         needs: The setting that this worker lacks for all that the task's job has on its host: it stays queued.
     """
@@ -147,7 +147,7 @@ class Tasks:
         is_unread = manner.rules.robots and rules is not None and not rules.is_for(manner.token)
         if task.host.orders.paused or is_unread:  # since the dispatch: a command, a token of its job, no room for rules
             return _UNSENT
-        return self._known(task)
+        return self._known(task, manner)
 
     # ------------------------------------------------------------------ the end
 
@@ -188,10 +188,10 @@ class Tasks:
 
     # ------------------------------------------------------------------ before it is asked
 
-    def _known(self, task: Task) -> _End | None:
+    def _known(self, task: Task, manner: "Manner") -> _End | None:
         """The end of a task whose done is known without asking the web."""
         url = task.row.url
-        end = unasked(task.host, url, task.manner, time.monotonic())
+        end = unasked(task.host, url, manner, time.monotonic())
         if end is None and self._caution.gives_up(url):
             log.error("crash_loop", url=url, then="failed without another try")
             end = Unasked("failed", CRASH_LOOP)
@@ -232,7 +232,8 @@ class Tasks:
     async def _looked_at(self, task: Task, unless: "Validators | None") -> tuple[Answer, str]:
         """The answer, and why a browser is to make its body, if one is."""
         row = task.row
-        rules = task.manner.rules
+        manner = task.manner
+        rules = manner.rules
         is_last = row.attempt + 1 >= rules.attempts
         verdict = self.browsing.verdict(task)
         request = HttpRequest(
@@ -240,11 +241,11 @@ class Tasks:
             any_type=row.sitemap,
             job=task.job.name,
             headers=unless.headers if unless is not None else None,
-            manner=task.manner,
+            manner=manner,
             asker=MAY_BE_RENDERED if verdict else THE_CRAWL,
             within_s=self._patience.within_s(task.host, rules.timeout_s, row.attempt, is_last=is_last),
         )
-        answer = await self._addresses.at_once(row.url, partial(self._transport.get, request), task.manner.rules)
+        answer = await self._addresses.at_once(row.url, partial(self._transport.get, request), rules)
         return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)
 
     def _validators(self, task: Task) -> "Validators | None":
@@ -263,10 +264,10 @@ class Tasks:
     def _judged(self, task: Task, answer: Answer) -> _End:
         """What becomes of a task by its answer."""
         now = time.time()
-        if needed := needs(answer, task.manner):
+        manner = task.manner
+        if needed := needs(answer, manner):
             return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
-        manner = task.manner
         rest_s = self._retrying.rest_s(task.host, answer, now, manner)
         again = self._retrying.again(answer, task.row.attempt + 1, rest_s, manner)
         if again is None:

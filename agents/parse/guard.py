@@ -1,12 +1,12 @@
-"""What keeps one page from harming the others: a limit of its time, and a note of what is touched.
+"""Keeps one page from harming the others: limits its time and memory, and notes which page is being parsed.
 
-    one that may be too much for the parser a child process parses it first, and ends in our place (`Trial`)
+    one that may be too much for the parser a child process parses it first, and dies in our place (`Trial`)
     a page in Python too long               the alarm clock ticks every TICK_S in the main thread → `TimeUp` in it
     one that goes on all the same           the process ends itself (`blame`), and the supervisor starts it anew
     one stuck in C                          no tick is heard; the kernel's timer of CPU time ends the process
     one that ends the process               the next process finds it noted (`Suspects`): alone once more, then dead
 
-A page that takes less than a tick costs nothing but its note: no timer is set for it.
+A page that takes less than a tick costs its note alone: no timer is set for it.
 """
 
 import atexit
@@ -37,11 +37,11 @@ A page is parsed within a millisecond, so a storm of kills does not meet the sam
 takes for a broken worker."""
 
 INSISTENT = 3
-"""Times its limits that a page may take before the process ends: it holds on to whatever is raised in it."""
+"""Multiple of its limits at which a page ends the process: it catches the exceptions that are raised in it."""
 
 PATIENCE = 3
-"""Times its limit that a page may take by the clock: one that sleeps uses no CPU, one on a busy machine gets little.
-Of the largest limit that is less than the watchdog allows a loop that stands still (`STUCK_S`)."""
+"""Multiple of its CPU limit that a page may take by the clock: it may sleep, or get little CPU on a busy machine.
+With the largest limit this is less than the watchdog's limit for a loop that stands still (`STUCK_S`)."""
 
 BREATH_S = 0.001
 """Pause at each tick within a page: code in C may hold the interpreter's lock, and heartbeats are sent by a thread."""
@@ -74,7 +74,7 @@ class Notes(Protocol):
 
 
 class NoNotes:
-    """Nothing is noted: where there is no worker whose next bearer could read it."""
+    """Notes nothing: for a stage without a worker, whose successor could read it."""
 
     def touch(self, key: str) -> None:
         """Nothing."""

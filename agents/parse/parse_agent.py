@@ -5,11 +5,11 @@
                                                                             └─► crawl.control, a host that joins a scope
     every output of a page acknowledged ─► its offset is done ─► committed in offset order
 
-A page is parsed inside its event: 0.2 ms, and there is no queue to lose. Only its founds wait, for others of their
-partition, at most `GATHER_S` (or so many pages). A page gives all or nothing: its outputs are sent once all are there
-(`outputs.py`). One that fails each time, takes too long or kills its worker goes to crawl.dead (`guard.py`). One
-that might take the HTML parser too long steps aside until a child process has tried it, a large one until smaller ones
-went first, while others go on (`waits.py`). The way of a page is `parse_stage.py`; here are the events that bring it.
+A page is parsed inside its event: 0.2 ms, and there is no queue to lose. Only its founds wait for others of their
+partition, at most `GATHER_S` or `GATHER_PAGES` pages. A page gives all or nothing: its outputs are sent once all of
+them are decided (`outputs.py`). A page goes to crawl.dead if it fails each time, takes too long or kills its worker
+(`guard.py`). A page that might take the HTML parser too long waits until a child process has tried it; a large page
+waits until smaller ones are parsed (`turns.py`). `stage.py` has the way of a page; here are the events that bring it.
 """
 
 import asyncio

@@ -52,7 +52,8 @@ MAX_COSTLY = 10_000
 MAX_BEYOND = 65_536
 """Pages taken beyond the commits, at which no more are taken: 8 MB, and three minutes to parse them again after a kill.
 
-Fetch goes by what was taken (`pages.py`), so this is what bounds how far it can run ahead of a page that waits."""
+Fetch's back-pressure counts pages as parsed once they are taken: this bounds how far fetch runs ahead of a page that
+waits."""
 
 MAX_HELD_BYTES = 32 << 20
 """Bodies held for jobs that are not known yet, bytes, at which no more pages are taken."""
@@ -149,7 +150,7 @@ class ParseStage:
             self.flush()
 
     def look_after_held(self) -> None:
-        """What waited too long holds up its partition no more: it goes by the newest known revision, or is dead."""
+        """Let go pages that waited too long: parsed by the newest known revision of their job, or buried."""
         for name in self._held.look():
             job = self._jobs.get(name)
             log.warning("held_too_long", job=name, known=job is not None)
@@ -314,7 +315,7 @@ class ParseStage:
         self._outputs.flush()
 
     def give_up(self) -> None:
-        """The partitions are no longer ours: what is not done will be read again by whoever gets them."""
+        """The partitions are no longer ours: their next owner reads again what is not done."""
         self._taken.give_up()
         self._held.clear()
         self.bodiless.clear()

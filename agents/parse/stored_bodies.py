@@ -1,8 +1,8 @@
 """Bodies of pages that were not modified: read again from crawl.pages, where the older page lies.
 
-A plain consumer that belongs to no group is placed at what is wanted, batch by batch, and reads no further. What is no
-longer there, or turns out to be another page, comes back without a body: the URL is then fetched once more.
-So does a page in a damaged batch, with those behind it that are read together.
+A plain consumer without a group seeks to the wanted records, batch by batch, and reads no further. A page comes back
+without a body if its record is gone, is another page, or lies in a damaged batch or behind one that is read with it.
+Its URL is then fetched once more.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,11 +1,11 @@
 """Pages that wait in parse get their turn, while others go on.
 
     large ones (`aside`)     one at a time; then others have as much CPU time as it took, while the log holds more
-    `untried` ones           one at a time, in a child process (`trial.py`)
-    without a body           read again from crawl.pages, in batches (`bodies.py`)
+    `untried` ones           one at a time, in a child process (`agents/sandbox/trial.py`)
+    without a body           read again from crawl.pages, in batches (`stored_bodies.py`)
     of an unknown job        looked at now and then, until they wait no more
 
-When one is due is decided here, by the loop's clock and the log's end; what becomes of it by `ParseStage`.
+This module decides when a page is due, by the loop's clock and the log's end; `ParseStage` decides what becomes of it.
 """
 
 import asyncio

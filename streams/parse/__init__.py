@@ -1,4 +1,10 @@
-"""crawlog.streams.parse."""
+"""Decides what becomes of pages, without clock or log.
+
+crawl.control ─► Jobs ─► Job (`job.py`) ─┬─► soft_404, duplicates: does the page say anything new?
+page, Parsed ────────────────────────────┴─► outputs: all that it gives, one value ─► founds: batches by partition
+offsets ─► Taken, Page (`in_order.py`): a page is done with its last output, a partition in offset order
+pages that cannot be parsed yet ─► Line, Held (`waiting.py`)
+"""
 
 from .founds import Batch, Founds
 from .in_order import Page, Taken

@@ -96,7 +96,7 @@ class Taken:
 
     def _finish(self, order: InOrder, partition: int, offset: int) -> None:
         if self._orders.get(partition) is not order:
-            return  # the partition was given up since: whoever has it now reads the page again
+            return  # the partition was given up since: its next owner reads the page again
         self._finishing()
         self.undone -= 1
         before = len(order)

@@ -1,8 +1,8 @@
-"""What parse decides of a page by its job: may it be parsed, which of its links count, what joins the scope.
+"""What parse decides of a page by its job: whether it is parsed, which of its links count, which name joins the scope.
 
-The parse stage alone asks, and acts. crawl.control tells of the jobs (`Jobs.learn`); of each the newest revision
-counts, and a page of a later one has to wait. One that cannot be used (a wrong expression, a spider that does not load)
-says why.
+    crawl.control ─► Jobs.learn ─► the newest revision of each job (`Job`); a page of a later revision has to wait
+
+A job that cannot be used (a wrong expression, a spider that does not load) says why (`Jobs.fault`).
 """
 
 from collections.abc import Callable, Iterable, Iterator

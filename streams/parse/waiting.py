@@ -90,7 +90,7 @@ class Line:
 
     @property
     def first(self) -> Waiting | None:
-        """Whose turn comes next."""
+        """The page that has its turn next."""
         return self._pages[0] if self._pages else None
 
     def add(self, message: Message, meta: PageMeta, page: Page, body: bytes) -> None:
@@ -101,13 +101,13 @@ class Line:
         self._pages.append(Waiting(kept, meta, page, body if is_room else None))
 
     def pop(self) -> Waiting:
-        """The first one has its turn. Raises: IndexError: nobody waits."""
+        """The first one has its turn. Raises: IndexError: no page waits."""
         first = self._pages.popleft()
         self.size_bytes -= len(first.body or b"")
         return first
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """Forget all of them."""
         self._pages.clear()
         self.size_bytes = 0
 
@@ -148,7 +148,7 @@ class Held:
         return held
 
     def clear(self) -> None:
-        """Nothing is held any more."""
+        """Forget all of them."""
         self._pages.clear()
         self._looks.clear()
         self.count = self.size_bytes = 0
