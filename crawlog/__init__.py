@@ -16,6 +16,7 @@ Imports go down this drawing, never up.
 
 TYPE_CHECKING = False  # type checkers take it for true; `typing` might be a file of the current folder: see __main__.py
 if TYPE_CHECKING:
+    from crawlog.agents.client import Transport as Transport
     from crawlog.api import Summary as Summary
     from crawlog.api import crawl as crawl
     from crawlog.streams.errors import CrawlError as CrawlError
@@ -45,6 +46,7 @@ __all__ = [
     "SnapshotStore",
     "Spider",
     "Summary",
+    "Transport",
     "__version__",
     "crawl",
 ]
@@ -57,6 +59,7 @@ _HOMES = {
     "SnapshotStore": "streams.state",
     "Spider": "streams.spiders",
     "Summary": "api",
+    "Transport": "agents.client",
     "crawl": "api",
 }
 """The rooms of the names; the errors are all in one."""

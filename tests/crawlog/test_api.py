@@ -15,7 +15,7 @@ from crawlog.commands.run_process import Ended
 from crawlog.streams.errors import DamagedLog
 
 PROMISED = {
-    *("Spider", "Request", "Response", "Settings", "Sink", "SnapshotStore", "Summary", "crawl"),
+    *("Spider", "Request", "Response", "Settings", "Sink", "SnapshotStore", "Summary", "Transport", "crawl"),
     *("CrawlError", "EngineError", "Misconfigured", "GiveUp", "RetryLater", "__version__"),
 }
 
