@@ -1,4 +1,4 @@
-"""How a record from any producer is read: whatever its bytes are, the only error is a ValueError."""
+"""Decodes a record from any producer: for any bytes, the only error is a ValueError."""
 
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
     """The value's JSON.
 
-    Raises: ValueError: not JSON, not what the decoder is for, or nested deeper than the interpreter's stack, for which
-        msgspec raises RecursionError: at about a thousand levels, ten thousand from Python 3.12 on.
+    Raises: ValueError: not JSON, not of the decoder's type, or nested deeper than the interpreter's stack: a thousand
+        levels, or ten thousand from Python 3.12 on. msgspec raises RecursionError for that.
     """
     try:
         return decoder.decode(value)

@@ -1,11 +1,11 @@
-"""crawl.control: what every worker must know, compacted by name.
+"""crawl.control: jobs, commands and rewinds, which every worker reads; compacted by name.
 
-Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's word that a job ended, and
-how), `join/NAME/HOST` (a host that a seed led to and that joined the job's scope; `HOST+HASH` where the record names
-more of them), `missing/NAME/URL` (what a probe for
-soft 404s was answered), `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
-`command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (what the operator wants of it: the newest command for a
-target holds, until `resume`, `unblock` or a tombstone). Any Kafka client with the log's credentials may write commands:
+Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's note that a job ended,
+and how), `join/NAME/HOST` (a host that a seed redirected to and that joined the job's scope; `HOST+HASH` if the record
+names more hosts), `missing/NAME/URL` (the answer to a probe for soft 404s), `rewind/EPOCH.MARK/NAME` (a rewind of a
+job or, without a name, of the crawl), `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (a command of the
+operator: the newest one for a target is in force, until `resume`, `unblock` or a tombstone). Any Kafka client with the
+log's credentials may write commands:
 
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' |
         kcat -F <(crawlog kcat-config) -P -t crawl.control -p 0 -K '|'
@@ -39,8 +39,8 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         reason: `finished`, `max_pages` or `cancelled`.
         urls: End of each partition of crawl.urls at that moment.
         dead: Records of this job in crawl.dead by then.
-        counts: What the folds had counted of it; None in records written before there was this field.
-        spider: Hash of the spider's file that the run had; empty for the default spider, and in records from before.
+        counts: The counts of all folds; None in records written before this field existed.
+        spider: Hash of the spider's file in that run; empty for the default spider and in older records.
     """
 
     job: str
@@ -59,7 +59,7 @@ class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
     """A scope name (host:port or registrable domain) that joined a job's scope while it ran.
 
     Attributes:
-        more: Further ones: seeds of 200,000 hosts are some hundred records, which every command reads.
+        more: Further names. Seeds on 200,000 hosts make some hundred records, and every command reads them.
     """
 
     job: str
@@ -68,15 +68,15 @@ class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that join."""
+        """All names of the record."""
         return (self.name, *self.more)
 
 
 class Missing(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """What a host answered with 200 to a URL that cannot exist: pages like it are soft 404s.
+    """The answer of a host, with status 200, to a URL that cannot exist: similar pages are soft 404s.
 
     Attributes:
-        url: The probe's, canonical.
+        url: The URL of the probe, canonical.
         sketch: SimHash of the answer.
     """
 
@@ -105,12 +105,12 @@ _HOST = re.compile(rf"https?://({_NAME})(:\d{{1,5}})?|({_NAME})(:\d{{1,5}})?|\.[
 
 
 class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """What the operator wants of a job, a host or a stage: of exactly one of them.
+    """A command of the operator for exactly one target: a job, a host or a stage.
 
     Attributes:
-        action: `pause` hands nothing more out, `slow` lengthens the rest between two requests to a host. `block` (a
-            host) and `stop` (a job) are pauses that a `run` does not wait for: it ends, and the queue stays.
-        host: `http://name:port`; or `name`, `name:port` for both schemes; or `.name` with all names below it.
+        action: `pause` hands out no more URLs, `slow` lengthens the rest between two requests to a host. `block` (of a
+            host) and `stop` (of a job) are pauses for which a `run` does not wait: it ends, and the queue stays.
+        host: `http://name:port`; or `name` or `name:port` for both schemes; or `.name` for a name and all below it.
         stage: `fetch`, `parse` or `sink`; only fetch can be slowed.
         delay_s: Least rest between two requests to one host, for `slow`.
         at: UTC epoch seconds, for the reader.
@@ -130,18 +130,18 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
 
     @property
     def target(self) -> str:
-        """Its name."""
+        """Name of the target."""
         return self.job or self.host or self.stage
 
     @property
     def holds(self) -> bool:
-        """Whether it wants anything."""
+        """Whether it is in force: `resume` and `unblock` end a command."""
         return self.action not in ENDS
 
     def check(self) -> "Command":
-        """Itself.
+        """The command, if it can be obeyed.
 
-        Raises: ValueError: it is none that can be obeyed; the message says why.
+        Raises: ValueError: it cannot be obeyed; the message says why.
         """
         if sum(map(bool, (self.job, self.host, self.stage))) != 1:
             raise ValueError("a command has exactly one of job, host, stage (--job, --host, --stage)")
@@ -161,20 +161,20 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
 class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
     """A rewind: written before its first epoch record, and again when all of it is in the log.
 
-    Who finds one that is not complete goes on with it, so that a kill leaves no partition in another epoch.
+    The next command that finds an incomplete rewind completes it, so that a kill leaves no partition in another epoch.
 
     Attributes:
         job: The job that begins again; empty for the whole crawl.
         epoch: The epoch that begins.
         spec: The job's new record.
         start: By partition of crawl.urls, the first record that no longer counts.
-        end: By partition, where the epoch record stands.
-        pages: By partition of crawl.pages, the end of those whose dones still count: results of later ones, up to
+        end: By partition, the offset of the epoch record.
+        pages: By partition of crawl.pages, the end of the pages whose dones still count: results of later pages, up to
             this epoch, do not.
-        before: The epochs that jobs were in.
+        before: The epochs of the jobs until then.
         complete: Whether all of it is in the log.
-        upto: By partition of crawl.urls, where the log ended then: one that ends before has lost some of it.
-        mark: Of the command that began it, at random: two that take one epoch at the same instant write two notes.
+        upto: By partition of crawl.urls, the end of the log then: a log that ends before it has lost records.
+        mark: A random number of the command that began it: two commands that take one epoch write two records.
     """
 
     epoch: int
@@ -190,10 +190,11 @@ class Rewound(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
 
 
 class Layout(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """What the log was begun with, and keeps for its life: written when its topics are made.
+    """Properties that the log keeps for its life: written when its topics are made.
 
     Attributes:
-        partitions: Of crawl.urls, crawl.pages and crawl.items, each. Which of them is a domain's depends on it.
+        partitions: Number of partitions of crawl.urls, of crawl.pages and of crawl.items: it decides the partition of a
+            domain.
     """
 
     partitions: Annotated[int, msgspec.Meta(ge=1)]
@@ -238,7 +239,7 @@ def encode(record: Control) -> bytes:
 
 
 def decode(record_key: bytes | None, value: bytes | None) -> Control | None:
-    """The record, or None for a tombstone; that of a command is its end.
+    """The record, or None for a tombstone; the tombstone of a command ends the command.
 
     Raises: ValueError: a name that this version does not know, not JSON, or not what its key says.
     """

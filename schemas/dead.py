@@ -1,11 +1,11 @@
-"""crawl.dead: a record that could not be handled, as it was; why stands in the headers.
+"""crawl.dead: records that could not be handled, unchanged; the reason is in the headers.
 
 Key and value are the failing record's own. Headers, all UTF-8: `topic`, `partition`, `offset` (where it was), `stage`
 (frontier, parse, sink, control), `job` when known, `error` (one line), `traceback` (may be empty). After these come the
 record's own headers.
 
-Letters that were dealt with stay where they are: a *mark* on the same topic names them. It has the header `handled` and
-none of a letter's, so who counts letters by their headers does not count it.
+A letter that was handled stays in the topic: a *mark* on the same topic names it. A mark has the header `handled` and
+no header of a letter, so a count of letters by their headers leaves it out.
 """
 
 from typing import Literal
@@ -23,7 +23,7 @@ FIELDS = ("topic", "partition", "offset", "stage", "job", "error", "traceback")
 """Names of a letter's own headers, in their order."""
 
 MAX_TRACEBACK = 8 * 1024
-"""Characters of a traceback kept, the last ones: the cause stands at its end."""
+"""Characters of a traceback kept, the last ones: the cause is at its end."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     traceback: str = ""
 
     def headers(self) -> list[tuple[str, bytes]]:
-        """The Kafka headers that stand beside the record's own key and value."""
+        """The Kafka headers of the letter; key and value are the failing record's."""
         fields = {
             "topic": self.topic,
             "partition": str(self.partition),
@@ -54,12 +54,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """Letters that were dealt with.
+    """Names letters that were handled.
 
     Attributes:
         handled: Their offsets in crawl.dead.
-        how: `redriven`: the records went back to their topics; `dropped`: they stay what they are.
-        to: Where each record went, as (partition, offset) of its own topic: a letter about that place is the next try.
+        how: `redriven`: the records went back to their topics; `dropped`: nothing more is done.
+        to: (partition, offset) of each redriven record in its own topic: a letter about that place is the next attempt.
         at: UTC epoch seconds.
     """
 
@@ -69,7 +69,7 @@ class Mark(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, froze
     at: float = 0.0
 
     def headers(self) -> list[tuple[str, bytes]]:
-        """What tells it from a letter."""
+        """The header that tells a mark from a letter."""
         return [(HANDLED, self.how.encode())]
 
 
@@ -91,13 +91,13 @@ def decode_mark(value: bytes | None) -> Mark:
 
 
 def own_headers(headers: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """The headers that the failing record had itself: those behind the letter's."""
+    """The failing record's own headers: those after the letter's."""
     names = [name for name, _ in headers[: len(FIELDS)]]
     return headers[len(FIELDS) :] if names == list(FIELDS) else []
 
 
 def from_headers(headers: dict[str, bytes], key: bytes | None, value: bytes | None) -> DeadLetter:
-    """The dead letter in a record of crawl.dead; fields that are missing or make no sense are empty or -1."""
+    """The dead letter in a record of crawl.dead; fields that are missing or invalid are empty or -1."""
     text = {name: raw.decode("utf-8", "replace") for name, raw in headers.items()}
     return DeadLetter(
         topic=text.get("topic", ""),

@@ -1,7 +1,7 @@
-"""crawl.items: all items of one page in one record, even none; keyed by job and URL.
+"""crawl.items: one record for each page, with all its items or none; keyed by job and URL.
 
-The key is `JOB URL` (a job's name holds no space). A record replaces what a sink stored for its key if its page is not
-older: (partition, offset) of a page grows with time, as one URL's pages all lie in one partition.
+The key is `JOB URL` (a job's name has no space). A record replaces the rows that a sink stored for its key, unless its
+page is older: all pages of one URL are in one partition, so their (partition, offset) grows with time.
 """
 
 import msgspec

@@ -1,7 +1,7 @@
 """crawl.pages: every final result of a fetch, with its body; keyed by registrable domain.
 
 The value is the body as bytes, content-encoding removed (empty for failures); the metadata is JSON in the header
-`crawlog`. Pages, redirects, HTTP errors and failures are all records here, so that parse sees every result once.
+`crawlog`. Pages, redirects, HTTP errors and failures are all records of this topic, so parse sees every result once.
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ HEADER = "crawlog"
 
 
 class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
-    """Everything about a response but its body.
+    """All data of a response except its body.
 
     Attributes:
         url: Canonical, as queued and as sent.
@@ -24,20 +24,21 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         depth, hops, seed: As in the found that queued it; `seed` is true for a seed and what a seed redirects to.
         http: Status code, None when there was no response.
         error: Why there was no response, else empty.
-        location: Where a redirect points, as sent, joined with `url` by the reader; empty otherwise. A page that was
-            rendered and went elsewhere by itself is a redirect too, whatever its status code.
+        location: Target of a redirect as sent, joined with `url` by the reader; else empty. A rendered page that went
+            to another URL by itself is a redirect too, with any status code.
         content_type: The header, as sent.
         fetched_at: UTC epoch seconds when the response was complete.
         took_s: Seconds from the request to then.
-        sniffed: The type that the body shows where the header has none or another one; empty otherwise.
+        sniffed: The type of the body by its bytes, if the header has none or another one; else empty.
         link, x_robots: The response's Link and X-Robots-Tag headers, one value each, cut to what is useful.
         refresh: Its header Refresh.
-        kind: A sitemap gives links and no row; `robots` holds the Sitemap lines of a robots.txt, one a line.
-        rendered: Why the body is what a browser made of the page: `rule`, `always`, or what was empty; else empty.
-        render_error: Why a browser's work on the page ended early, or came to nothing; `rendered` tells which.
+        kind: A sitemap gives links and no row; `robots` has the Sitemap lines of a robots.txt, one per line.
+        rendered: Why a browser rendered the body: `rule`, `always`, or what was empty; empty if it was not rendered.
+        render_error: Why the browser stopped early (`rendered` is set) or failed (`rendered` is empty).
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
-        same_as: (partition, offset) of the older page whose body this one has, for the server said 304 (not modified).
-        leads_back: It redirects to a URL that redirected here, and that would now be sent cookies which it was not.
+        same_as: (partition, offset) of the older page with the same body: the server answered 304 (not modified).
+        leads_back: Whether it redirects back to a URL that redirected here, and that would now get cookies that it was
+            not sent before.
     """
 
     url: str
@@ -70,7 +71,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def with_body(meta: PageMeta, old: PageMeta) -> PageMeta:
-    """A page that was not modified, with what the older one said of its body."""
+    """A page that was not modified, with the older page's fields about the body."""
     return msgspec.structs.replace(
         meta,
         content_type=old.content_type,

@@ -1,7 +1,7 @@
-"""crawl.progress: where each worker is, once a second and when it falls idle; compacted by worker and partition.
+"""crawl.progress: reports of each worker, every second and when it becomes idle; compacted by worker and partition.
 
-Key `WORKER/STAGE/PARTITION`. Readers take the last report per (stage, partition) in the order of the topic, whoever
-wrote it: a partition has one owner. `at` is for people; clocks jump.
+Key `WORKER/STAGE/PARTITION`. Readers take the last report per (stage, partition) in the order of the topic, from any
+worker, because a partition has one owner. `at` is for people only: clocks jump.
 """
 
 import msgspec
@@ -11,29 +11,29 @@ from .codec import decoded
 VERSION = 1
 
 MAX_PARSED = 1_000
-"""Jobs whose parsed pages a worker counts."""
+"""Jobs for which a worker counts parsed pages, at most."""
 
 MAX_PARSED_TOLD = 50
-"""Of these the ones that a report names: those of which it parsed a page last."""
+"""Jobs that a report names, at most: those with the latest parsed pages."""
 
 
 class JobCounts(msgspec.Struct, omit_defaults=True):
-    """Counts of one job in one partition; all are folds of the log but `in_flight`.
+    """Counts of one job in one partition; all are folds of the log except `in_flight`.
 
     Attributes:
         folded: Records of this job folded so far.
-        queued: URLs with a queue row, waiting ones included; in a report without those that are held.
-        held: In a report, URLs with a queue row that no run waits for: of blocked hosts, or of a job that does not run.
-        paused: Of those queued, how many a command keeps waiting.
-        needs: In a report, how many of those queued their owner may not ask for, by the setting that a worker needs.
+        queued: URLs with a queue row, waiting ones included; a report leaves out those that are held.
+        held: In a report, URLs with a queue row for which no run waits: of a blocked host, or of a job that is stopped.
+        paused: Queued URLs that a command keeps waiting.
+        needs: In a report, queued URLs that their owner may not fetch, by the setting that a worker needs.
         in_flight: URLs being fetched, or done and not folded yet.
         fetched, redirected, failed, refused: Final results folded (not_modified counts as fetched).
         retried: Failed attempts that will be tried again.
         seen: Offered URLs that were known.
-        dropped: Links that a rule dropped, by rule: at the owner, or in parse, each as often as it was met there.
-        bad: Entries that could not be understood.
-        page_end: The offset behind the last page that a done names; 0 again when a lost page is asked for.
-        page_back: Dones since then that name no later page than one before them: crawl.pages was cut in between.
+        dropped: Links that a rule dropped at the owner or in parse, by rule; a link counts each time it is met.
+        bad: Entries that could not be read.
+        page_end: The offset after the last page that a done names; set to 0 when a lost page is fetched again.
+        page_back: Dones since then that name a page before `page_end`: crawl.pages was cut in between.
     """
 
     folded: int = 0
@@ -61,18 +61,18 @@ class Progress(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
         stage: `fetch` (input crawl.urls), `parse` (crawl.pages), `sink` (crawl.items).
         offset: Everything before it is folded (fetch) or acknowledged (parse, sink).
         checkpoint: Offset of the state on disk (fetch), of the last commit elsewhere.
-        jobs: By job name (fetch): all but those that ended long ago, of which nothing is to do.
-        pages, bytes: Since the worker started, over all its partitions.
-        parsed: By job, the pages of `pages` (parse); no more than the last `MAX_PARSED_TOLD` of the first `MAX_PARSED`
-            jobs. What an earlier report of this process told of another job still holds.
-        hosts: Slowest host queues: (host, queued, seconds until it may be asked), the worst first.
+        jobs: By job name (fetch): all jobs except those that ended long ago and have nothing left to do.
+        pages, bytes: Totals since the worker started, over all its partitions.
+        parsed: By job, the pages of `pages` (parse); at most the last `MAX_PARSED_TOLD` of the first `MAX_PARSED` jobs.
+            For other jobs, earlier reports of this process are still true.
+        hosts: Slowest host queues: (host, queued, seconds until its next request), the worst first.
         naming: Hosts whose names wait for DNS (fetch).
-        unanswered: Requests under way to hosts that have not answered yet, or not lately (fetch).
+        unanswered: Requests in flight to hosts that have not answered yet, or not lately (fetch).
         paused: Whether a command keeps the stage from working.
-        trouble: What it cannot do and tries again, such as to write its file; empty when all goes well.
-        note: Why its state begins again, or which records it lacks; empty when all is well.
-        cut: The offset at which this worker wanted to go on, where its input ended before it; 0 where it never did.
-        sink: Id of the sink (sink): each is a group of its own, with an offset of its own for a partition.
+        trouble: An error that it retries, such as a failed write of its file; empty without errors.
+        note: Why its state begins again, or which records are missing; empty if all is well.
+        cut: The offset at which this worker wanted to continue, if its input ended before it; else 0.
+        sink: Id of the sink (sink): each sink is its own consumer group, with its own offset in a partition.
     """
 
     worker: str

@@ -8,16 +8,16 @@ class Record(Protocol):
 
     @property
     def partition(self) -> int:
-        """Of the stage's topic."""
+        """Its partition of the stage's topic."""
 
     @property
     def offset(self) -> int:
-        """In its partition."""
+        """Its offset in the partition."""
 
     @property
     def key(self) -> bytes | None:
-        """What it is keyed by."""
+        """Its key."""
 
     @property
     def value(self) -> bytes | None:
-        """What it holds."""
+        """Its value."""

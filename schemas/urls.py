@@ -1,4 +1,4 @@
-"""crawl.urls: what was found for a domain and what became of it, in one log per domain.
+"""crawl.urls: the URLs found for a domain and the results of their attempts.
 
 A record is one of five, told apart by the field it has: `urls` (found), `results` (done), `spec` (job), `joins` (scope
 names of a job), `rewind` (epoch). A bare `{"url": …}` from any Kafka client is a found of one URL. All are JSON, so
@@ -39,21 +39,21 @@ Status = Literal["fetched", "redirected", "not_modified", "failed", "refused"]
 
 
 class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
-    """A URL somebody found.
+    """A URL that a producer found.
 
     Attributes:
-        url: Absolute; canonical when parse wrote it, anything when another producer did.
+        url: Absolute; canonical if parse wrote it, in any spelling from other producers.
         depth: Links between a seed and this URL; a redirect keeps its source's depth.
         priority: -128..127; higher is fetched first.
-        source: Who found it. A seed (the default) extends the job's scope to itself. `sitemap` is the URL *of* a
-            sitemap, found in robots.txt or in an index; what it lists are links.
+        source: How it was found. A seed (the default) joins the job's scope. `sitemap` is the URL *of* a sitemap, found
+            in robots.txt or in an index; the URLs that it lists are links.
         parent: URL of the page it was found on; empty for seeds.
         hops: Redirects in a row that led here.
         joins: This redirect target was reached from a seed, so its host joins the scope.
-        again: Queued although it is known: its page was lost in a power cut. The status that its done had, which no
-            longer counts.
-        checked: Queued once more, and only once, although it is known: it redirected to a check for cookies, which
-            leads back to it.
+        again: The status of its done, which no longer counts: its page was lost in a power cut. The URL is queued
+            although it is known.
+        checked: Whether it redirected to a check for cookies that leads back to it. It is queued once more, and only
+            once, although it is known.
     """
 
     url: str
@@ -68,13 +68,13 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class Result(msgspec.Struct, omit_defaults=True, frozen=True):
-    """What became of one attempt to fetch one URL.
+    """The result of one attempt to fetch one URL.
 
     Attributes:
         url: Canonical, as queued.
         row: The queue row's sequence: (offset << 16) + index of the found that queued it.
         priority: The queue row's priority: with `row` and the URL's host it is the row's key.
-        status: `failed` with `next_at` is tried again; every other result is final.
+        status: `failed` with `next_at` is tried again; all others are final.
         reason: Why it failed or was refused, one word or short phrase.
         rule: The rule that refused it, e.g. a robots.txt line.
         http: The response's status code; None when there was no response.
@@ -83,8 +83,8 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
         at: UTC epoch seconds when the attempt ended.
         took_s: Length of the attempt.
         next_at: UTC epoch seconds of the next attempt; 0 when final.
-        delay_s: The wait until then, a duration; restored waits never exceed it.
-        host_wait_s: How long the whole host must rest from `at` on (back-off, Retry-After), 0 if only the crawl delay.
+        delay_s: The length of that wait; a restored wait is never longer.
+        host_wait_s: Rest of the whole host from `at` on (backoff, Retry-After), seconds; 0 if only the crawl delay.
         page: (partition, offset) of the record in crawl.pages; None when there is none (retries and refusals).
     """
 
@@ -126,10 +126,10 @@ class ScopeSpec(msgspec.Struct, omit_defaults=True, frozen=True):
 
     Attributes:
         kind: `domain`: registrable domain or IP of a seed; `host` and `seeds`: host name and port; `any`.
-        names: The seeds' registrable domains (kind domain) or `host:port` names (host, seeds), sorted. Of very many
-            only the first: the others join by records of their own (`UrlsRecord.joins`, `control.Join`).
+        names: The seeds' registrable domains (kind domain) or `host:port` names (host, seeds), sorted. If there are
+            very many, only the first are here; the others join by other records (`UrlsRecord.joins`, `control.Join`).
         include: Regular expressions (RE2); when there are any, a URL must match one.
-        exclude: Regular expressions (RE2); a URL that matches one is out.
+        exclude: Regular expressions (RE2); a URL that matches one is not in scope.
     """
 
     kind: Literal["domain", "host", "seeds", "any"] = "domain"
@@ -139,7 +139,7 @@ class ScopeSpec(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class CanonicalRules(msgspec.Struct, omit_defaults=True, frozen=True):
-    """How two spellings become one page.
+    """Rules that give two spellings of a page one canonical URL.
 
     Attributes:
         drop_params: Query parameters dropped by name; a trailing `*` is a prefix.
@@ -159,21 +159,21 @@ class CanonicalRules(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
-    """What is done about sites without end.
+    """Rules against crawler traps.
 
     Attributes:
         max_segments: Path segments of a URL, at most.
-        max_repeats: Times that one path segment may stand in a URL.
+        max_repeats: Occurrences of one path segment in a URL, at most.
         max_params: Query parameters of a URL, at most.
         calendar: Whether dates found on dates are strays.
-        growing: Whether URLs that grow from page to page are.
-        facets: Whether combinations of more than three facets are.
-        sessions: Whether a page known by another session id, or by none, is refused.
-        strays: Strays of one host that are taken, beside one for each ten URLs of its domain.
-        hosts: Hosts of one domain beside its own name, at most, and one more for each ten URLs; None for no limit.
-        duplicates: Which pages' links are not followed: no page's, those of a page that its host sent before under
-            another URL, or also of one that is nearly the same.
-        soft_404: Whether a host that sends pages nearly alike is asked once for what cannot exist.
+        growing: Whether URLs that grow from page to page are strays.
+        facets: Whether combinations of more than three facets are strays.
+        sessions: Whether a URL is refused if its page is known with another session id or with none.
+        strays: Strays of one host that are taken, and one more for each ten URLs of its domain.
+        hosts: Hosts of one domain other than its own name, at most, and one more for each ten URLs; None for no limit.
+        duplicates: Pages whose links are not followed: none (`follow`), copies of a page of the same host
+            (`skip_exact`), or also near copies (`skip_near`).
+        soft_404: Whether a host that sends nearly equal pages is probed once with a URL that cannot exist.
     """
 
     max_segments: int = 40
@@ -190,13 +190,13 @@ class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Which pages a browser runs the scripts of.
+    """Rules for the pages that a browser renders.
 
     Attributes:
-        mode: None, those whose HTML is empty without them, or all.
-        include: Regular expressions (RE2); a URL that matches one is rendered whatever the mode.
-        exclude: Regular expressions (RE2); a URL that matches one never is.
-        scope: What such a page may ask for outside the job's scope: all, what is the same for every page, or nothing.
+        mode: No page, pages whose HTML is empty without scripts, or all pages.
+        include: Regular expressions (RE2); a URL that matches one is rendered in any mode.
+        exclude: Regular expressions (RE2); a URL that matches one is never rendered.
+        scope: What a rendered page may request outside the job's scope: all, what all pages share, or nothing.
     """
 
     mode: Literal["off", "auto", "always"] = "off"
@@ -206,7 +206,7 @@ class RenderRules(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 _UNSAID: Any = None
-"""Of a field that a job's record does not name; who reads its rules by `manner_of` never meets it."""
+"""Value of a field that a job's record does not have; `manner_of` replaces it by the worker's setting."""
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -214,10 +214,10 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
-    """How the URLs of a job are asked for; each field is made of a setting.
+    """How the URLs of a job are requested; each field is made of a setting.
 
-    A worker holds its own limits beside these. What is missing, its settings say: `crawlog seed` names only what it was
-    given, and older records lack fields.
+    A worker also has limits of its own. Its settings fill in missing fields: `crawlog seed` writes only settings that
+    it was given, and older records lack fields.
 
     Attributes:
         delay_s: Least rest between two requests to one host, seconds.
@@ -234,14 +234,14 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
         content_types: Types of bodies that are stored and parsed.
         conditional: Whether a later epoch asks by ETag and Last-Modified.
         cookies: Whether cookies are kept and sent.
-        logged_out, login_again_s: When a form is posted again; the forms, which are secret, are the worker's.
-        allow_private: Whether private addresses may be asked, where the worker lets them be asked too.
-        verify_tls: Whether a server must show a certificate.
-        min_tls: Oldest version of TLS that is spoken.
-        proxied: Whether no request may leave without a proxy; the proxies, which are secret, are the worker's.
+        logged_out, login_again_s: When a form is posted again; the forms are secret settings of the worker.
+        allow_private: Whether private addresses may be requested, if the worker also allows them.
+        verify_tls: Whether a server must show a valid certificate.
+        min_tls: Oldest version of TLS that is accepted.
+        proxied: Whether every request must go through a proxy; the proxies are secret settings of the worker.
         render_timeout_s, render_settle_s: Time for a page in the browser, seconds.
-        render_block: What such a page asks for and does not get.
-        render_max_requests, render_max_bytes: What it may ask for, and what that may bring.
+        render_block: Kinds of resources that a rendered page does not get.
+        render_max_requests, render_max_bytes: Most requests of a rendered page, and most bytes of their answers.
     """
 
     delay_s: Annotated[_Seconds, Setting("politeness.delay_s")] = _UNSAID
@@ -274,30 +274,30 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Every value that decides about a job's URLs, resolved: neither the fold nor a dispatcher reads its own settings.
+    """All resolved values that decide about a job's URLs: the fold and the dispatcher read no settings of the worker.
 
     Attributes:
-        rev: Revision, counted up with each change; a page names the one it was fetched under.
+        rev: Revision, counted up with each change; a page names the revision under which it was fetched.
         spider: `FILE.py:Class`, or empty for the default spider.
         max_depth: Deepest link taken; None for no limit.
         max_pages: Pages after which the job stops; None for no limit. Obeyed through `state`, not by counting.
         max_pages_per_domain: URLs queued for one registrable domain, at most; None for no limit.
         max_redirects: Redirects in a row that are followed.
         max_url_length: Longest URL taken, characters.
-        order: Within one host and priority.
-        confirm: Whether whole fingerprints say what was seen, or a Bloom filter alone.
-        state: Only a running job's URLs are fetched; the others keep their queues and queue what is found meanwhile.
-        links: Where links are taken from; see the setting `links.sources`.
+        order: Order of URLs of one host and priority.
+        confirm: Whether the seen table keeps whole fingerprints, or a Bloom filter alone.
+        state: Only a running job's URLs are fetched; other jobs keep their queues and still queue found URLs.
+        links: Sources of links; see the setting `links.sources`.
         nofollow: Whether links with rel=nofollow are taken.
         meta_robots: Whether `meta` robots and X-Robots-Tag are obeyed.
         token: Our product token, in robots.txt, `meta` robots and X-Robots-Tag.
         max_links: Links of one page that are looked at.
         sitemaps: Whether sitemaps that a robots.txt names are followed.
-        max_sitemap_urls, max_sitemap_bytes: What is taken of one sitemap, decompressed.
-        traps: What is done about sites without end.
-        render: Which pages a browser renders.
-        requests: How its URLs are asked for; None in the oldest records, and for the job of bare records: then the
-            settings of the worker that asks decide.
+        max_sitemap_urls, max_sitemap_bytes: Largest part of one sitemap that is read, decompressed.
+        traps: Rules against crawler traps.
+        render: Rules for the pages that a browser renders.
+        requests: How its URLs are requested; None in the oldest records and for the job of bare records: then the
+            settings of the worker decide.
     """
 
     rev: int = 1
@@ -328,10 +328,10 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
 class Rewind(msgspec.Struct, frozen=True):
     """A new epoch begins: its record counts if its epoch is later than the one it meets.
 
-    In a record that names a job, all rows of that job in the partition are dropped. In one that names none the whole
-    partition is rewound: the records at [start, the record's own offset) never were, and every job has the new epoch.
-    Either way nothing is fetched for those jobs before their job record of that epoch has come, which is written when
-    the epoch record is in every partition: so no found of the new epoch can lie before an epoch record.
+    A record with a job drops all rows of that job in the partition. A record without a job rewinds the whole partition:
+    the records at [start, the record's own offset) no longer count, and every job has the new epoch. In both cases
+    nothing is fetched for those jobs before their job record of the new epoch. It is written when the epoch record is
+    in every partition, so no found of the new epoch is before an epoch record.
 
     Attributes:
         start: Offset in this partition of the first record that no longer counts; 0 where a job is named.
@@ -341,16 +341,16 @@ class Rewind(msgspec.Struct, frozen=True):
 
 
 class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True):
-    """A record of crawl.urls, whichever of the five it is.
+    """A record of crawl.urls, of any of the five kinds.
 
     Attributes:
-        job: Its job; None is the one active job, else `default`.
+        job: Its job; None means the only active job, else `default`.
         epoch: Counted up by each rewind.
-        at: UTC epoch seconds when it was made; 0 means the record's own timestamp counts.
+        at: UTC epoch seconds when it was made; 0 means the timestamp of the record.
         fwd: Times it was forwarded to the partition it belongs to: 0 or 1.
-        joins: Scope names that join the job, of this partition's domains.
-        dropped: Beside `urls`: links that parse did not send, by the rule that dropped them.
-        url: A bare found: one URL, the other fields of `FoundUrl` beside it.
+        joins: Scope names that join the job; their domains belong to this partition.
+        dropped: With `urls`: the number of links that parse dropped and did not send, by rule.
+        url: A bare found: one URL, with the fields of `FoundUrl` in the record itself.
     """
 
     job: str | None = None
@@ -372,7 +372,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
 
 
 DEFAULT_JOB = "default"
-"""The job of bare records when not exactly one job is active; scope `host`, built in, never written."""
+"""The job of bare records if no job or several jobs are active; scope `host`, built in, never written to the log."""
 
 DEFAULT_SPEC = JobSpec(rev=0, scope=ScopeSpec(kind="host"))
 

@@ -1,4 +1,4 @@
-"""A row of the state in words: its kind, what its key names, and its value; for people who compare two states."""
+"""A row of the state for people who compare two states: its kind, the parts of its key, its value."""
 
 from typing import Any, NamedTuple
 
@@ -11,8 +11,8 @@ class DescribedRow(NamedTuple):
     """One row.
 
     Attributes:
-        key: The parts of its key by name; hashes as they stand there, hexadecimal.
-        value: What it holds; a page only by its length.
+        key: The parts of its key by name; hashes in hexadecimal.
+        value: Its fields; of a page only the length.
     """
 
     kind: str
@@ -54,7 +54,7 @@ _STRUCTS = {
 
 
 def decoded(key: bytes, value: bytes) -> DescribedRow:
-    """The row in words; one that does not decode as bytes, since a state that is compared may be wrong."""
+    """The row by names; a value that does not decode is shown in hexadecimal, for a compared state may be wrong."""
     kind, parts = _KINDS.get(key[:1], ("unknown", ()))
     named: dict[str, Any] = {}
     at = 1

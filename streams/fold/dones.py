@@ -12,7 +12,7 @@ from .jobs import JobState
 from .overlay import Rows
 
 MAX_OFFSET = 1 << 62
-"""A page at a higher offset is no sense."""
+"""Greatest offset of a page that counts."""
 
 _NEVER_ASKED = r.HostRow(0.0, 0.0, 0)
 
@@ -60,7 +60,7 @@ class Dones:
         self._settle(job, result, place, row)
 
     def _note_page(self, job: JobState, partition: int, offset: int) -> None:
-        """Pages of one partition are done in their order, so an offset that comes again was given out again."""
+        """Count an offset that comes twice: pages of one partition are done in order, so it was given out again."""
         if partition == self._partition and 0 <= offset < MAX_OFFSET:
             counts = job.counts
             counts.page_back += offset < counts.page_end
@@ -85,7 +85,7 @@ class Dones:
         stored = self._rows.get(key)
         before = r.read_host(stored) if stored else _NEVER_ASKED
         at = result.at or timestamp_s
-        # Several at a time: a rest that one answer asked for is not over because another one was fine.
+        # Several requests may be in flight: a good answer does not end the rest that another answer asked for.
         left_s = min(before.last_at + before.wait_s - at, before.wait_s)
         wait_s = min(max(result.host_wait_s, left_s, 0.0), MAX_DUE_S)
         failures = before.failures + 1 if result.host_wait_s > 0 else 0

@@ -1,4 +1,4 @@
-"""What a record asks of the outside world."""
+"""What a record asks of the outside: to forward URLs, to send dead letters, to fold again."""
 
 import msgspec
 
@@ -8,13 +8,13 @@ from .rows import Skip
 
 
 class Effects(msgspec.Struct):
-    """What a record asks of the outside, in live reading and in restore alike; doing it twice is harmless.
+    """What the partition must do after a record, live or in a restore; doing it twice is harmless.
 
     Attributes:
         forward: URLs that belong to another partition, with that partition, one record each, `fwd` counted up.
         dead: Why the record, or a part of it, goes to crawl.dead.
-        rewind: What the record takes back of what was folded. It changed nothing; the state is to be folded again,
-            with `effective(fold.skipped, rewind)`.
+        rewind: The range that the record takes back. Nothing was changed yet: the state must be folded again, with
+            `effective(fold.skipped, rewind)`.
     """
 
     forward: dict[int, u.UrlsRecord] = {}
@@ -27,6 +27,6 @@ NO_EFFECTS = Effects()
 
 
 def effective(skipped: tuple[Skip, ...], rewind: Skip) -> tuple[Skip, ...]:
-    """The ranges that count once a rewind has been met: those behind it too, of rewinds that were met before."""
+    """The skipped ranges after a rewind was met; ranges inside it no longer count, ranges after it still do."""
     before = tuple(skip for skip in skipped if skip.end < rewind.start)
     return (*before, rewind, *(skip for skip in skipped if skip.start > rewind.end))

@@ -1,8 +1,8 @@
-"""How the fingerprints of one registrable domain lie in pages: the exact way, and the Bloom filter's.
+"""The fingerprints of one registrable domain, in pages: as whole fingerprints, or as a Bloom filter.
 
-A page is the part of a domain that is read, changed and held together; a fingerprint's bits say which one is its own.
-The domain's row says how many there are (`size`). What a page holds, and how its rows hold it, depends on the sequence
-of offers only, so two folds of one log give the same bytes.
+A page is the unit that is read, changed and cached. The bits of a fingerprint choose its page; the domain's row has
+the number of pages (`size`). The bytes of a page depend only on the sequence of offers, so two folds of one log write
+the same bytes.
 """
 
 from array import array
@@ -16,14 +16,14 @@ from . import rows as r
 from .overlay import Rows
 
 FULL = 448
-"""Fingerprints of an exact page beyond which its domain gets one page more: 3.5 KiB."""
+"""Fingerprints of an exact page, at most: 3.5 KiB. With one more, its domain gets another page."""
 
 LATEST = 64
-"""Fingerprints of an exact page that lie beside it, in a row of their own, before the page is written anew: an insert
-then writes 300 bytes or so instead of some KiB. A domain with no more of them has no page: they lie in its row."""
+"""The latest fingerprints of an exact page, at most: they have a row of their own, so an insert writes about 300 bytes
+instead of some KiB. A domain with no more fingerprints than this has no page: they are in the domain's row."""
 
 LEVELS = ((32, 1), (256, 1), (0, 2), (0, 16), (0, 128), (0, 1024), (0, 8192))
-"""(keys a page, pages) of a filter by level; 0 stands for a full page. The last level takes whatever comes."""
+"""(keys per page, pages) of a filter by level; 0 keys means a full page. The last level has no limit of keys."""
 
 FILTER = (1000, 1e-6)
 """Keys of a filter's full page and its false positive rate: 3.6 KB."""
@@ -37,7 +37,7 @@ def _down_from_each(levels: tuple[tuple[int, int], ...]) -> tuple[tuple[tuple[in
 
 _DOWN_FROM = _down_from_each(LEVELS)
 _PAGE_BITS_FROM = 10
-"""Where in a fingerprint, shifted by so much, the bits of a slot begin that choose the page: three bits further on."""
+"""Shift of a fingerprint: after it, the bits that choose a page begin at bit 3, as they do in a slot."""
 
 
 class FingerprintPage:
@@ -62,7 +62,7 @@ class FingerprintPage:
 
 
 class Holder(Protocol):
-    """Who holds the pages of all domains."""
+    """The seen table: it caches the pages of all domains."""
 
     rows: Rows
 
@@ -77,13 +77,13 @@ P = TypeVar("P", bound=FingerprintPage)
 
 
 class Domain(Generic[P]):
-    """A domain in memory, with those of its pages that are.
+    """A domain in memory, with its pages that are in memory.
 
     Attributes:
         key: (job, epoch, hash of the registrable domain).
-        size: How many pages it has; of a filter the top level.
+        size: The number of its pages; for a Bloom filter, its top level.
         queued: URLs ever queued.
-        used: It was asked, lately, without a page.
+        used: Whether it was asked lately while it had no page.
     """
 
     __slots__ = ("dirty", "holder", "key", "pages", "queued", "size", "used")
@@ -104,26 +104,27 @@ class Domain(Generic[P]):
 
     @property
     def row(self) -> r.DomainRow:
-        """What its row says."""
+        """Its row."""
         return r.DomainRow(self.size, self.queued)
 
     def has(self, fingerprint: int) -> bool:
-        """Whether it was added."""
+        """Whether a fingerprint was added."""
         raise NotImplementedError
 
     def add(self, fingerprint: int) -> None:
-        """Add one that `has` did not have."""
+        """Add a fingerprint that `has` does not find."""
         raise NotImplementedError
 
 
 class _ExactPage(FingerprintPage):
-    """Fingerprints in two rows: most of them sorted, the latest ones beside them in order of coming.
+    """Fingerprints in two rows: most of them sorted, the latest ones in a second row in the order of their insertion.
 
     Attributes:
-        marks: All of them, sorted; 8 bytes each in the machine's order: low first, wherever RocksDB has a wheel.
-        latest: Those of them that the sorted row has not.
-        whole: The sorted row, where it is to be written.
-        is_beside: The rows have a row of latest ones.
+        marks: All of them, sorted; 8 bytes each in the byte order of the machine. Every platform with a wheel of
+            RocksDB is little-endian.
+        latest: Those that are not in the sorted row.
+        whole: The sorted row, if it must be written.
+        is_beside: Whether the second row exists.
     """
 
     __slots__ = ("is_beside", "latest", "marks", "whole")
@@ -138,19 +139,19 @@ class _ExactPage(FingerprintPage):
             self.marks = array("Q", sorted([*self.marks, *self.latest]))
 
     def add(self, fingerprint: int) -> None:
-        """One more; what is beside the page joins it when there is much of it."""
+        """Add a fingerprint; many latest ones are merged into the sorted row."""
         insort(self.marks, fingerprint)
         self.latest.append(fingerprint)
         if len(self.latest) > LATEST:
             self.settle()
 
     def settle(self) -> None:
-        """The sorted row has all of them, as they are now: whenever it is written, by any fold of the log."""
+        """Take the sorted row as of now, so that its bytes do not depend on when a fold writes it."""
         self.whole = self.marks.tobytes()
         self.latest = array("Q")
 
     def write(self, rows: Rows) -> None:
-        """The sorted row only where it has other fingerprints than before."""
+        """Write the sorted row if it changed, and the latest fingerprints."""
         if self.whole is not None:
             rows.put(r.exact_key(*self.domain.key, self.slot), self.whole)
             self.whole = None
@@ -164,11 +165,11 @@ class _ExactPage(FingerprintPage):
 class Exact(Domain[_ExactPage]):
     """Whole fingerprints, sorted, by linear hashing (Litwin 1980): a look-up reads one page, and is never wrong.
 
-    A page that is full has the domain get one page more, which takes its half of the page whose turn it is. So pages
-    are split in the order of their numbers, whichever was full, and `size` alone says where a fingerprint lies.
+    A full page makes the domain add one page, which takes half of the next page in the order of their numbers, full or
+    not. So `size` alone tells the page of a fingerprint.
 
-    Most domains of a crawl of many have few URLs. Their fingerprints lie in the domain's own row, one look-up and one
-    write for all that is known of them; the first page is made of these.
+    In a crawl of many domains most have few URLs. Their fingerprints are in the domain's row, so all that is known of
+    them takes one look-up and one write. The first page is made of these fingerprints.
     """
 
     __slots__ = ("few", "mask")
@@ -180,7 +181,7 @@ class Exact(Domain[_ExactPage]):
 
     @property
     def row(self) -> r.DomainRow:
-        """What its row says: its fingerprints too, while it has no page."""
+        """Its row, with the fingerprints while it has no page."""
         return r.DomainRow(self.size, self.queued, self.few.tobytes())
 
     def has(self, fingerprint: int) -> bool:
@@ -200,7 +201,7 @@ class Exact(Domain[_ExactPage]):
         return at < len(marks) and marks[at] == fingerprint
 
     def add(self, fingerprint: int) -> None:
-        """Add one that `has` did not have; a page that is full then has the domain grow."""
+        """Add a fingerprint that `has` does not find; a full page makes the domain grow."""
         if not self.size:
             insort(self.few, fingerprint)
             if len(self.few) > LATEST:
@@ -217,7 +218,7 @@ class Exact(Domain[_ExactPage]):
             self._grow()
 
     def _begin_pages(self) -> None:
-        """The first page, of what lay in the domain's row."""
+        """Make the first page of the fingerprints in the domain's row."""
         page = self._hold(_ExactPage(self, 0, b"", b""))
         page.marks, self.few = self.few, page.marks
         page.settle()
@@ -225,7 +226,7 @@ class Exact(Domain[_ExactPage]):
         self.size = 1
 
     def _grow(self) -> None:
-        """One page more."""
+        """Add one page, with half of the page that is next in turn."""
         slot, self.size = self.size, self.size + 1
         mask = self.mask = _mask(self.size)
         source = self.pages.get(slot & (mask >> 1)) or self._load(slot & (mask >> 1))
@@ -249,7 +250,7 @@ class Exact(Domain[_ExactPage]):
 
 
 def _mask(size: int) -> int:
-    """The bits that number so many pages."""
+    """The bit mask that numbers so many pages."""
     return (1 << max(size - 1, 0).bit_length()) - 1
 
 
@@ -268,21 +269,22 @@ class _FilterPage(FingerprintPage):
         )
 
     def write(self, rows: Rows) -> None:
-        """How many were added, and the filter."""
+        """Write the number of keys and the filter."""
         key = r.page_key(*self.domain.key, self.slot & 7, self.slot >> 3)
         rows.put(key, self.count.to_bytes(4, "big") + self.bloom.save_bytes())
 
 
 class Filter(Domain[_FilterPage]):
-    """A Bloom filter in levels, each of more pages than the one before; one in a million is wrongly known.
+    """A Bloom filter in levels, each with more pages than the one before; its false positive rate is one in a million.
 
-    A level is closed when one of its pages is full. A look-up reads at most one page a level, an insert changes one.
+    A level is closed when one of its pages is full. A look-up reads at most one page per level; an insert changes one
+    page.
     """
 
     __slots__ = ()
 
     def has(self, fingerprint: int) -> bool:
-        """Whether a page has it: those of the top level first, which has the most."""
+        """Whether a page has a fingerprint; the top level, which has most of them, is read first."""
         pages = self.pages
         bits = fingerprint >> _PAGE_BITS_FROM
         for level, mask in _DOWN_FROM[self.size]:
@@ -293,7 +295,7 @@ class Filter(Domain[_FilterPage]):
         return False
 
     def add(self, fingerprint: int) -> None:
-        """Add one that `has` did not have, to the top level."""
+        """Add a fingerprint that `has` does not find to the top level."""
         page = self._page(fingerprint)
         if page.count >= page.full and self.size < len(LEVELS) - 1:
             self.size += 1

@@ -1,8 +1,8 @@
 """The life of one URL, read from its partition of crawl.urls: pure, and by the fold's own verdicts.
 
-A second fold runs over the log of the URL's registrable domain and is watched. What it did with each found and each
-done of the URL is what the owner did with them, so no rule stands here twice: a budget, a depth, a name that joined the
-scope count as they counted then. Records that cannot concern the domain are left out by their bytes, before decoding.
+A second fold runs over the log of the URL's registrable domain and is watched. It does with each found and each done of
+the URL what the owner did, so no rule is written twice: budgets, depths and names that joined the scope count as they
+did then. Records that cannot concern the domain are skipped by their bytes, before decoding.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,17 +22,17 @@ from .overlay import InMemory, Rows
 from .watched import WatchedFold
 
 FLUSH_ROWS = 50_000
-"""Changed rows after which the scratch state is put in order."""
+"""Changed rows after which the scratch state is flushed."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happened to the URL, and where that stands.
+    """One thing that happened to the URL, and its place in the log.
 
     Attributes:
         at: UTC epoch seconds, by the log's clock.
-        topic: Which topic, without the prefix.
-        what: For people; `detail` has the same for programs.
-        rewound: A later rewind took it back: the state is as if it had not been.
+        topic: Its topic, without the prefix.
+        what: Its text for people; `detail` has the same for programs.
+        rewound: Whether a later rewind took it back, so that it no longer counts.
     """
 
     at: float
@@ -48,13 +48,13 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UrlState(msgspec.Struct, frozen=True):
-    """How a URL stands in a job, at the end of what was read.
+    """The state of a URL in a job at the end of the records that were read.
 
     Attributes:
-        status: `queued`, `waiting` for its next attempt, how its last attempt ended, or what its found came to.
-        reason: The rule or the reason that goes with it.
-        due_at: When a waiting one is due, UTC epoch seconds; 0 for the others.
-        page: Where its newest page is.
+        status: `queued`, `waiting` for its next attempt, the end of its last attempt, or the verdict on its found.
+        reason: The rule or the reason for the status.
+        due_at: When a waiting URL is due, UTC epoch seconds; 0 for others.
+        page: (partition, offset) of its newest page.
     """
 
     job: str
@@ -70,8 +70,8 @@ class Offer(msgspec.Struct, frozen=True):
     """What a job would do with the URL if a page linked to it now.
 
     Attributes:
-        depth: Of that page.
-        pages: How many pages of the URL's domain were fetched at that depth, where it is the deepest that is taken.
+        depth: The depth of that page.
+        pages: If that depth is the limit of the job: the number of pages of the domain that were fetched at it.
     """
 
     job: str
@@ -83,7 +83,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Spelling(msgspec.Struct, frozen=True):
-    """What the URL is made into, and by which rules of the job."""
+    """The canonical URL in a job, and the rules that changed it."""
 
     job: str
     url: str
@@ -94,11 +94,11 @@ class History:
     """Follows one URL through its partition's log; `take` every record that `needle` lets through, in order.
 
     Args:
-        url: Any spelling of it.
-        only: Job whose events are told; empty for all.
-        supposed: Records of jobs to begin with, where the log no longer has them.
+        url: Any spelling of the URL.
+        only: The job whose events are told; empty for all jobs.
+        supposed: Job records to begin with, if the log no longer has them.
 
-    Raises: InvalidUrl: it is none.
+    Raises: InvalidUrl: `url` is not a URL.
     """
 
     def __init__(self, url: str, places: Places, only: str = "", supposed: Iterable[u.UrlsRecord] = ()) -> None:
@@ -132,7 +132,7 @@ class History:
     def take(self, value: bytes | None, offset: int, timestamp_s: float) -> bool:
         """Fold a record and note what it did to the URL.
 
-        Returns: Whether to go on; False where the record takes back what was folded: read again from the log's start.
+        Returns: Whether to go on. False if the record rewinds the log: read it again from its start.
         """
         fold = self._fold
         revisions = {name: job.spec.rev for name, job in fold.jobs.items()}
@@ -157,7 +157,7 @@ class History:
         return True
 
     def _rewind(self, skip: r.Skip) -> None:
-        """Begin again without what the rewind took back; what was told so far stays told, and marked."""
+        """Begin again without the rewound range; events told so far stay, and those in the range are marked."""
         self._told_until = max(self._told_until, skip.end)
         self.events = [
             msgspec.structs.replace(event, rewound=True) if skip.start <= event.offset < skip.end else event
@@ -224,10 +224,10 @@ class History:
         self._add(Event(at, "urls", self.place.partition, offset, "found", what, name, 0, detail))
         self._last.setdefault(name, UrlState(name, self._fold.wanted(None), "parked"))
 
-    # ------------------------------------------------------------------ what it all came to
+    # ------------------------------------------------------------------ the end of the log
 
     def states(self) -> list[UrlState]:
-        """How the URL stands in each job that met it."""
+        """The state of the URL in each job that met it."""
         states = []
         for name, last in self._last.items():
             job = self._fold.jobs.get(name)
@@ -243,7 +243,7 @@ class History:
         return states
 
     def holds(self) -> list[str]:
-        """Why a URL that is queued is not fetched, as far as its job says so."""
+        """Why the URL is queued and not fetched, if its job is the reason."""
         jobs = (self._fold.jobs.get(state.job) for state in self.states() if state.status in ("queued", "waiting"))
         return [
             f"job {job.name} is {job.spec.state}"
@@ -254,7 +254,7 @@ class History:
         ]
 
     def spellings(self) -> list[Spelling]:
-        """What each job makes of the URL; the default rules where there is no job."""
+        """The canonical URL in each job; by the default rules if there is no job."""
         jobs = [job for job in self._fold.jobs.values() if not self._only or job.name == self._only]
         if not jobs:
             return [Spelling("", self._fold.wanted(None), acting(u.CanonicalRules(), self.serialised))]
@@ -272,13 +272,13 @@ class History:
             if self._only and name != self._only:
                 continue
             limit, pages = job.spec.max_depth, fold.pages_at_limit(job)
-            if limit and pages:  # the likely reason why it is not known
+            if limit and pages:  # the likely reason that the job does not know it
                 told += self._offered(job, limit, pages, offset, now)
             told += self._offered(job, 0, 0, offset, now)
         return told
 
     def _offered(self, job: JobState, depth: int, pages: int, offset: int, now: float) -> list[Offer]:
-        """What a link to the URL on a page at this depth comes to."""
+        """The verdict on a link to the URL on a page at this depth."""
         fold, told = self._fold, []
         found = u.FoundUrl(fold.wanted(job), depth + 1, 0, "link")
         fold.take(u.encode(u.UrlsRecord(job=job.name, epoch=job.epoch, urls=[found])), offset, now)
@@ -301,6 +301,6 @@ _EFFECTS = {
 
 
 def in_order(events: Iterable[Event]) -> Iterator[Event]:
-    """Events by time; of one instant, in the order of the way: found, done, page, items."""
+    """Events by time; those of one instant in the order found, page, done, items."""
     way = {"job": 0, "rewind": 1, "found": 2, "page": 3, "done": 4, "items": 5, "dead": 6}
     return iter(sorted(events, key=lambda event: (event.at, way[event.kind], event.offset)))

@@ -28,7 +28,7 @@ class Listener(Protocol):
         """A URL that is queued or waits was found at a lesser depth, which changed its row."""
 
     def removed(self, job: int, host: str, key: bytes) -> None:
-        """A URL is done, or waits; `key` is the one it was dispatched under."""
+        """A URL is done or waits; `key` is the key of the row that was dispatched."""
 
     def waiting(self, job: int, host: str, domain: str, key: bytes, row: r.QueueRow) -> None:
         """A URL waits `row.wait_s` seconds for its next attempt."""
@@ -110,7 +110,7 @@ class HostQueues:
         return False
 
     def remove(self, job: JobState, place: Place, key: bytes, row: r.QueueRow, sequence: int) -> None:
-        """Forget the row of a URL that was fetched; `count` is a step of its own, for it may come back."""
+        """Delete the row of a URL after an attempt. Its host still counts it: it may wait or be queued again."""
         self._rows.delete(key)
         if row.due_ms:
             self._rows.delete(r.due_key(row.due_ms, job.number, place.host_hash, sequence))
@@ -163,7 +163,7 @@ class HostQueues:
             self.held.clear()
 
     def forget(self, job: int) -> None:
-        """Let go of the host queues of a job whose rows were dropped."""
+        """Remove the host queues of a job from memory: its rows were dropped."""
         self.held = {key: queue for key, queue in self.held.items() if r.unpack_host_queue(key)[0] != job}
 
 

@@ -1,4 +1,4 @@
-"""Which records of a log may concern one registrable domain, told by their bytes, before decoding."""
+"""Finds the records of a log that may concern one registrable domain by their bytes, before decoding."""
 
 import re
 
@@ -14,8 +14,8 @@ _OTHER_IP = re.compile(
 class Needle:
     """Tells by its bytes whether a record may concern a domain.
 
-    Canonical URLs hold a domain as it is. Whatever else may spell it (another script, an escape in the host or in the
-    JSON, another form of an IP address) is decoded to be sure.
+    A canonical URL contains its domain unchanged. A record that may spell the domain in another way (another script, an
+    escape in the host or in the JSON, another form of an IP address) is decoded.
     """
 
     def __init__(self, domain: str) -> None:
@@ -23,7 +23,7 @@ class Needle:
         self._odd = _OTHER_IP if domain.rpartition(".")[2].isdigit() else _OTHER_HOST
 
     def may_concern(self, value: bytes | None) -> bool:
-        """False only where no URL of the domain, and no job or epoch record, is in the value."""
+        """False only if the value has no URL of the domain and is no job or epoch record."""
         if not value:
             return False
         if self._domain in value or not value.isascii() or b"\\" in value or b'"spec"' in value or b'"rewind"' in value:

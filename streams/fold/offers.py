@@ -25,10 +25,10 @@ from .traps import MORE_PER_URLS, Traps, session_twin
 _HOSTS_CACHED = 65_536
 
 MAX_DEPTH = (1 << 31) - 1
-"""Depth and hops of a found beyond this are no sense, and a row could not hold every integer that JSON can."""
+"""Greatest depth and number of hops that a found may have: rows do not hold every integer that JSON can."""
 
 MANY = 8
-"""URLs of one record, in a depth-limited job, from which on the depths of those known are read together."""
+"""With at least so many URLs in a record, their rows are read together."""
 
 Placed = tuple[str, Place, int]
 """A found URL: canonical, where it belongs, and its fingerprint."""
@@ -105,7 +105,7 @@ class Offers:
         self.traps.flush()
 
     def forget(self, job: JobState) -> None:
-        """Let go of all that is held of a job whose rows were dropped."""
+        """Remove a job from memory: its rows were dropped."""
         self.seen.forget(job.number)
         self.traps.forget(job.number)
 
@@ -120,7 +120,7 @@ class Offers:
     # ------------------------------------------------------------------ reading ahead
 
     def _read_ahead(self, job: JobState | None, places: list[Placed | None]) -> list[bytes]:
-        """Keys of rows that a record's URLs ask for, which were read together: half the cost of a look-up each."""
+        """Read the rows that the URLs of a record need together, and return their keys."""
         if job is None or len(places) < MANY:
             return []
         mine = [p for p in places if p is not None and p[1].partition == self._partition]
@@ -132,7 +132,7 @@ class Offers:
         return ahead
 
     def _keys_of_places(self, job: JobState, places: Collection[Place]) -> list[bytes]:
-        """Rows of hosts, domains and names that are not in memory."""
+        """Keys of the rows of hosts, domains and names that are not in memory."""
         hosts = [r.host_queue_key(job.number, place.host_hash) for place in places]
         keys = [key for key in hosts if key not in self._queues.held]
         if len(keys) < MANY:
@@ -151,7 +151,7 @@ class Offers:
     # ------------------------------------------------------------------ one URL
 
     def offer(self, job: JobState, found: u.FoundUrl, placed: Placed | None, sequence: int) -> None:
-        """Queue a URL unless a rule drops it or the job knows it; only a queued one is marked seen."""
+        """Queue a URL and mark it seen, unless a rule drops it or the job knows it."""
         if placed is None:
             job.counts.bad += 1
             return
@@ -174,7 +174,7 @@ class Offers:
         self._queues.add(job, found, url, place, sequence)
 
     def _offer_known(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int) -> None:
-        """Queue a URL that the job knows where its done counts no longer, or from a lesser depth."""
+        """Queue a known URL again if its done no longer counts, or if it was found at a lesser depth."""
         url, place, _ = placed
         was = found.again
         if was is None and found.checked and self._is_first_check(job, url, place):
@@ -185,7 +185,7 @@ class Offers:
             job.counts.seen += 1
 
     def _refusal_of_new(self, job: JobState, found: u.FoundUrl, url: str, place: Place) -> str | None:
-        """The rule about what its domain and host had already that refuses a URL the job does not know."""
+        """The rule that refuses a URL the job does not know: the budget of its domain, or a trap."""
         budget = job.spec.max_pages_per_domain
         if budget is not None and self._queued_in(job, place) >= budget:
             return "domain_budget"
@@ -202,7 +202,7 @@ class Offers:
         is_host_new = self._is_new_host(job, place)
         if is_host_new and self._has_hosts(job, place):
             return "trap_hosts"
-        # What a sitemap lists is finite, and meant to be asked for.
+        # A sitemap is finite, and its URLs are meant to be fetched.
         rule = self.traps.suspicion(job.number, rules, found, url, place) if found.source != "sitemap" else None
         if rule is not None and not self.traps.may_stray(
             job.number, rules, rule, url, place, self._queued_in(job, place)
@@ -215,7 +215,7 @@ class Offers:
         return None
 
     def _is_new_host(self, job: JobState, place: Place) -> bool:
-        """Whether a host beside the domain's own name has had no queue yet."""
+        """Whether a host other than the domain itself has had no queue yet."""
         host, domain = place.host, place.domain
         if host in job.hosts or host.startswith(domain, host.index("//") + 2):
             return False
@@ -235,7 +235,7 @@ class Offers:
         return self.traps.hosts(job.number, place.domain_hash) >= most
 
     def _queue_again(self, job: JobState, found: u.FoundUrl, was: u.Status, placed: Placed, sequence: int) -> None:
-        """Queue a URL whose done counts no longer: its old row is gone with that."""
+        """Queue a URL whose done no longer counts; that done has removed its old row."""
         url, place, mark = placed
         job.count_final(was, -1)
         job.counts.seen += 1
@@ -244,10 +244,10 @@ class Offers:
         self._queues.add(job, found, url, place, sequence)
 
     def _found_nearer(self, job: JobState, found: u.FoundUrl, placed: Placed, sequence: int) -> bool:
-        """Whether a known URL of a depth-limited job was found at a lesser depth, and so is fetched (again) from there.
+        """Whether a known URL of a depth-limited job was found at a lesser depth; it is then fetched with that depth.
 
-        A row still queued is lowered in place; a fetch in flight then ends with a greater depth than its row, which
-        keeps the row. A URL already done is queued anew.
+        A row that is still queued gets the new depth. A fetch in flight then ends with a greater depth than its row
+        has, so the row is kept. A URL that is done is queued again.
         """
         if job.spec.max_depth is None:
             return False
@@ -274,12 +274,12 @@ class Offers:
         self.seen.insert(job.number, job.since, place.domain_hash, mark, job.spec.confirm)
 
     def _mark_name(self, job: JobState, place: Place, mark: int) -> None:
-        """Remember a name that is no URL: it counts for no budget, and has no depth."""
+        """Mark a name that is not a URL: it has no depth, and no budget counts it."""
         self._mark(job, place, mark)
         self._domain(job, place).queued -= 1
 
     def _is_first_check(self, job: JobState, url: str, place: Place) -> bool:
-        """Whether no check for cookies has led back to a URL yet; from now on one has."""
+        """Whether this is the first time that a check for cookies led back to a URL; it is noted."""
         mark = fingerprint(f"{url}\tchecked")
         if self._knows(job, place, mark):
             return False
@@ -294,7 +294,7 @@ class Offers:
         return self.seen.domain(job.number, job.since, place.domain_hash, job.spec.confirm)
 
     def _note_depth(self, job: JobState, place: Place, mark: int, row: tuple[int, int, int]) -> None:
-        """Keep at which depth a URL was queued, and its queue row, in a depth-limited job that confirms."""
+        """Keep the depth and the queue row of a URL, in a depth-limited job that confirms."""
         if job.spec.max_depth is not None and job.spec.confirm:
             self._rows.put(_depth_key(job, place, mark), r.pack(row))
 

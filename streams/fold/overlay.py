@@ -14,34 +14,33 @@ from .rows import QUEUE_PREFIX_BYTES, after
 
 
 class Changes(NamedTuple):
-    """What a checkpoint writes: first all rows with one of the prefixes in `dropped` go, then `rows` are set."""
+    """What a checkpoint writes: it deletes all rows with a prefix in `dropped`, then it sets `rows`."""
 
     rows: dict[bytes, bytes | None]
     dropped: tuple[bytes, ...] = ()
 
 
 class Base(Protocol):
-    """What lies under the overlay: the database as of the last checkpoint."""
+    """The store under the overlay: the database as of the last checkpoint."""
 
     def get(self, key: bytes) -> bytes | None:
         """The row, or None."""
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The rows, or None, in the order of their keys; fastest where those are in order."""
+        """The rows, or None, in the order of `keys`; fastest with sorted keys."""
 
     def scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `start` on, in key order."""
 
     def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Up to `limit` rows at [start, end), in key order: for many short reads."""
+        """Up to `limit` rows at [start, end), in key order; made for many short reads."""
 
 
 class Rows:
     """The state as the fold sees it: the rows on disk under the changes since the last checkpoint.
 
-    Invariants: `dirty` and `dropped` hold every change since the last checkpoint and nothing else; what was dropped
-    hides rows of the base, never one in `dirty`; a row in `_kept` is as `get` gives it, so a change of it ends its
-    stay there.
+    Invariants: `dirty` and `dropped` hold exactly the changes since the last checkpoint. A dropped prefix hides rows of
+    the base, never a row in `dirty`. A row in `_kept` equals the row that `get` would read, so a change removes it.
     """
 
     def __init__(self, base: Base) -> None:
@@ -62,7 +61,7 @@ class Rows:
         return None if self.dropped and key.startswith(self.dropped) else self.base.get(key)
 
     def get_many(self, keys: Collection[bytes]) -> dict[bytes, bytes | None]:
-        """Rows by key, as `get` gives them; for many at once, that are not kept at hand."""
+        """Rows by key, as `get` returns them, read together; the cache of `keep` is not used."""
         dirty, dropped = self.dirty, self.dropped
         stored = [key for key in keys if key not in dirty]
         if dropped:
@@ -91,10 +90,10 @@ class Rows:
             del self._kept[key]
 
     def drop(self, prefix: bytes) -> None:
-        """Forget all rows with a prefix, however many lie on disk: only those in memory are looked at.
+        """Forget all rows with a prefix. Only rows in memory are visited, however many are on disk.
 
         Args:
-            prefix: A job's rows of one kind, so that a host queue goes whole or not at all.
+            prefix: Of a kind and a job, so that a host queue is dropped whole or not at all.
         """
         for held in (self.dirty, self._kept):
             for key in [key for key in held if key.startswith(prefix)]:
@@ -105,17 +104,17 @@ class Rows:
             self.dropped = (*self.dropped, prefix)
 
     def keep(self, key: bytes, value: bytes | None) -> None:
-        """Keep a row, as it is now, or that there is none, at hand until it changes: it is soon asked for."""
+        """Cache a row, or its absence, until it changes: it will be read again soon."""
         self._kept[key] = value
 
     def read_ahead(self, keys: list[bytes]) -> list[bytes]:
-        """Read rows together and keep them at hand until `let_go`, for half the cost of a look-up each; the keys."""
+        """Read rows together and cache them until `let_go`: half the cost of single look-ups. Returns the keys."""
         for key, stored in self.get_many(keys).items():
             self._kept[key] = stored
         return keys
 
     def let_go(self, key: bytes) -> None:
-        """Keep a row at hand no longer."""
+        """Remove a row from the cache."""
         self._kept.pop(key, None)
 
     def scan_queue(self, prefix: bytes, start: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -154,7 +153,7 @@ class Rows:
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All rows with a prefix, from `start` on, in key order, changes included.
 
-        Slow where much is dirty: for opening, repair and what is read in large parts.
+        Slow when much is dirty: for opening, for repair and for long reads.
         """
         start = max(start, prefix)
         fresh = [(key, value) for key, value in self.dirty.items() if key >= start and key.startswith(prefix)]

@@ -41,7 +41,7 @@ FORMAT = 4
 
 META = b"m"
 OF_JOB = (b"n", b"e", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"t", b"u", b"v")
-"""Kinds of rows that a job begins without."""
+"""Kinds of rows that are dropped when a job begins again."""
 
 SEQUENCE_INDEX_BITS = 16
 """A sequence is (offset << 16) + index: 65,536 URLs in one found record, 2^47 records in a partition."""
@@ -63,7 +63,7 @@ _LAST_SEQUENCE = (1 << 64) - 1
 
 
 class Skip(msgspec.Struct, frozen=True, array_like=True):
-    """Records at [start, end) that a rewind took back; at `end` stands its own record, which begins `epoch`."""
+    """Records at [start, end) that a rewind took back. The record of the rewind is at `end` and begins `epoch`."""
 
     start: int
     end: int
@@ -71,7 +71,7 @@ class Skip(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Meta(msgspec.Struct, frozen=True, array_like=True):
-    """Which log this state is the fold of, and up to where.
+    """The log that this state is a fold of, and the offset that it has reached.
 
     Attributes:
         format: `FORMAT` when it was written.
@@ -79,7 +79,8 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
         offset: The next record to fold.
         cluster, topic: Identities of the Kafka cluster and of crawl.urls.
         last_hash: xxh3_64 of the value of the record at `offset - 1`; 0 at offset 0.
-        skipped: What rewinds took back, in order. One that ends behind `offset` was met before the state was rebuilt.
+        skipped: The ranges that rewinds took back, in order. A range that ends after `offset` was met before the
+            state was rebuilt.
     """
 
     format: int
@@ -93,7 +94,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
 
 
 def fits(skipped: Iterable[Skip], offset: int, effective: Iterable[Skip]) -> bool:
-    """Whether a state at an offset, with what was skipped then, is on the way to one where other ranges count."""
+    """Whether a state at an offset can be folded on to one with the effective ranges: both agree before the offset."""
     return [skip for skip in skipped if skip.start < offset] == [skip for skip in effective if skip.start < offset]
 
 
@@ -101,8 +102,8 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     """A job as this partition knows it.
 
     Attributes:
-        since: The epoch in which it began from its seeds; it stands in keys.
-        awaited: Whether its job record of this epoch has not come yet, so that nothing of it is fetched.
+        since: The epoch in which it began from its seeds; a part of keys.
+        awaited: Whether its job record of this epoch is still to come; none of its URLs is fetched until then.
     """
 
     name: str
@@ -116,9 +117,9 @@ class DomainRow(msgspec.Struct, frozen=True, array_like=True):
     """A registrable domain in a job.
 
     Attributes:
-        size: How many pages it has; of a filter the top level.
+        size: The number of its pages; for a Bloom filter, its top level.
         queued: URLs ever queued, for the budget.
-        few: Its fingerprints, as in a page, while it has no page.
+        few: Its fingerprints while it has no page, in the layout of a page.
     """
 
     size: int
@@ -135,7 +136,7 @@ class HostQueueRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HostRow(msgspec.Struct, frozen=True, array_like=True):
-    """What politeness must know of a host after a restart; times are the log's.
+    """What politeness needs to know about a host after a restart; times come from the log.
 
     Attributes:
         last_at: UTC epoch seconds when the last attempt ended.
@@ -152,9 +153,10 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     """A URL not yet done.
 
     Attributes:
-        sitemap: It is that of a sitemap.
+        sitemap: Whether it is the URL of a sitemap.
         attempt: Attempts made so far.
-        due_ms, wait_s: When the next attempt is due (UTC epoch milliseconds) and how long that wait was; 0 if at once.
+        due_ms, wait_s: When the next attempt is due (UTC epoch milliseconds), and the length of that wait; both are 0
+            for a URL that may be fetched now.
     """
 
     url: str
@@ -249,7 +251,7 @@ def exact_key(job: int, epoch: int, domain: int, page: int) -> bytes:
 
 
 def latest_key(job: int, epoch: int, domain: int, page: int) -> bytes:
-    """Key of a page's latest fingerprints, which lie behind the others."""
+    """Key of a page's latest fingerprints; it follows the key of the page."""
     return _exact.pack(b"e", job, epoch, domain, page) + b"+"
 
 
@@ -259,7 +261,7 @@ def page_key(job: int, epoch: int, domain: int, level: int, page: int) -> bytes:
 
 
 def depth_key(job: int, epoch: int, domain: int, fingerprint: int) -> bytes:
-    """Key of a URL's depth; those of a domain lie together, as a page's links are looked up together."""
+    """Key of a URL's depth; the keys of a domain are adjacent, because the links of a page are read together."""
     return _depth.pack(b"f", job, epoch, domain, fingerprint)
 
 
@@ -299,5 +301,5 @@ def parked_key(sequence: int, job: str) -> bytes:
 
 
 def after(prefix: bytes) -> bytes:
-    """The first key behind all those with a prefix."""
+    """The first key after all keys with a prefix."""
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")

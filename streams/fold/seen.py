@@ -1,8 +1,8 @@
-"""The seen table: which URLs a job knows, as the fingerprints of each (job, epoch, registrable domain) in pages.
+"""The seen table: the URLs that a job knows, as fingerprints of each (job, epoch, registrable domain) in pages.
 
-What a look-up or an insert touches is one page of some KiB, held in memory while it is used; `flush` writes what
-changed in pages, before a checkpoint. A job that confirms keeps whole fingerprints (`pages.Exact`), else a Bloom filter
-decides alone (`pages.Filter`).
+A look-up or an insert touches one page of some KiB, which stays in memory while it is used. `flush` writes changed
+pages before a checkpoint. A job that confirms keeps whole fingerprints (`Exact`); otherwise a Bloom filter decides
+alone (`Filter`).
 """
 
 from collections import deque
@@ -14,14 +14,14 @@ from .overlay import Rows
 
 
 class SeenTable:
-    """Offers of one partition's fold.
+    """The known URLs of all jobs in one partition.
 
     Args:
         rows: The state; pages and domains are written to it by `flush`.
-        cached: Pages held in memory before those not used lately are let go.
+        cached: Pages held in memory after a flush; the least used ones go first.
 
     Attributes:
-        changes: Inserts since `flush`: each takes its page's memory, which no row shows yet.
+        changes: Inserts since `flush`: each may hold a changed page in memory that no row shows yet.
     """
 
     def __init__(self, rows: Rows, cached: int = 4096) -> None:
@@ -42,12 +42,12 @@ class SeenTable:
             domain: Hash of the registrable domain, as in keys.
             confirm: The job's setting; fixed for the job's life.
         """
-        if len(self._held) > self._most:  # here, where nobody holds a page
+        if len(self._held) > self._most:  # only here: no caller holds a page now
             self._let_go(self.cached)
         return (self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain, confirm)).has(fingerprint)
 
     def insert(self, job: int, epoch: int, domain: int, fingerprint: int, confirm: bool) -> None:
-        """Mark a URL as seen that `knows` did not know."""
+        """Mark a URL as seen; `knows` was False for it."""
         entry = self._domains.get((job, epoch, domain)) or self.domain(job, epoch, domain, confirm)
         entry.add(fingerprint)
         entry.queued += 1
@@ -57,7 +57,7 @@ class SeenTable:
             self._grown.append(entry)
 
     def domain(self, job: int, epoch: int, domain: int, confirm: bool) -> Domain[Any]:
-        """How many of the domain's URLs were ever queued, and its pages."""
+        """A domain with its pages and the number of URLs that were ever queued."""
         key = (job, epoch, domain)
         entry = self._domains.get(key)
         if entry is None:
@@ -73,23 +73,23 @@ class SeenTable:
         return (job, epoch, domain) in self._domains
 
     def hold(self, page: FingerprintPage) -> None:
-        """A page was read or made: it stays until others are used more."""
+        """Cache a page that was read or made; it stays until others are used more."""
         self._held.append(page)
 
     def changed(self, page: FingerprintPage) -> None:
-        """A page that was clean is to be written."""
+        """Remember that a page must be written."""
         page.dirty = True
         self._changed.append(page)
 
     def forget(self, job: int) -> None:
-        """Let go of all that is held of a job whose rows were dropped."""
+        """Remove a job from memory: its rows were dropped."""
         self._domains = {key: entry for key, entry in self._domains.items() if key[0] != job}
         self._held = deque(one for one in self._held if _domain_of(one).key[0] != job)
         self._changed = [page for page in self._changed if page.domain.key[0] != job]
         self._grown = [entry for entry in self._grown if entry.key[0] != job]
 
     def flush(self) -> None:
-        """Write what changed into the rows, and let old pages go: before each checkpoint."""
+        """Write what changed into the rows and evict old pages: before each checkpoint."""
         for page in self._changed:
             page.write(self.rows)
             page.dirty = False
@@ -102,9 +102,9 @@ class SeenTable:
         self._let_go(self.cached)
 
     def _let_go(self, most: int) -> None:
-        """Forget pages until `most` are held: the longest held first, one used since it was last looked at later.
+        """Evict pages until `most` are held: the oldest first; a page used since its last turn gets another turn.
 
-        What is dirty stays, and so does its domain: the rows do not have it yet.
+        A dirty page and its domain stay, because the rows do not have them yet.
         """
         for _ in range(2 * len(self._held)):
             if len(self._held) <= most:

@@ -1,12 +1,12 @@
-"""Sites without end: which new URL looks like one page more of a trap, and how many of those a host may have.
+"""Crawler traps: which new URL looks like another page of an endless site, and how many of them a host may have.
 
-Asked by the fold for a URL that no other rule drops and the job does not know, so that an answer depends on the log
-alone. A URL that looks honest costs next to nothing and is never counted. One that does not is a *stray*: a host may
-have `strays` of them, and one more for each ten URLs of its domain, because large sites have odd corners; the rest is
-dropped by the rule's name. So a mistake of these rules costs an honest site nothing before it has that many.
+The fold asks for each URL that no other rule drops and that the job does not know, so an answer depends only on the
+log. A URL that looks honest is not counted and costs little. A URL that looks like a trap is a *stray*: a host may have
+`strays` of them, and one more for each ten URLs of its domain, because large sites have odd corners. Further strays are
+dropped, counted by rule. So a wrong suspicion costs an honest site nothing until it has that many strays.
 
-What is asked of a URL is mostly how it differs from the page that it was found on: a calendar leads from one date to
-the next, a relative link without end repeats its own path, a session id changes and nothing else does.
+The rules mostly compare a URL with the page on which it was found: a calendar leads from one date to the next, an
+endless relative link repeats its own path, only the session id changes.
 """
 
 import re
@@ -24,16 +24,16 @@ MORE_PER_URLS = 10
 """One stray more for so many URLs of the domain."""
 
 MAX_CALENDARS = 256
-"""Strays of a calendar that are remembered by host, the latest ones: what they lead to is one too."""
+"""Strays of a calendar that are remembered for a host, the latest ones: a date found on one is a stray too."""
 
 MAX_VALUES = 64
-"""Values of a parameter that is a facet; one with more names things, and each is a page of its own."""
+"""Values of a facet, at most. A parameter with more values is an identifier: each value is a page of its own."""
 
 MAX_NAMES = 64
-"""Parameters remembered for one path; a path with more is taken for a program with many pages."""
+"""Parameters remembered for one path, at most; a path with more is a program with many pages."""
 
 MAX_NAME_CHARS = 64
-"""A longer parameter is none that a person named: it is not remembered."""
+"""A longer name was not given by a person: it is not remembered."""
 
 FREE_FACETS = 3
 """Facets of one path that may be combined freely."""
@@ -56,7 +56,7 @@ _CALENDAR = re.compile(
     r"|[?&](?:(?:year|month|day|week|date|yr|mon|cal\w*)=\d|\w+=(?:1[89]|2\d)\d\d-\d)",
     re.IGNORECASE,
 )
-"""A date that ends the path, so no `/2019/05/title`; or one among the parameters."""
+"""A date at the end of the path (not `/2019/05/title`), or among the parameters."""
 
 _DIGITS = re.compile(r"\d+")
 _WORDS = re.compile(rf"(?<=[-/=])(?:{_MONTHS})(?=[-/?&]|$)", re.IGNORECASE)
@@ -89,7 +89,7 @@ _TURNS_PAGES = frozenset(
         "locale",
     }
 )
-"""Parameters that show the same things in another order or portion: no facets."""
+"""Parameters that show the same content in another order or portion: they are not facets."""
 
 
 class _Rows(Protocol):
@@ -117,10 +117,10 @@ _read_count = msgspec.msgpack.Decoder(int).decode
 
 
 class Traps:
-    """What a partition knows of its hosts' strays.
+    """The strays of all hosts of a partition.
 
     Args:
-        rows: The state; what changed is written to it by `flush`.
+        rows: The state; `flush` writes the changes to it.
         cached: Hosts and paths held in memory.
     """
 
@@ -133,7 +133,7 @@ class Traps:
         self._parent = _Parent("")
 
     def suspicion(self, job: int, rules: TrapRules, found: FoundUrl, url: str, place: Place) -> str | None:
-        """The rule by which a new URL looks like a trap's; None for nearly every URL.
+        """The rule by which a new URL looks like a trap; None for nearly every URL.
 
         Args:
             job: The job's number in this partition.
@@ -148,10 +148,10 @@ class Traps:
         return _growth(url, parent) if rules.growing else None
 
     def may_stray(self, job: int, rules: TrapRules, rule: str, url: str, place: Place, queued: int) -> bool:
-        """Whether a host may have one stray more, which then is counted.
+        """Whether a host may have one more stray; if so, it is counted.
 
         Args:
-            rule: What `suspicion` said.
+            rule: The rule that `suspicion` returned.
             queued: URLs of the domain that the job queued so far.
         """
         key = r.strays_key(job, place.host_hash)
@@ -196,7 +196,7 @@ class Traps:
         for param in params:
             name, _, value = param.partition("=")
             values = names.get(name, _UNKNOWN)
-            if values is None:  # it names things: this is a page of its own
+            if values is None:  # an identifier: this is a page of its own
                 return False
             hashed_value = _hash(value)
             if hashed_value not in values:
@@ -210,12 +210,12 @@ class Traps:
     # ------------------------------------------------------------------ hosts
 
     def hosts(self, job: int, domain: int) -> int:
-        """Hosts of a domain, beside the domain's own name, that have had a queue."""
+        """Hosts of a domain that have had a queue, the domain's own name left out."""
         stored = self._rows.get(r.hosts_key(job, domain))
         return _read_count(stored) if stored else 0
 
     def one_host_more(self, job: int, domain: int) -> None:
-        """A host of the domain is queued for the first time."""
+        """Count a host of the domain that is queued for the first time."""
         self._rows.put(r.hosts_key(job, domain), r.pack(self.hosts(job, domain) + 1))
 
     # ------------------------------------------------------------------ memory
@@ -231,7 +231,7 @@ class Traps:
             self._facets.clear()
 
     def forget(self, job: int) -> None:
-        """Let go of all that is held of a job whose rows were dropped."""
+        """Remove a job from memory: its rows were dropped."""
         self._strays = {key: row for key, row in self._strays.items() if r.job_of(key) != job}
         self._changed = {key: row for key, row in self._changed.items() if r.job_of(key) != job}
         self._facets = {key: row for key, row in self._facets.items() if key[0] != job}
@@ -241,7 +241,7 @@ _UNKNOWN: list[int] = []
 
 
 def _note(row: FacetRow, name: str, hashed_value: int) -> bool:
-    """Add a value that a parameter was not seen with; whether there was room."""
+    """Add a new value of a parameter; returns whether there was room."""
     names = row.names
     values = names.get(name)
     if values is None:
@@ -258,7 +258,7 @@ def _note(row: FacetRow, name: str, hashed_value: int) -> bool:
 
 
 def session_twin(url: str) -> tuple[str, str] | None:
-    """For a URL that names a session: the page itself, and the name that all its sessions have together."""
+    """For a URL with a session id: the URL without it, and a name that all sessions of the page share."""
     if "?" not in url and ";" not in url and "(" not in url:
         return None
     bare = sessionless(url)
@@ -266,7 +266,7 @@ def session_twin(url: str) -> tuple[str, str] | None:
 
 
 class _Parent:
-    """What is asked of the page that a URL was found on; the URLs of one page come together."""
+    """The page on which a URL was found, taken apart once for all its URLs."""
 
     __slots__ = ("folder", "is_date", "known", "origin", "query", "repeats", "segments", "size", "url")
 
@@ -309,7 +309,7 @@ def _grown_query(query: str, parent_query: str) -> bool:
 
 
 def _names(query: str) -> set[str]:
-    """Parameters by name; a list's (`a[]`) each by itself, for a list may have many."""
+    """The names of parameters; those of a list (`a[]`) count each, because a list may have many."""
     return {param if "]=" in param else param.partition("=")[0] for param in query.split("&")}
 
 

@@ -37,7 +37,7 @@ class _Told:
         self.rows[key] = r.read_queued(value)
 
     def lowered(self, job: int, host: str, key: bytes, value: bytes) -> None:
-        """The row itself tells."""
+        """Nothing to note: the row has the new depth."""
 
     def removed(self, job: int, host: str, key: bytes) -> None:  # noqa: ARG002  # as `Listener` has it
         self.heard.add("removed")
@@ -50,7 +50,7 @@ class _Told:
         self.heard.add("outdated")
 
     def job_changed(self, job: int) -> None:
-        """A job's record says for itself what changed."""
+        """Nothing to note: the history compares revisions."""
 
     def forgotten(self, job: int) -> None:
         self.forgot.append(job)
@@ -60,7 +60,7 @@ class WatchedFold(Fold):
     """A fold that tells what became of the founds and dones of one URL.
 
     Args:
-        given: The URL as asked for; in each job it is what the job's canonical rules make of it.
+        given: The URL as the user gave it; each job has its own canonical form of it.
 
     Attributes:
         met: Founds of the URL that were placed but not offered: their job is not known yet.
@@ -97,7 +97,7 @@ class WatchedFold(Fold):
         return url
 
     def pages_at_limit(self, job: JobState) -> int:
-        """Pages that were fetched in the job's epoch at the greatest depth that it takes: their links are dropped."""
+        """Pages that were fetched in the job's epoch at the depth limit: their links are dropped."""
         return self.deepest[job.name, job.epoch]
 
     def note_key(self, job: JobState) -> None:
@@ -106,7 +106,7 @@ class WatchedFold(Fold):
             self._keys[job.name] = key
 
     def standing(self, job: JobState) -> tuple[bytes, r.QueueRow] | None:
-        """The URL's row, where it has one: its kind and what it holds."""
+        """The kind and the value of the URL's row, if it has one."""
         key = self._keys.get(job.name)
         stored = self.rows.get(key) if key is not None else None
         return None if key is None or stored is None else (key[:1], r.read_queued(stored))
@@ -162,7 +162,7 @@ _default = Canonicaliser(u.CanonicalRules()).canonical
 
 
 def _verdict(before: JobCounts, after: JobCounts, heard: set[str]) -> tuple[str, str]:
-    """What an offer did to the job's counts, which are the fold's own words."""
+    """The verdict of an offer and the rule that dropped it, from the change of the job's counts."""
     rule = next((name for name, count in after.dropped.items() if count != before.dropped.get(name, 0)), "")
     if rule:
         return "dropped", rule
@@ -172,7 +172,7 @@ def _verdict(before: JobCounts, after: JobCounts, heard: set[str]) -> tuple[str,
 
 
 def _effect(heard: set[str]) -> str:
-    """What a done did to the URL's row."""
+    """The effect of a done on the URL's row."""
     if "outdated" in heard:
         return "outdated"
     if "removed" not in heard:

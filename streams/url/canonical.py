@@ -1,7 +1,7 @@
 """One spelling per page: WHATWG serialisation, then the job's canonical rules, then the fingerprint.
 
-The canonical URL is what the frontier stores, what is fetched and what the fingerprint is taken of, so a change here
-changes what counts as the same page: the fold's version must change with it.
+The frontier stores, fetches and fingerprints the canonical URL. A change here changes which URLs are the same page, so
+the fold's version must change with it.
 """
 
 import re
@@ -17,7 +17,7 @@ from .place import registrable_domain
 _SCHEMES = ("http://", "https://")
 
 _DOT_NAME = re.compile(r"[/\\]\.(?:[^./\\?#]|\.[^/\\?#])")
-"""A path segment such as `.git`: beside one, can_ada leaves `.` and `..` as they are."""
+"""A path segment such as `.git`: can_ada does not resolve `.` and `..` in a path that has one."""
 
 _ESCAPED_HOST = re.compile(r"[^/\\?#]*[\t\n\r/\\]*[^/\\?#]*%")
 
@@ -38,7 +38,7 @@ SESSION_PARAMS = (
     "SESSID",
     "SID",
 )
-"""Parameters that name a session, in any case, where their value looks like one."""
+"""Parameters that hold a session id, in upper or lower case, if their value looks like one."""
 
 _SESSION_PARAM = re.compile(
     "[?&](?:" + "|".join(re.escape(name).replace("\\*", "[^&=]*") for name in SESSION_PARAMS) + ")"
@@ -54,7 +54,7 @@ _SESSION_PATH = re.compile(
 
 
 class InvalidUrl(ValueError):
-    """Not a URL, or not one of http or https; the message is for people."""
+    """Not a URL, or not an http or https URL; the message is for people."""
 
 
 def fingerprint(url: str) -> int:
@@ -74,10 +74,10 @@ def serialise(url: str, base: str | None = None) -> str:
 
 
 def plain(href: str) -> str:
-    """A serialised URL without what leads to the same page by another name: a login, the root's dot behind a host.
+    """A serialised URL without login and without the final dot of its host: both lead to the same page.
 
-    No login that a page or a redirect spells is ever sent or written down, and a page has one spelling instead of as
-    many as there are users. Names that end in several dots exist nowhere, and stay.
+    A login in a link or a redirect is never sent or stored, and a page has one spelling instead of one for each user. A
+    host name that ends in several dots does not exist; it stays as it is.
     """
     if "@" not in href and "./" not in href and ".:" not in href:
         return href
@@ -90,11 +90,11 @@ def plain(href: str) -> str:
 
 
 def joined_base(href: str, url: str) -> str:
-    """What a page's links are joined with, by its `base` (WHATWG HTML 4.2.3): of any scheme but data and javascript.
+    """The base URL of a page's links (WHATWG HTML 4.2.3); it may have any scheme but data and javascript.
 
     Args:
-        href: As its `base` has it.
-        url: The page's own, which holds where that is no URL, or one of those schemes.
+        href: The attribute of the page's `base` element.
+        url: The URL of the page, used if `href` is not a URL or has one of those schemes.
     """
     try:
         base = _joined(url, href)
@@ -104,10 +104,10 @@ def joined_base(href: str, url: str) -> str:
 
 
 def _absolute(url: str) -> str:
-    """The fast way, where both parsers agree.
+    """The URL by the fast parser (can_ada), if the slower one (ada_url) gives the same; else by the slower one.
 
-    can_ada follows an older standard: other IDNA tables (so no name beyond ASCII, in any spelling), no escape for `^`;
-    and it misses dot segments beside names that begin with a dot.
+    can_ada follows an older standard: it has other IDNA tables (so ASCII names only) and does not escape `^`. It also
+    does not resolve dot segments in a path with names that begin with a dot.
     """
     if (
         url.isascii()
@@ -161,7 +161,7 @@ class Canonicaliser:
         return self._rewritten(href) if self._rewrites else href
 
     def dropped(self, href: str) -> str:
-        """A URL without the parameters that the job drops; the rest as it is written."""
+        """A URL without the parameters that the job drops; the rest is unchanged."""
         if self._dropped is None or "?" not in href:
             return href
         path, _, query = href.partition("?")
@@ -172,7 +172,7 @@ class Canonicaliser:
         return f"{path}?{rest}" if rest else path
 
     def _rewritten(self, href: str) -> str:
-        """By the rules that are off by default, until none changes anything: what one leaves may concern another."""
+        """Apply the rules that are off by default until none changes the URL: one rule may make another apply."""
         while (other := self._once(href)) != href:
             href = serialise(other)
         return href
@@ -195,7 +195,7 @@ class Canonicaliser:
 
 
 def sessionless(href: str) -> str:
-    """A canonical URL without the parameters and path parts that name a session; nearly every URL as it is."""
+    """A canonical URL without session ids in parameters and path; nearly every URL is unchanged."""
     if ";" in href or "(" in href:
         href = _SESSION_PATH.sub("", href)
     if "?" not in href or _SESSION_PARAM.search(href) is None:
@@ -210,7 +210,7 @@ def _param_name(param: str) -> str:
 
 
 def _without_www(href: str) -> str:
-    """Without a leading `www.`, unless the name is registered with it."""
+    """A URL without a leading `www.`, unless `www` is a part of the registered name."""
     start = href.index("/") + 2
     if not href.startswith("www.", start):
         return href

@@ -1,4 +1,4 @@
-"""Whose URL it is: registrable domain (partition key, scope), host key (politeness, queues) and partition.
+"""The place of a URL: registrable domain (partition key, scope), host key (politeness, queues) and partition.
 
 Every producer of crawl.urls must agree on these, so the partitioner is Kafka's own and the suffix list is one
 package's. Changing either changes which worker owns a domain: the fold's version must change with it.
@@ -20,17 +20,17 @@ _DOTS = re.compile("[.\u3002\uff0e\uff61]")
 
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _ORIGIN_FROM = len("https://")
-"""Where to look for the slash that ends an origin; also right for http://, whose host has at least one character."""
+"""Search for the slash that ends an origin from here; also right for http://, whose host has at least one character."""
 
 
 class Place(NamedTuple):
-    """Where a URL belongs.
+    """The place to which a URL belongs.
 
     Attributes:
-        domain: Registrable domain; an IP address, a bare suffix and a single label are their own.
-        host: `scheme://name:port`, the port always written, the name without the root's dot.
-        partition: Of every topic keyed by domain.
-        domain_hash, host_hash: xxh3_64 of either, as in the state's keys.
+        domain: Registrable domain; for an IP address, a public suffix or a single label, the name itself.
+        host: `scheme://name:port`, always with the port, the name without a final dot.
+        partition: The partition in every topic keyed by domain.
+        domain_hash, host_hash: xxh3_64 of both, as in the state's keys.
     """
 
     domain: str
@@ -49,7 +49,7 @@ def registrable_domain(host: str) -> str:
     """The registrable domain of a host name, private suffixes included.
 
     Args:
-        host: As WHATWG serialises it, so an IPv6 address has brackets. A final dot (the DNS root) is no part of it.
+        host: As WHATWG serialises it, so an IPv6 address has brackets. A final dot (the DNS root) is ignored.
     """
     name = host.lower().removesuffix(".")
     if not name or name[0] == "[" or (name[-1].isdigit() and _IPV4.fullmatch(name)):
@@ -67,7 +67,7 @@ def _unicode_domain(name: str) -> str:
 
 
 def _ascii_label(label: str) -> str:
-    """A label as the suffix list has it; whether it could be registered is not asked."""
+    """A label as the suffix list has it; it is not checked whether it can be registered."""
     label = unicodedata.normalize("NFKC", label).lower()
     return label if label.isascii() else f"xn--{label.encode('punycode').decode()}"
 
@@ -106,8 +106,8 @@ class Places:
     """The place of each URL, remembered by origin.
 
     Args:
-        partitions: Of the topics keyed by domain.
-        cached: Origins remembered; when there are more, all are forgotten at once, which costs 10 µs an origin.
+        partitions: The number of partitions of the topics keyed by domain.
+        cached: Origins remembered. One more forgets all of them; each then costs 10 µs again.
     """
 
     def __init__(self, partitions: int, cached: int = 65_536) -> None:
@@ -130,7 +130,7 @@ class Places:
         if not colon or authority.endswith("]"):
             name, port = authority, _DEFAULT_PORTS[scheme]
         if name.endswith(".") and not name.endswith(".."):
-            name = name[:-1] or name  # the root's dot: the same host
+            name = name[:-1] or name  # a final dot is the DNS root: the same host
         domain = registrable_domain(name)
         host = f"{scheme}://{name}:{port}"
         place = Place(domain, host, partition_of(domain, self.partitions), hashed(domain), hashed(host))

@@ -1,6 +1,6 @@
-"""Which URLs a job takes. Parse asks before it sends a link, the fold asks again at the owner: the answers are equal.
+"""The scope of a job. Parse asks before it sends a link, and the fold asks again at the owner: the answers are equal.
 
-A rule's name is what `crawlog why` shows and what counters are kept by.
+`crawlog why` shows the name of a rule, and counters are kept by it.
 """
 
 from array import array
@@ -26,8 +26,8 @@ _FRESH = 1024
 class Names:
     """Scope names, by their hashes: eight bytes each, where a set of a million names takes 110 MB.
 
-    Most lie sorted; those that came since the last sorting are few of them. Of a million names a foreign one is taken
-    for one of them once in 2e13 times.
+    Most hashes are in a sorted array, the latest ones in a set. With a million names, one foreign name in 2e13 is taken
+    for one of them.
     """
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class Names:
         return len(self._sorted) + len(self._fresh)
 
     def add(self, name: str) -> None:
-        """One more."""
+        """Add a name."""
         self.update((name,))
 
     def update(self, names: Iterable[str]) -> None:
-        """Some more."""
+        """Add names."""
         self._fresh.update(mark for mark in map(hashed, names) if not self._has(mark))
         if len(self._fresh) > max(len(self._sorted) // 4, _FRESH):
             self._sorted = array("Q", sorted([*self._sorted, *self._fresh]))
@@ -59,7 +59,7 @@ class Names:
 def scope_name(kind: str, place: Place) -> str:
     """The name a place has in a scope: its domain, or its host name and port.
 
-    http's and https's default ports are written as no port, so that both schemes of a host are one name.
+    The default ports of http and https are left out, so that both schemes of a host have one name.
     """
     if kind in ("domain", "any"):
         return place.domain
@@ -126,7 +126,7 @@ class Scope:
 
 
 def trap(url: str, rules: TrapRules) -> str | None:
-    """The rule by which a URL, whatever led to it, is one of a trap; None when it may be honest."""
+    """The rule by which a URL alone looks like a trap; None if it may be honest."""
     path, _, query = url.partition("?")
     if query and query.count("&") >= rules.max_params:
         return "trap_params"
@@ -142,10 +142,10 @@ def trap(url: str, rules: TrapRules) -> str | None:
 
 
 def any_of(setting: str, expressions: tuple[str, ...]) -> "re2._Regexp[str] | None":
-    """One expression that matches what any of them matches; None for none.
+    """One expression that matches if any of them matches; None if there are none.
 
     Args:
-        setting: The name to complain by.
+        setting: The name of the setting, for the error.
 
     Raises: Misconfigured: one of them is not RE2 syntax.
     """

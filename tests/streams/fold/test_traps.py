@@ -11,7 +11,7 @@ from crawlog.schemas import urls as u
 from crawlog.streams.fold import rows as r
 from crawlog.streams.fold.fold import Fold
 from crawlog.streams.fold.overlay import InMemory, Rows, digest
-from crawlog.streams.fold.traps import _growth, _Parent, session_twin, shape
+from crawlog.streams.fold.traps import Traps, session_twin, shape
 from crawlog.streams.url.place import Places
 
 Site = Callable[[str], Iterable[str]]
@@ -20,11 +20,6 @@ Site = Callable[[str], Iterable[str]]
 MOST_STRAYS = 200
 PAGES = 3000
 """A crawl of one site ends here: a trap that got so far is not bounded."""
-
-
-def grows(url: str, parent: str) -> str | None:
-    """The rule by which a URL is its parent's with more of the same; None where it is not."""
-    return _growth(url, _Parent(parent))
 
 
 class Heard:
@@ -291,7 +286,9 @@ def test_a_rule_can_be_switched_off() -> None:
 )
 def test_growth_is_seen_beside_the_parent(url: str, parent: str, rule: str | None) -> None:
     """A path that repeats itself from page to page, too deep a path, a query that grows."""
-    assert _growth(url, _Parent(parent)) == rule
+    found = u.FoundUrl(url, 1, 0, "link", parent)
+    rules = u.TrapRules(calendar=False, facets=False)
+    assert Traps(Rows(InMemory())).suspicion(1, rules, found, url, Places(1).of(url)) == rule
 
 
 def test_dates_of_one_calendar_have_one_shape() -> None:
