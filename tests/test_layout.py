@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -74,6 +74,84 @@ def test_nobody_reaches_past_the_front_of_a_room() -> None:
         if module.rpartition(".")[0] in rooms
     ]
     assert past == []
+
+
+SAME_MODULES = {
+    "partition": "a partition of the frontier's hosts, a partition's database",
+    "sitemaps": "a sitemap that is a seed, sitemaps that robots.txt names",
+    "turns": "of pages that may kill fetch's parser, of pages in parse",
+}
+"""Modules of one name within one of the four folders, and what they are."""
+
+SAME_CLASSES = {
+    "Clock": "of the schedule of hosts, of a page's CPU time",
+    "Commands": "in force in the frontier, of the command line",
+    "Dones": "as the fold keeps them, as fetch writes them",
+    "Ended": "a trial, a crawl",
+    "Holder": "of a fingerprint, of the data folder",
+    "Kept": "a page that waits in parse, a log of a worker",
+    "Line": "of an order of hosts, of pages that wait",
+    "Lines": "orders of hosts, of the screen",
+    "Order": "to replay, of a run",
+    "Pace": "of a worker's reports, of a job",
+    "Waits": "of hosts, of pages",
+    "Worker": "of a stage's agent, a process",
+}
+"""Public classes of one name in two rooms, and what they are. Give a new class a name of its own instead."""
+
+
+def _twice(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Names that stand in several places."""
+    places: dict[str, list[str]] = {}
+    for name, place in named:
+        places.setdefault(name, []).append(place)
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """But a decision and its edge: one in each of schemas, streams, agents and crawlog at most."""
+    named = (
+        (f"{folder}/{path.stem}", str(path.relative_to(ROOT)))
+        for folder in FOLDERS
+        for path in _modules(folder)
+        if not path.stem.startswith("__")
+    )
+    twice = {name.partition("/")[2]: found for name, found in _twice(named).items()}
+    assert {name: found for name, found in twice.items() if name not in SAME_MODULES} == {}
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    """But the sections of the settings, each named after what it sets."""
+    named = (
+        (node.name, str(path.relative_to(ROOT)))
+        for folder in FOLDERS
+        for path in _modules(folder)
+        if path.parent != ROOT / "streams" / "settings"
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    twice = _twice(named)
+    assert {name: found for name, found in twice.items() if name not in SAME_CLASSES} == {}
+
+
+LONG_FILE, LARGE_CLASS = 450, 25
+EXPLAINED = re.compile(r"# long: \w.{15,}")
+"""The comment of a file that is longer, at its top, or of a class that is larger, on its line: why it reads best so."""
+
+
+def test_no_file_is_long_and_no_class_large_without_a_reason() -> None:
+    """At most 450 lines and 25 methods, or a comment `# long: …` that says why."""
+    unexplained = []
+    for path in (path for folder in FOLDERS for path in _modules(folder)):
+        lines = path.read_text().splitlines()
+        if len(lines) > LONG_FILE and not any(map(EXPLAINED.match, lines)):
+            unexplained.append(f"{path.relative_to(ROOT)}: {len(lines)} lines")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods = sum(isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) for one in node.body)
+                if methods > LARGE_CLASS and not EXPLAINED.search(lines[node.lineno - 1]):
+                    unexplained.append(f"{path.relative_to(ROOT)}: {node.name} has {methods} methods")
+    assert unexplained == []
 
 
 def test_every_module_says_what_it_is() -> None:
