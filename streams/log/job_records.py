@@ -39,11 +39,11 @@ ACKNOWLEDGED_S = 60.0
 def resolve_spec(
     settings: "Settings", spider: str = "", names: Iterable[str] = (), requests: RequestRules | None = None
 ) -> JobSpec:
-    """Every value that decides about a new job, so that nobody reads a worker's settings for it.
+    """The record of a new job: every value that decides about its URLs, so that workers' own settings do not matter.
 
     Args:
         names: Scope names of the seeds; see `scope_name`.
-        requests: How its URLs are asked for; None for `request_rules`.
+        requests: The rules of its requests; None for `request_rules`.
     """
     groups: dict[str, Any] = {name: rules(**_values_of(settings, name, rules)) for name, rules in _groups().items()}
     if settings.scope.kind != "any":
@@ -54,7 +54,7 @@ def resolve_spec(
 
 @cache
 def setting_of(record: type[msgspec.Struct]) -> dict[str, Setting]:
-    """The fields of a job's record that are made of a setting, and which one: the list is the record itself."""
+    """The setting of each field of a job's record; the record's own annotations are the only list."""
     fields = get_type_hints(record, include_extras=True).items()
     return {
         field: mark for field, hint in fields for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Setting)
@@ -74,24 +74,24 @@ def _values_of(settings: "Settings", section: str, rules: type[msgspec.Struct]) 
 
 
 def request_rules(settings: "Settings") -> RequestRules:
-    """How the URLs are asked for of a job that is given with these settings."""
+    """The rules of requests that these settings give a job."""
     return RequestRules(**_values(settings, setting_of(RequestRules)))
 
 
 def said_rules(settings: "Settings") -> RequestRules:
-    """The same as far as somebody gave the settings: by a flag, in the environment, in a file."""
+    """The same, of the settings alone that a flag, the environment or a file gives; the other fields stay open."""
     given = _given(settings)
     said = {field: setting for field, setting in setting_of(RequestRules).items() if setting.key in given}
     return RequestRules(**_values(settings, said))
 
 
 def own_manner(settings: "Settings") -> Manner:
-    """How a worker asks for the URLs of jobs whose records do not say it."""
+    """A worker's own manner of requests, for jobs whose records leave it open."""
     return within(request_rules(settings), settings.robots.token, limits_of(settings))
 
 
 def limits_of(settings: "Settings") -> WorkerLimits:
-    """What a worker keeps to whatever the records say: `limits.*`, and what its network may be used for."""
+    """A worker's limits, which no record can widen: `limits.*` and `network.*`."""
     limits, network = settings.limits, settings.network
     return WorkerLimits(
         delay_s=limits.delay_s,
@@ -108,7 +108,7 @@ def limits_of(settings: "Settings") -> WorkerLimits:
 
 
 def _given(settings: "Settings") -> set[str]:
-    """The keys of the settings that are not left at their defaults."""
+    """The keys of the settings that some source gives."""
     return {f"{name}.{field}" for name, section in settings for field in section.model_fields_set}
 
 
@@ -125,12 +125,12 @@ def _values(settings: "Settings", fields: Mapping[str, Setting]) -> dict[str, An
 
 
 def kept_settings(job: str, spec: JobSpec, settings: "Settings", requests: RequestRules | None = None) -> str:
-    """Which settings, of those that somebody gave, a job has otherwise and keeps, and what to do; empty where none.
+    """A note about settings that the command gives and that a known job keeps otherwise; empty where there are none.
 
     Args:
-        spec: As the job is.
-        requests: What is said of requests by a command without workers; those of a command with some have its settings
-            for what the job's record does not name.
+        spec: The job's record in the log.
+        requests: The rules that a command without workers gives. None for a command with workers: their settings decide
+            where the job's record names none.
     """
     wanted = _settings_of(resolve_spec(settings, spec.spider, spec.scope.names, requests))
     own = _settings_of(spec)
@@ -147,7 +147,7 @@ def kept_settings(job: str, spec: JobSpec, settings: "Settings", requests: Reque
 
 
 def _settings_of(spec: JobSpec) -> dict[str, object]:
-    """The fields of a job's record by the settings that they are made of."""
+    """The values in a job's record, by the keys of their settings."""
     fields: dict[str, object] = {}
     for name in spec.__struct_fields__:
         value = getattr(spec, name)
@@ -186,9 +186,9 @@ def write_job(  # a record and where it goes
 
 
 def cancel_job(settings: "Settings", job: str) -> JobCopy | None:
-    """End a job for good, by a record of its own: what is queued stays there, and is nobody's work.
+    """End a job for good, by a change of its record. Its queued URLs stay in the state, and are not fetched.
 
-    None when there is no such job.
+    Returns: The record; None when there is no such job.
     """
     topics = Topics(settings.kafka.prefix)
     copy = known_job(settings, topics, job)
@@ -244,10 +244,10 @@ def commands_in_force(settings: "Settings", topics: "Topics") -> Commands:
 
 
 def control_entries(settings: "Settings", topics: "Topics", *, joins: bool = False) -> dict[bytes, Control]:
-    """All that crawl.control says now: the newest record per key.
+    """The present content of crawl.control: the newest record of each key.
 
     Args:
-        joins: Also the names that joined jobs, which may be a million.
+        joins: Whether the names that joined jobs are read, too; there may be a million.
     """
     start, end = log_bounds(settings, topics.control, [0])[0]
     said: dict[bytes, Control] = {}
@@ -272,7 +272,7 @@ def known_job(settings: "Settings", topics: "Topics", job: str) -> JobCopy | Non
 
 
 def job_end(said: Mapping[bytes, Control], job: str) -> Finished | None:
-    """How a job ended; None while it has not, or goes on in a later epoch."""
+    """The end of a job; None before it, or when the job goes on in a later epoch."""
     copy, end = said.get(f"job/{job}".encode()), said.get(f"finished/{job}".encode())
     if not isinstance(end, Finished) or (isinstance(copy, JobCopy) and copy.epoch > end.epoch):
         return None
@@ -280,7 +280,7 @@ def job_end(said: Mapping[bytes, Control], job: str) -> Finished | None:
 
 
 def pages_done(value: bytes | None, job: str) -> int:
-    """How many pages of a job a record of crawl.urls tells of."""
+    """The number of a job's pages that a record of crawl.urls reports."""
     if not value or b'"results"' not in value:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""What sections and their fields are made of."""
+"""The base class of sections, and types of their fields."""
 
 from typing import Annotated, TypeVar
 

@@ -52,7 +52,7 @@ class Kafka(Section):
     max_record_bytes: Annotated[int, Field(ge=1 << 20)] = 9 << 20
     """Largest record for topics, broker, producer and consumers alike, bytes; above `fetch.max_body_bytes`."""
     compression: Literal["none", "lz4", "snappy", "zstd", "gzip"] = "lz4"
-    """How records lie in the log. Real pages keep 31 % of their size with lz4, 20 % with zstd at three times its CPU;
+    """Compression of the log. Real pages keep 31 % of their size with lz4, 20 % with zstd at 3 times its CPU;
     none takes all the disk and a tenth less of a crawl's CPU. What is in the log already stays as it is."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """How to reach the cluster, for both clients."""
@@ -69,7 +69,7 @@ class Kafka(Section):
     ssl_key: Path | None = None
     """File of the client's key, PEM."""
     session_timeout_s: Annotated[float, Field(ge=1)] = 6.0
-    """After this long without a heartbeat a worker's partitions move, seconds."""
+    """Time without a heartbeat after which a worker's partitions move, seconds."""
 
     @field_validator("prefix")
     @classmethod
@@ -114,13 +114,13 @@ class Snapshots(Section):
     keep: Count = 2
     """Newest snapshots of a partition that are kept."""
     rewind_h: NotNegative = 0.0
-    """So far back the newest snapshot of each hour is kept too, for rewinds to begin at, hours."""
+    """Hours back for which the newest snapshot of each hour is kept, too: rewinds can begin there."""
     trim_log: bool = False
     """Whether crawl.urls is trimmed up to the oldest snapshot kept: `why`, and rewinds further back, are gone."""
 
 
 class Log(Section):
-    """What workers say, and what the topics hold."""
+    """Messages of workers, and how much the topics hold."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severity that workers log."""
@@ -131,7 +131,7 @@ class Log(Section):
 
 
 class Parse(Section):
-    """What one page may take of a parse worker."""
+    """Limits of one page in a parse worker."""
 
     timeout_s: Annotated[float, Field(gt=0, le=15)] = 10.0
     """CPU seconds to parse a page, all tries together; beyond it, or thrice by the clock, it goes to crawl.dead."""
@@ -148,7 +148,7 @@ class Results(Section):
 
 
 class Security(Section):
-    """What workers may do on their machine."""
+    """Files that workers may run."""
 
     spider_folders: tuple[str, ...] = ()
     """Folders whose files workers may run as spiders, absolute paths. Without them a worker runs only files that

@@ -1,4 +1,4 @@
-"""What is said of a setting: its docstring, its type in words, the page docs/settings.md, the key that was meant."""
+"""Words about settings: docstrings, types in words, the page docs/settings.md, the key most likely meant."""
 
 import ast
 import inspect
@@ -51,7 +51,7 @@ def shown(value: object) -> str:
 
 
 def suggestion(key: str) -> str:
-    """What a user who wrote an unknown key should hear: the key most likely meant, or where the known ones are."""
+    """Advice for an unknown key: the key most likely meant, or the place of the known ones."""
     section, _, leaf = key.rpartition(".")
     by_leaf = {known.partition(".")[2]: known for known in reversed(known_keys())}  # of several the first one
     if close := get_close_matches(key, [*known_keys(), *SHORT], n=1, cutoff=0.85):
@@ -76,7 +76,7 @@ def _schemas(section: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 @cache
 def _docstrings(section: type[BaseModel]) -> dict[str, str]:
-    """What stands below each field. Pydantic can read it too, but at import: a fifth of a worker's start."""
+    """The docstring below each field. Pydantic can read it, too, but at import: a fifth of a worker's start."""
     (model,) = ast.parse(inspect.getsource(section)).body
     assert isinstance(model, ast.ClassDef)
     found = {}

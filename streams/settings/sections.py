@@ -19,7 +19,7 @@ from .field_types import Count, NotNegative, Positive, Section, compiled
 
 
 class Politeness(Section):
-    """What a host is spared."""
+    """Pauses and limits that protect a host."""
 
     delay_s: NotNegative = 1.0
     """Least rest between two requests to one host, seconds; robots.txt and Retry-After raise it."""
@@ -36,14 +36,14 @@ class Politeness(Section):
 
 
 class Limits(Section):
-    """What a worker keeps to whatever a job's record says. `network.*` are limits of this kind too."""
+    """A worker's own limits, which no job can widen. `network.*` are such limits, too."""
 
     delay_s: NotNegative = 0.0
     """Least rest between two requests to one host, seconds, for jobs that want less."""
     per_host: Annotated[int, Field(ge=1)] | None = None
     """Requests to one host at a time, at most."""
     robots: bool = False
-    """Whether robots.txt is obeyed for jobs too that would not."""
+    """Whether robots.txt is obeyed even for jobs with `robots.obey=false`."""
     attempts: Annotated[int, Field(ge=1)] | None = None
     """Attempts of a URL, at most."""
     timeout_s: Annotated[float, Field(gt=0)] | None = None
@@ -99,7 +99,7 @@ class Fetch(Section):
     fields of the form on that page, before a job's first page of that scheme, host and port; the cookies are kept.
     robots.txt is asked about the page, not about the form."""
     logged_out: tuple[Literal["redirect", "401", "403"], ...] = ("redirect", "401", "403")
-    """What shows that such a session is over: a redirect to the form's URL, a status."""
+    """Signs that such a session is over: a redirect to the form's URL, a status."""
     login_again_s: Annotated[float, Field(ge=60)] = 600.0
     """Least time between two logins of a job at one host, seconds; while a failed one stands so long, its URLs fail."""
     cookies: bool = False
@@ -148,23 +148,23 @@ class Render(Section):
     timeout_s: Positive = 30.0
     """Time for one page, seconds, the waits for what it asks for included; then what is there by now is taken."""
     settle_s: NotNegative = 0.5
-    """A page is ready once it has loaded and has asked for nothing for so long, seconds."""
+    """A page is ready when it has loaded and has sent no request for this time, seconds."""
     block: tuple[Literal["image", "media", "font", "stylesheet", "script", "fetch", "frame"], ...] = (
         "image",
         "media",
         "font",
         "frame",
     )
-    """What a page asks for and does not get; `frame` is the documents of frames, `fetch` what scripts ask for."""
+    """Requests of a page that are blocked; `frame`: the documents of frames, `fetch`: the requests of scripts."""
     scope: Literal["any", "static", "none"] = "any"
     """What a page may ask for outside its job's scope: all, only what is the same for every page (`static`: scripts,
     style sheets, fonts, images), or nothing. By host names alone, without `scope.include` and `scope.exclude`."""
     max_requests: Annotated[int, Field(ge=0)] = 100
     """Requests of one page beside its own, at most."""
     max_bytes: Annotated[int, Field(ge=1024)] = 32 << 20
-    """What they may bring in all, bytes; each one by itself is bounded by `fetch.max_body_bytes`."""
+    """Bytes that these requests may load in total; `fetch.max_body_bytes` bounds each one."""
     cache_bytes: Annotated[int, Field(ge=0)] = 32 << 20
-    """Scripts and style sheets that a worker remembers, each job's for itself, bytes."""
+    """Cache of scripts and style sheets in one worker, separate for each job, bytes."""
     memory_mb: Annotated[int, Field(ge=256)] = 700
     """Memory of the browser, all its processes, MiB; beyond it the largest page is ended."""
     recycle_pages: Count = 500
@@ -336,7 +336,7 @@ class Sitemaps(Section):
 
 
 class Dedup(Section):
-    """How a URL is known to be known."""
+    """How known URLs are recognised."""
 
     confirm: bool = True
     """Whether whole fingerprints say what was seen, or a Bloom filter alone, wrong once in a million; fixed per job."""
@@ -350,7 +350,7 @@ class Frontier(Section):
 
 
 class Spider(Section):
-    """What a spider of your own may give."""
+    """Limits of your own spider."""
 
     max_items: Count = 10_000
     """Items and requests of one page, at most; a page that gives more goes to crawl.dead."""

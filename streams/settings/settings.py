@@ -42,7 +42,7 @@ SHORT = {"scope": "scope.kind", "render": "render.mode"}
 
 
 class Settings(BaseModel):
-    """Every section; `Settings()` is the defaults, `load` is what the user asked for."""
+    """Every section. `Settings()` has the defaults; `load` reads the user's sources."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -111,7 +111,7 @@ def is_secret(key: str) -> bool:
 
 
 def masked(key: str, value: object) -> object:
-    """A valid value as it may be shown: its secrets are hidden, names of headers and addresses are not."""
+    """A valid value as shown to users: secrets are hidden, names of headers and addresses are not."""
     if not is_secret(key) or not value:
         return value
     if key == "fetch.headers" and isinstance(value, tuple):
@@ -120,7 +120,7 @@ def masked(key: str, value: object) -> object:
 
 
 def for_stage(settings: Settings, stage: str) -> Settings:
-    """The settings without the secrets that a stage has no use for: only fetch logs in anywhere but at the cluster."""
+    """The settings without the secrets that a stage does not need: parse and sink log in only at the cluster."""
     if stage == "fetch":
         return settings
     sections: dict[str, dict[str, object]] = {}
@@ -133,7 +133,7 @@ def for_stage(settings: Settings, stage: str) -> Settings:
 
 
 def to_environ(settings: Settings) -> dict[str, str]:
-    """Environment variables from which a child process loads the same settings, whatever files it sees."""
+    """Environment variables from which a child process loads the same settings; no file overrides them."""
     return {environ_name(key): as_text(value) for key, value in values(settings).items()}
 
 

@@ -23,7 +23,7 @@ CONFIG = Path("crawlog.toml")
 """Read from the working folder when no other file is named."""
 
 NO_FILE = Path(os.devnull)
-"""A configuration that sets nothing, for a process that is told all of its settings."""
+"""A configuration file that sets nothing, for a process that gets all of its settings in the environment."""
 
 ONE_PATTERN = frozenset({"scope.include", "scope.exclude", "render.include", "render.exclude"})
 """Lists whose text is one element: a comma belongs to the expression."""
@@ -48,7 +48,7 @@ class Sources(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """One setting as it is in force: its value as shown (secrets hidden) and who set it."""
+    """One setting in force: its value as shown (secrets hidden) and its source."""
 
     key: str
     value: object
@@ -56,14 +56,14 @@ class Origin(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """The settings in force and, by key, who set each one that is not a default."""
+    """The settings in force and, by key, the source of each that is not a default."""
 
     settings: Settings
     set_by: dict[str, str]
 
 
 class _Given(NamedTuple):
-    """A value as somebody gave it."""
+    """A value as its source gives it."""
 
     key: str
     value: object
@@ -87,7 +87,7 @@ def load(
 
 
 def origins(sources: Sources) -> list[Origin]:
-    """Every setting, its value and who set it.
+    """Every setting, its value and its source.
 
     Raises: Misconfigured: with all problems.
     """
@@ -135,7 +135,7 @@ def resolve(sources: Sources) -> Resolved:
     return Resolved(settings, {key: given.origin for key, given in in_force.items()})
 
 
-# The sources, each one as given values in its own order; a later value replaces an earlier one.
+# The sources. Each yields its values in its own order; a later value replaces an earlier one.
 
 
 def _from_mapping(mapping: Mapping[str, object], origin: str) -> Iterator[_Given]:
@@ -187,7 +187,7 @@ def _from_file(path: Path | None, problems: list[str]) -> Iterator[_Given]:
 
 
 def _found_only(in_force: Mapping[str, _Given]) -> list[str]:
-    """What is wrong with a file that nobody named, as far as no stronger source replaced its values."""
+    """Problems of a crawlog.toml that was found, not named: it sets what only a named file may set."""
     return [
         f"{CONFIG}: {key} decides what is run, and this file was found in the working folder, not named."
         f" If it is yours, give --config {CONFIG}; or set it with -s or as {environ_name(key)}"
@@ -204,7 +204,7 @@ def _full(key: str) -> str:
 
 
 def _checked(given: Iterable[_Given], problems: list[str]) -> Iterator[tuple[str, _Given]]:
-    """The valid ones, by key and with their value converted; the others end in `problems`."""
+    """The valid values, converted, by key; a message for each of the others goes to `problems`."""
     for one in given:
         if one.key not in known_keys():
             problems.append(f"{one.origin}: unknown setting {one.key!r}; {suggestion(one.key)}")
@@ -231,7 +231,7 @@ def _converted(key: str, value: object) -> object:
 
 
 def _from_text(key: str, text: str) -> object:
-    """Text as the value it stands for, where pydantic would not know: none and lists."""
+    """The value that a text stands for, where pydantic does not know: none and lists."""
     known = json_schema(key)
     if {"type": "null"} in known.get("anyOf", ()):
         nothing = ("", "none", "null") if "path" not in str(known) else ("",)
@@ -260,5 +260,5 @@ def _complain(problems: list[str]) -> None:
 
 
 def _reason(error: Mapping[str, Any]) -> str:
-    """The words of our own validators, without pydantic's frame."""
+    """The message of our own validator, without pydantic's prefix."""
     return str(error["msg"]).removeprefix("Value error, ")
