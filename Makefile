@@ -28,7 +28,7 @@ else
 	@$(BIN)/crawlog run $(patsubst %,'%',$(subst ','\'',$(URLS))) -o $(OUT) $(ARGS)
 endif
 
-# Three workers for two cores: a test that starts a crawl waits for a third of its time.
+# Three workers for two cores: a test that starts a crawl spends a third of its time waiting.
 test: setup-dev
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -49,7 +49,7 @@ faults: setup-dev
 bench: setup-dev
 	$(BIN)/python -m bench $(ARGS)
 
-# The installed layout, for checkers, which follow no import hooks: what stands in crawlog/, and the three folders.
+# The installed layout for type checkers, which follow no import hooks: the files of crawlog/, and the three folders.
 FRONT = $(filter-out %/__pycache__,$(wildcard crawlog/*))
 build/typing: $(FRONT)
 	@rm -rf $@ && mkdir -p $@/crawlog
@@ -74,7 +74,7 @@ $(VENV)/bin/python:
 		"name yours with make PYTHON=/path/to/python" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV)
 
-# No index address is written: whoever installs uses the index of the machine.
+# No index address is written: an installation uses the index of its machine.
 COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --extra local --upgrade \
 	--generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
