@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -320,6 +321,13 @@ def test_dependencies_are_the_imports() -> None:
             undeclared[module] = file
     assert undeclared == {}, "declare them in pyproject.toml, then `make lock`"
     assert declared - imported == set(NOT_IMPORTED), "remove them from pyproject.toml, then `make lock`"
+
+
+def test_faust_finds_the_classes_that_it_looks_up_by_name() -> None:
+    """A rename that misses one of these strings would end every worker at its start."""
+    for path in _modules("streams"):
+        for module, name in re.findall(r'"(crawlog\.[a-z_.]+):(\w+)"', path.read_text()):
+            assert hasattr(import_module(module), name), f"{path.relative_to(ROOT)} names {module}:{name}"
 
 
 def test_no_import_needs_a_cluster(tmp_path: Path) -> None:

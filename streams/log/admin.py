@@ -30,7 +30,7 @@ ANSWER_TIMEOUT_S = 15.0
 """Longest wait for one answer of the cluster."""
 
 REFUSED_TIMEOUT_S = 1.0
-"""Longest wait where nobody listens at the address, there is no such name, or who listens refuses us."""
+"""Longest wait once a connection is refused: no listener, an unknown host name, or wrong credentials."""
 
 REFUSALS = frozenset({KafkaError._RESOLVE, *DENIED_CODES})
 """What a cluster that is up says to a client that has the wrong credentials, certificates or address."""

@@ -291,7 +291,7 @@ def committed_offsets(
 
 
 def commit_metadata(place: TopicPartition) -> str:
-    """Of a commit; bytes may follow that are nobody's, as librdkafka (2.16) hands it out without an end."""
+    """The metadata of a commit. librdkafka (2.16) returns it without its length, so stray bytes may follow."""
     try:
         return place.metadata or ""
     except UnicodeDecodeError as error:

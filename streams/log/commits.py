@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 OURS = "crawlog"
-"""Metadata of each commit of a worker, or what it begins with. Who moves a group's offsets by hand, with Kafka's own
-tool or with `crawlog replay`, commits without it: that is how a stage that keeps its own offset knows an order."""
+"""Metadata of each commit of a worker begins with it. A commit without it is an order: a user moved the group's offsets
+by `crawlog replay` or Kafka's own tool. A stage that keeps its own offset obeys such a commit."""
 
 
 class ReplayOrder(NamedTuple):

@@ -58,14 +58,14 @@ BOUNDS_S = 10.0
 """How long the log may take to say what it holds, before it is asked again."""
 
 LARGE_LOOK_S = 0.01
-"""A large record waits until the agent's buffer, which counts, is empty. A queue does not tell when it is: this stands
-between two looks, and to parse such a page takes longer."""
+"""Interval between two looks at the agent's buffer while a large record waits for it to be empty. A queue has no event
+for that; parsing a large page takes longer than this."""
 
 YIELD_EVERY = 50
 """Records handed over between two turns of the event loop."""
 
 TURN_S = 0.002
-"""An agent that has records waiting gives the event loop a turn after so long: each turn asks the kernel for news."""
+"""An agent with records waiting yields to the event loop this often; each turn of the loop costs a system call."""
 
 ROOM_SHARE = 0.4
 """Of the agent's buffer that may be filled when more is handed over."""
@@ -316,7 +316,7 @@ class Stream(faust.Stream[Any]):
 
 
 class ReadingTask(driver_base.Fetcher):
-    """Faust's reading task: whoever cancels it wants it to end, also while the group rebalances."""
+    """Faust's reading task; a cancellation ends it, also during a rebalance."""
 
     @Service.task
     async def _fetcher(self) -> None:

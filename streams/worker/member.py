@@ -69,7 +69,7 @@ POLLED_PIECE = 4
 others may follow, and four pages have 32 MiB."""
 
 LARGE_BYTES = 512 << 10
-"""Of a record: what counts records counts few of this size, and pages may have 8 MiB."""
+"""A record of this size waits until the agent's buffer is empty: that counts records, and a page may have 8 MiB."""
 
 NEVER_MS = 24 * 3600 * 1000
 """aiokafka leaves the group when records are not taken for this long. Back-pressure may hold for hours; the watchdog
