@@ -1,4 +1,4 @@
-"""What came of a request: the facts that all decisions about it go by. Whoever asks fills them in."""
+"""The result of a request: the facts that decisions about it need. The client fills them in."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -16,14 +16,14 @@ PRECONDITION_FAILED = 412
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 HEADER_CHARS = 2000
-"""Of Link, of X-Robots-Tag and of Refresh, so much is kept with a page."""
+"""Characters kept with a page of each of Link, X-Robots-Tag and Refresh."""
 
 
 class HeldBytes:
-    """A piece of a room; it is given back once, all of it or, before that, what turned out not to be needed.
+    """Bytes of a memory budget, given back once; before that `cut` gives back the part that is not needed.
 
     Args:
-        give: Takes so many bytes back; None where nobody lent any.
+        give: Called with the bytes given back; None where there is no budget.
     """
 
     __slots__ = ("_give", "size_bytes")
@@ -33,18 +33,18 @@ class HeldBytes:
         self.size_bytes = size_bytes
 
     def cut(self, size_bytes: int) -> None:
-        """Keep so much at most."""
+        """Keep at most so many bytes."""
         if self._give is not None and size_bytes < self.size_bytes:
             given, self.size_bytes = self.size_bytes - size_bytes, size_bytes
             self._give(given)
 
     def give(self) -> None:
-        """Give it back; a second time is nothing."""
+        """Give all back; a second call does nothing."""
         self.cut(0)
 
 
 class Answer:
-    """What came of a request.
+    """The result of a request.
 
     Attributes:
         http: Status code; None when there was no response.
@@ -53,19 +53,19 @@ class Answer:
         sniffed: The type that the body shows, where it is not the header's.
         link, x_robots, refresh: Values of the headers Link, X-Robots-Tag and Refresh.
         private: The guard refused the address or the port: never tried again.
-        is_closed: That would not be so where `network.allow_private` is set.
-        is_inside: It came from a private address; told only to who `wants_place`.
+        is_closed: `network.allow_private` would allow it.
+        is_inside: It came from a private address; set only for callers with `wants_place`.
         allow_origin: Value of the header Access-Control-Allow-Origin.
         allows_credentials: Whether Access-Control-Allow-Credentials is `true`; no other word counts (Fetch 4.10).
-        by_proxy: A proxy did not serve, which says nothing of the host.
-        is_cookie_check: It redirects to its own URL, with a cookie that the request did not have: the page lies behind.
-        leads_back: It redirects to a URL that led here, and that would now be sent cookies which it was not.
-        validators: By which the page, if its body is here, can be asked for again.
-        is_conditional: The page was asked for by the validators of an older one.
-        same_as: (partition, offset) of the page in crawl.pages that it still is.
-        again_s: Seconds before which another attempt would meet the same.
+        by_proxy: A proxy failed, which says nothing about the host.
+        is_cookie_check: It redirects to its own URL and sets a cookie; the next request gets the page.
+        leads_back: It redirects to a URL that led here, and that would now be sent cookies that it was not sent then.
+        validators: ETag and date for a conditional request later; only with a body.
+        is_conditional: The request had the validators of an older page.
+        same_as: (partition, offset) of the page in crawl.pages that is unchanged.
+        again_s: Seconds until another attempt can succeed.
         rendered, render_error: As in a page's metadata.
-        held: The body's room in memory; to be given back once the body is let go.
+        held: The body's share of the memory budget; given back once the body is dropped.
     """
 
     __slots__ = (
@@ -128,10 +128,10 @@ class Answer:
         self.held = HeldBytes()
 
     def target(self, url: str) -> str:
-        """Where it redirects to, serialised and `plain`; empty where it does not, or to what is no URL of http(s).
+        """The target of a redirect, serialised and `plain`; empty if there is none, or it is no URL of http(s).
 
         Args:
-            url: That was asked for.
+            url: The URL of the request.
         """
         if self.http not in REDIRECTS or not self.location:
             return ""
@@ -142,7 +142,7 @@ class Answer:
 
 
 def note(answer: Answer, headers: "MultiMapping[str]") -> None:
-    """Have an answer, whose status is known, tell of its headers."""
+    """Copy the headers that matter into an answer whose status is set."""
     answer.content_type = _text(headers.get("Content-Type", ""))
     answer.retry_after = headers.get("Retry-After")
     answer.link = _cut(headers.getall("Link", ()))
@@ -155,7 +155,7 @@ def note(answer: Answer, headers: "MultiMapping[str]") -> None:
 
 
 def _cut(values: Iterable[str]) -> tuple[str, ...]:
-    """The first values of a header, as many as may be kept with a page."""
+    """The first values of a header that together are at most `HEADER_CHARS`."""
     kept: list[str] = []
     room = HEADER_CHARS
     for value in values:
@@ -167,12 +167,12 @@ def _cut(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _text(value: str) -> str:
-    """A header's value as characters: bytes that are no UTF-8 come as lone surrogates, which no record can hold."""
+    """A header's value without lone surrogates, which stand for invalid UTF-8 and fit in no record."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _escaped(location: str) -> str:
-    """A Location with those bytes percent-encoded, as browsers send them on."""
+    """A Location with such bytes percent-encoded, as browsers do."""
     if location.isascii():
         return location
     return "".join(f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in location)

@@ -1,10 +1,10 @@
 """Content codings (RFC 9110 8.4), undone as a body comes: gzip, deflate, br and zstd, also on top of each other.
 
-aiohttp's own decoding is not used: it takes a page for broken that has something behind its last byte, an empty page
-for whole where nothing could be decoded, and each coding for another case of that. Here all of them are read as
-browsers read them: what ends too early counts as far as it goes, what follows the end is nobody's, and only what gives
-nothing at all, or stops making sense, is an error. Servers behind servers compress twice, so a body has layers. It is
-undone in small pieces, so a bomb is noticed before it is memory or time.
+aiohttp's own decoding is not used: it rejects a page with bytes after its end, accepts as empty a page that cannot be
+decoded, and treats each coding differently. Here all codings are read as browsers read them. A body that ends too early
+counts as far as it goes. Bytes after the end are ignored. It is an error if nothing can be decoded, or if the data are
+broken. Proxies compress again, so a body may have several layers. It is decoded in small pieces, so a decompression
+bomb is noticed before it takes memory or time.
 """
 
 import zlib
@@ -15,16 +15,16 @@ import brotli
 from backports import zstd
 
 MAX_LAYERS = 5
-"""Codings on one body; more is no mistake but an attack."""
+"""Codings of one body; more are an attack."""
 
 MAX_MEMBERS = 1000
-"""Members of a gzip, or frames of a zstd, that a body may have: each costs time, even where nothing is in it."""
+"""Members of a gzip body or frames of a zstd body: each costs time, even an empty one."""
 
 PIECE_BYTES = 64 * 1024
-"""Bytes that come out at once, of br up to half as many more: about 0.1 ms."""
+"""Decoded bytes a piece, in about 0.1 ms; br may give half as many more."""
 
 SOUGHT_BYTES = 256 * 1024
-"""Of a br body so much is kept as it came, to look for its end where the library does not tell."""
+"""Raw bytes of a br body kept to find its end, which the library does not tell."""
 
 _WINDOW_LOG = 23
 """Of zstd: 8 MiB, the most that a body may ask for (RFC 9659)."""
@@ -34,19 +34,19 @@ _ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", *(bytes((0x50 + n, 0x2A, 0x4D, 0x18)) for n
 
 
 class TooLarge(ValueError):
-    """More than the limit comes out."""
+    """The decoded body is larger than the limit."""
 
 
 class BadCoding(ValueError):
-    """It is not coded as it says, or by what nobody here knows."""
+    """The body is not in the coding it declares, or the coding is unknown."""
 
 
 class _Layer(Protocol):
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What comes of some bytes. Raises: BadCoding."""
+        """Decode some bytes. Raises: BadCoding."""
 
     def end(self) -> None:
-        """No more bytes come. Raises: BadCoding: none made sense."""
+        """The input has ended. Raises: BadCoding: nothing could be decoded."""
 
 
 class Decoder:
@@ -54,7 +54,7 @@ class Decoder:
 
     Args:
         codings: In the order in which they are undone.
-        most: Bytes that may come out of any layer but the last, whose bytes whoever reads them counts.
+        most: Limit of decoded bytes of each layer but the last, which the reader limits.
     """
 
     def __init__(self, codings: Iterable[str], most: int) -> None:
@@ -63,7 +63,7 @@ class Decoder:
         self._came = [0] * len(self._layers)
 
     def pieces(self, chunk: bytes, depth: int = 0) -> Iterator[bytes]:
-        """What comes of some bytes, in pieces of some `PIECE_BYTES`. Raises: TooLarge, BadCoding."""
+        """Decode some bytes, in pieces of about `PIECE_BYTES`. Raises: TooLarge, BadCoding."""
         if depth == len(self._layers):
             yield chunk
             return
@@ -74,23 +74,23 @@ class Decoder:
             yield from self.pieces(piece, depth + 1)
 
     def end(self) -> None:
-        """The body has ended. Raises: BadCoding: there were bytes, and nothing came of them."""
+        """The body has ended. Raises: BadCoding: there were bytes, and nothing could be decoded."""
         for layer in self._layers:
             layer.end()
 
 
 def decoder(content_encoding: str, most: int) -> Decoder | None:
-    """The decoder of a body; None where its bytes are to be taken as they are.
+    """The decoder of a body; None if it is not coded.
 
     Args:
-        content_encoding: The header's value; of several headers all, with commas.
-        most: Bytes that may come out of any layer.
+        content_encoding: The header's value; several headers joined with commas.
+        most: Limit of decoded bytes of each layer.
     Raises: BadCoding
     """
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
     codings = [coding for coding in codings if coding not in ("", "identity")]
     if not codings or (len(codings) == 1 and codings[0] not in _LAYERS):
-        return None  # alone and unknown: as it is, as browsers do
+        return None  # one unknown coding: read as it is, as browsers do
     if len(codings) > MAX_LAYERS:
         raise BadCoding(f"{len(codings)} codings, {MAX_LAYERS} are the most")
     unknown = next((coding for coding in codings if coding not in _LAYERS), None)
@@ -100,11 +100,11 @@ def decoder(content_encoding: str, most: int) -> Decoder | None:
 
 
 class _Members:
-    """A coding whose streams may stand one behind the other.
+    """A coding whose streams may follow each other.
 
     Args:
-        head_bytes: By so much of a stream it is known what it is.
-        begin: Its decompressor, by its first bytes and how many there were before; None for what is no further one.
+        head_bytes: Bytes that identify a stream.
+        begin: Makes the decompressor, from the first bytes and the number of earlier streams; None if there is none.
     """
 
     def __init__(self, head_bytes: int, begin: Callable[[bytes, int], Any]) -> None:
@@ -129,7 +129,7 @@ class _Members:
                 data = yield from self._of_member(data)
 
     def _of_member(self, data: bytes) -> Generator[bytes, None, bytes]:
-        """Its pieces; returns what stands behind it."""
+        """Decoded pieces of a stream; returns the bytes after it."""
         stream = self._stream
         while True:
             try:
@@ -205,7 +205,7 @@ class _Brotli:
             except brotli.error as error:
                 yield from self._last(str(error))
                 return
-            if not piece:  # nothing else says that it has no more of it
+            if not piece:  # the only sign that it has no more
                 return
             self._came += len(piece)
             yield piece
@@ -233,7 +233,7 @@ class _Brotli:
 
 
 def _unpacked(stream: Any, data: bytes) -> Iterator[bytes]:
-    """What comes of some bytes. Raises: brotli.error: they are broken, or go on behind the end."""
+    """Decode some bytes. Raises: brotli.error: they are broken, or go on after the end."""
     while not stream.is_finished() and (piece := stream.process(data, output_buffer_limit=PIECE_BYTES)):
         yield piece
         data = b""
@@ -242,7 +242,7 @@ def _unpacked(stream: Any, data: bytes) -> Iterator[bytes]:
 def _brotli_end(data: bytes, most: int) -> int | None:
     """Where a stream ends, or breaks; None where it does neither, or more than `most` bytes come of it.
 
-    Found in steps first, then byte by byte, which together is twice the work of undoing it.
+    Searched in steps first, then byte by byte: together twice the work of decoding.
     """
     rough = _brotli_step(data, range(1024, len(data) + 1024, 1024), most)
     return None if rough is None else _brotli_step(data, range(max(rough - 1024, 1), rough + 1), most)

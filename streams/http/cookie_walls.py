@@ -1,9 +1,9 @@
-"""Redirects that lead back to where they began: a check for cookies that goes by way of another URL.
+"""Redirects that lead back to their start: a check for cookies by way of another URL.
 
     /page ─ 302 ─► /check ─ 302, a cookie ─► /page
 
-By then /page is known, as a redirect, and with the cookie it is a page: so it is to be asked for once more. Redirects
-are remembered with what their requests sent. Pure: what is sent now is an argument.
+By then /page is known as a redirect, but with the cookie it is a page, so it must be fetched once more. Redirects are
+remembered with the cookies of their requests. Pure: the cookies of now are an argument.
 """
 
 from collections import OrderedDict
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 REMEMBERED = 10_000
-"""Redirects, those seen last; some 400 bytes each."""
+"""Redirects remembered, the latest ones; some 400 bytes each."""
 
 MOST_HOPS = 5
-"""Redirects in a row that are gone back."""
+"""Redirects followed back in a row."""
 
 
 class _Step(NamedTuple):
@@ -29,10 +29,10 @@ class CookieWalls:
         self._steps: OrderedDict[tuple[str, str], _Step] = OrderedDict()
 
     def note(self, job: str, url: str, target: str, cookies: str) -> None:
-        """A URL redirects to another one.
+        """Remember that a URL redirects to another one.
 
         Args:
-            cookies: That the request was sent with.
+            cookies: The cookies of the request.
         """
         self._steps[job, url] = _Step(target, cookies)
         self._steps.move_to_end((job, url))
@@ -40,14 +40,14 @@ class CookieWalls:
             self._steps.popitem(last=False)
 
     def forget(self, job: str, url: str) -> None:
-        """A URL redirects no longer."""
+        """Forget the redirect of a URL."""
         self._steps.pop((job, url), None)
 
     def leads_back(self, job: str, url: str, target: str, cookies_of: Callable[[str], str]) -> bool:
-        """Whether a redirect leads to a URL that led to it, and that would now be sent cookies which it was not.
+        """Whether a redirect leads to a URL that led to it, and that would now be sent cookies it was not sent then.
 
         Args:
-            cookies_of: What a URL is sent now.
+            cookies_of: The cookies that a URL would be sent now.
         """
         first = step = self._steps.get((job, target))
         for _ in range(MOST_HOPS):

@@ -1,9 +1,9 @@
-"""What a site remembers of a visitor: the cookies of one job at one registrable domain, as RFC 6265bis has them.
+"""The cookies of one job at one registrable domain, by RFC 6265bis.
 
 aiohttp's jar is not used: it keeps one cookie of a name for all paths of a response, sends one of a name, knows no
-prefixes, lets http:// set what is only for https://, and compares paths decoded. What travels is bytes that nobody
-decodes: a value goes back as it came. `SameSite` is not looked at, for a crawler has no other site that it comes from,
-and `HttpOnly` is always kept. Pure: time is `now`, UTC epoch seconds.
+prefixes, lets http:// set cookies that are only for https://, and compares decoded paths. Values are never decoded
+here: they go back as they came. `SameSite` is ignored, because a crawler comes from no other site, and `HttpOnly`
+needs no rule. Pure: time is `now`, UTC epoch seconds.
 """
 
 import re
@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 from crawlog.streams.url import registrable_domain
 
 MOST_COOKIES = 100
-"""Cookies of one jar; RFC 6265bis 6.1 asks for 50. Further ones are not taken, so that a session lasts."""
+"""Cookies of one jar; RFC 6265bis 6.1 asks for 50. Further ones are refused, so that a session cookie stays."""
 
 MOST_BYTES = 16 * 1024
-"""Of a jar's cookies together; servers take 8 to 16 KiB of headers, and a host may set as many cookies as it likes."""
+"""All cookies of a jar together, because servers accept 8 to 16 KiB of headers."""
 
 MAX_PAIR = 4096
 MAX_ATTRIBUTE = 1024
-"""Name and value of a cookie, and an attribute's value, bytes (RFC 6265bis 5.6): a longer one does not count."""
+"""Name and value of a cookie, and an attribute's value, bytes (RFC 6265bis 5.6): a longer one is ignored."""
 
 NEVER = float("inf")
 
@@ -36,7 +36,7 @@ _DATE = {
     "month": re.compile(_MONTHS.replace(" ", "|"), re.IGNORECASE | re.ASCII),
     "year": re.compile(r"[0-9]{2,4}(?![0-9])"),
 }
-"""What a date's tokens begin with: each is the first of these that is not found yet."""
+"""Patterns of a date's tokens: a token is the first of these that matches and was not found before."""
 
 _FIRST_YEAR = 1601
 _WSP = " \t"
@@ -70,7 +70,7 @@ class _Cookie(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """What tells a cookie from another one."""
+    """The identity of a cookie."""
 
     name: str
     domain: str
@@ -97,7 +97,7 @@ def read(header: str) -> Said | None:
 
 
 def _with(said: Said, kind: str, text: str) -> Said:
-    """With one attribute more; of several of a kind the last one counts."""
+    """With another attribute; of several of one kind the last one counts."""
     if _size(text) > MAX_ATTRIBUTE:
         return said
     match kind:
@@ -183,10 +183,10 @@ class CookieJar:
             self._drop(key)
         if not cookie.is_over(now) and self._has_room(key, cookie, now):
             self._size_bytes += self._growth(key, cookie)
-            self._cookies[key] = cookie  # a known one in its old place: what is sent first was set first
+            self._cookies[key] = cookie  # a known one keeps its place: the older cookie is sent first
 
     def _key(self, url: str, said: Said) -> _Key | None:
-        """Whose cookie it is; None if it may not be set from there (RFC 6265bis 5.7)."""
+        """The key of a cookie; None if the URL may not set it (RFC 6265bis 5.7)."""
         host, path, is_secure = _parts(url)
         if not _may_set(host, said.domain) or not _keeps_promise(said) or (said.is_secure and not is_secure):
             return None

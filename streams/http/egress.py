@@ -1,7 +1,7 @@
-"""Which addresses and ports may be connected to: the public internet, private networks only where the user says so.
+"""The addresses and ports that may be connected to: the public internet; private networks only if the user allows.
 
-Asked three times, because each can be got round alone: of a URL's host (an IP literal never meets a resolver), of
-every address a name resolves to, and of the address of the connected peer. Cloud metadata addresses are never allowed.
+Checked three times, because each check alone can be evaded: the host of a URL (an IP literal needs no resolver), every
+address that a name resolves to, and the address of the connected peer. Cloud metadata addresses are never allowed.
 """
 
 import ipaddress
@@ -44,7 +44,7 @@ _V4_REFUSED = tuple(
     )
 )  # fmt: skip
 _V6_PUBLIC = ipaddress.IPv6Network("2000::/3")
-"""All global unicast space there is; every IPv6 address outside is refused unless it holds an IPv4 address."""
+"""All global unicast addresses; other IPv6 addresses are refused unless they hold an IPv4 address."""
 _V6_REFUSED = tuple(ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 _MAPPED = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
@@ -65,7 +65,7 @@ _BAD_PORTS = frozenset(
 
 
 def port_refusal(origin: str) -> str | None:
-    """Why a port may not be asked; None when it may, as the default ports of http and https.
+    """Why a port is refused; None if it is allowed, as the default ports of http and https are.
 
     Args:
         origin: Of a canonical URL, `http://name:port`; without a port where it is the scheme's own.
@@ -75,7 +75,7 @@ def port_refusal(origin: str) -> str | None:
 
 
 def literal_refusal(host: str, allow_private: bool) -> str | None:
-    """Why a URL's host may not be asked, judged without DNS; None when it may, as far as its spelling tells.
+    """Why a URL's host is refused without asking DNS; None if its spelling allows it.
 
     Args:
         host: A host name or IP literal in any spelling that a URL may have; IPv6 with or without brackets.
@@ -95,7 +95,7 @@ def literal_refusal(host: str, allow_private: bool) -> str | None:
 
 
 def address_refusal(address: str, allow_private: bool) -> str | None:
-    """Why an address may not be connected to; None when it may.
+    """Why an address is refused; None if it is allowed.
 
     Args:
         address: As a resolver or a socket gives it; an IPv6 zone (`%eth0`) does not count.
@@ -120,7 +120,7 @@ def _is_public(ip: IPv4 | IPv6, inside: IPv4 | None) -> bool:
 
 
 def _inside(ip: IPv6) -> IPv4 | None:
-    """The IPv4 address that an IPv6 address stands for, None when for none."""
+    """The IPv4 address inside an IPv6 address; None if there is none."""
     packed = ip.packed
     if ip in _LOCAL_NAT64:  # RFC 6052 2.2, prefix of 48 bits; any other layout there is unknowable
         return IPv4(packed[6:8] + packed[9:11]) if not packed[8] and not any(packed[11:]) else None

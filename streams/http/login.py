@@ -1,12 +1,12 @@
-"""Logins by a form: what is posted, when, and what shows that it is needed again. Pure: time is `now`.
+"""Logins by a form: what is posted, when, and how an ended session is noticed. Pure: time is `now`.
 
     nothing yet ─► read ─ Shown ─► post ─ Posted ─► page ─ Visited ─► page, or read again: the session is over
                     ▲                      │
                     └── it may pass ◄──────┴─► fail, for `again_s`
 
 A session belongs to one job and one origin. A login takes two turns of the host: the form's page is read for its hidden
-fields, then the form is posted. It precedes the job's first page there, and comes again when an answer shows that the
-session is over, at most once in `again_s`: an answer that shows so sooner is a result like any other.
+fields, then the form is posted. It precedes the job's first page there. It is repeated when an answer shows that the
+session has ended, at most once in `again_s`; before that such an answer is a normal result.
 """
 
 from collections.abc import Collection
@@ -92,7 +92,7 @@ _WAIT = Step("wait")
 
 
 class Shown(NamedTuple):
-    """The form's page was answered, or may not be asked for.
+    """The form's page was answered, or may not be fetched.
 
     Attributes:
         found: The form there, filled in; without it the form is posted as configured.
@@ -104,10 +104,10 @@ class Shown(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """The form was answered; or its page was, in a way that ends the login.
+    """The form was answered, or its page in a way that ends the login.
 
     Attributes:
-        reason: Why that is no login; empty when it is one.
+        reason: Why the login failed; empty if it succeeded.
         may_pass: Whether another try may succeed.
     """
 
@@ -116,14 +116,14 @@ class Posted(NamedTuple):
 
 
 class Unsent(NamedTuple):
-    """The form or its page was not sent, or nobody knows what became of it."""
+    """The request for the form or its page was not sent, or its outcome is unknown."""
 
 
 class Visited(NamedTuple):
     """A page was answered.
 
     Attributes:
-        signs: By which an answer shows that there is no session.
+        signs: Statuses, or `redirect`, which show that there is no session.
     """
 
     url: str
@@ -141,7 +141,7 @@ class Session:
         attempts: Tries at a server that does not answer.
 
     Attributes:
-        missing: Why nothing was found on the form's page, in a word; empty where something was, or nobody looked yet.
+        missing: Why nothing was found on the form's page, in a word; empty if something was, or before it was read.
     """
 
     def __init__(self, form: Form, again_s: float, attempts: int) -> None:
@@ -207,8 +207,8 @@ class Session:
     def _begins_anew(self, page: Visited, now: float) -> bool:
         """Whether a page has a login of its own, or one that others began.
 
-        Once for each page: one that is closed to this user would have it logged in for ever where its host rests
-        longer than that.
+        Once for each page: a page that this user may not see would repeat the login for ever, if its host rests longer
+        than `again_s`.
         """
         if self._state == "in" and page.asked_at >= self._at:
             if now - self._at < self._again_s or page.url in self._anew_for:
@@ -229,7 +229,7 @@ def _is_logged_out(form: Form, page: Visited) -> bool:
 
 
 def no_login(form: Form, url: str, answer: Answer) -> str:
-    """Why the answer to a posted form is no login, in a word; empty when it is one.
+    """Why a posted form did not log in, in a word; empty if it did.
 
     Args:
         url: Where the form was posted to.

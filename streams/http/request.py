@@ -1,6 +1,6 @@
-"""What a request carries, and by which way it leaves: headers, logins, cookies, proxies, bandwidth.
+"""Headers, logins, proxies and bandwidth of requests.
 
-Three rules keep what is secret where it belongs. A login is sent to the one origin it was given for (scheme, host and
+Three rules protect secrets. A login is sent to the one origin it was given for (scheme, host and
 port: RFC 6454), so to no other after a redirect. Cookies are kept by job and registrable domain, so none set for a
 public suffix reaches another domain. A proxy's password goes to that proxy only. None of them is in a record or a log.
 """
@@ -20,20 +20,20 @@ OWN_HEADERS = frozenset(
     {"host", "user-agent", "authorization", "proxy-authorization", "cookie", "content-length", "transfer-encoding",
      "connection", "accept-encoding"}
 )  # fmt: skip
-"""Headers that are ours to send, or that have a setting of their own."""
+"""Headers that crawlog sets, or that have their own setting."""
 
 FAILURES = 3
 """Failures in a row after which a proxy rests."""
 
 REST_S = 30.0
 MOST_REST_S = 600.0
-"""How long it rests at first, doubled each time, and at most, seconds."""
+"""Seconds that a failed proxy rests: the first time, doubled each time, and at most."""
 
 REACHED_NOT = frozenset({3, 4, 5, 6, 8, 91})
-"""Replies of a SOCKS proxy that speak of the host and not of itself (RFC 1928 6; 91 is all that SOCKS 4 can say)."""
+"""Replies of a SOCKS proxy that blame the host, not the proxy (RFC 1928 6; SOCKS 4 has only 91)."""
 
 TUNNELLED_NOT = frozenset({502, 503, 504})
-"""The same of an HTTP proxy that was asked for a tunnel."""
+"""Such statuses of an HTTP proxy that was asked for a tunnel."""
 
 _header = re.compile(
     r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e\xa0-\xff](?:[\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?"
@@ -128,7 +128,7 @@ class Proxy(NamedTuple):
 
     @property
     def resolves(self) -> bool:
-        """Whether it is told names, not addresses: all but `socks5` and `socks4`, as curl has it."""
+        """Whether it resolves names itself: all but `socks5` and `socks4`, as in curl."""
         return not self.url.startswith(("socks5:", "socks4:"))
 
 
@@ -151,8 +151,8 @@ def read_proxy(url: str) -> Proxy:
 class Proxies:
     """A pool of proxies: a host keeps its proxy while that works, and moves to its next one when it does not.
 
-    A proxy that failed `FAILURES` times in a row rests. Where all rest, the one that has rested most is tried: never is
-    a request sent without a proxy.
+    A proxy that failed `FAILURES` times in a row rests. If all rest, the one whose rest ends first is used: no request
+    is ever sent without a proxy.
     """
 
     def __init__(self, pool: Iterable[Proxy]) -> None:
@@ -167,7 +167,7 @@ class Proxies:
         """The proxy of a host, by rendezvous hashing over those that do not rest.
 
         Args:
-            but: Those that just did not serve; None is left when that is all of them.
+            but: Proxies that just failed; the result is None if these are all.
         """
         pool = [proxy for proxy in self._pool if proxy not in but] if but else self._pool
         awake = [proxy for proxy in pool if self._rests_until[proxy] <= now]
@@ -176,15 +176,15 @@ class Proxies:
         return max(awake, key=lambda proxy: xxhash.xxh3_64_intdigest(f"{host} {proxy.url}".encode()))
 
     def wakes_in_s(self, now: float) -> float:
-        """Seconds until one of them may be asked without need; 0 where one does not rest."""
+        """Seconds until a proxy's rest ends; 0 if one does not rest."""
         return max(min(self._rests_until.values()) - now, 0.0)
 
     def worked(self, proxy: Proxy) -> None:
-        """It passed an answer on."""
+        """Count a success."""
         self._failures[proxy] = 0
 
     def failed(self, proxy: Proxy, now: float) -> bool:
-        """It could not be reached, or refused to serve; whether it rests from now on."""
+        """Count a failure; True if the proxy rests from now on."""
         self._failures[proxy] += 1
         times = self._failures[proxy] - FAILURES
         if times < 0:
@@ -194,10 +194,10 @@ class Proxies:
 
 
 class Bandwidth:
-    """A token bucket of one second: how long who has read must wait.
+    """A token bucket of one second: how long a reader must wait.
 
     Args:
-        bytes_per_s: What may be read in a second.
+        bytes_per_s: Bytes that may be read in a second.
     """
 
     def __init__(self, bytes_per_s: int) -> None:

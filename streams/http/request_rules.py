@@ -1,6 +1,6 @@
-"""How a job's URLs are asked for: its record's rules, checked, within the limits of the worker that asks. Pure.
+"""How the URLs of a job are requested: the rules of its record, within the limits of the worker. Pure.
 
-The one place where the two meet: whoever asks is given a `Manner`, and reads no setting that a job's record has too.
+Only here the two meet: callers get a `Manner`, and never read a setting that a job's record has too.
 """
 
 from functools import lru_cache
@@ -19,11 +19,11 @@ N = TypeVar("N", int, float)
 NEEDS_PRIVATE = "network.allow_private=true"
 NEEDS_LAX_TLS = "network.verify_tls=false"
 NEEDS_PROXIES = "fetch.proxies"
-"""What a worker would have to be set to, to ask for what a job wants asked for."""
+"""Settings that a worker needs for a job that wants it."""
 
 
 class WorkerLimits(NamedTuple):
-    """What a worker keeps to whatever a job's record says; None is no limit."""
+    """Limits of a worker, whatever a job's record says; None is no limit."""
 
     delay_s: float = 0.0
     per_host: int | None = None
@@ -41,12 +41,12 @@ UNLIMITED = WorkerLimits()
 
 
 class Manner(NamedTuple):
-    """How one worker asks for the URLs of one revision of a job.
+    """How one worker requests the URLs of one revision of a job.
 
     Attributes:
-        rules: None of its fields is missing.
+        rules: Complete: no field is None.
         token: Product token that robots.txt groups are matched with.
-        lacks: What the job wants and this worker does not do, as the settings that the worker would need.
+        lacks: Settings that the job needs and this worker does not have.
     """
 
     rules: RequestRules
@@ -54,12 +54,12 @@ class Manner(NamedTuple):
     lacks: frozenset[str] = frozenset()
 
     def has(self, setting: str) -> bool:
-        """Whether it goes by one of the settings above, which open what is closed without them."""
+        """Whether it uses one of the settings above."""
         return self.rules.allow_private if setting == NEEDS_PRIVATE else not self.rules.verify_tls
 
 
 def manner_of(spec: JobSpec, usual: Manner, limits: WorkerLimits) -> Manner:
-    """By a job's record, within the limits of the worker; the worker's usual one as far as that does not say it."""
+    """The manner of a job's record, within the worker's limits; fields that it lacks are the worker's own."""
     if spec.requests is None:
         return usual
     said = {name: value for name, value in structs.asdict(spec.requests).items() if value is not None}
@@ -67,7 +67,7 @@ def manner_of(spec: JobSpec, usual: Manner, limits: WorkerLimits) -> Manner:
 
 
 def within(rules: RequestRules, token: str, limits: WorkerLimits) -> Manner:
-    """The stricter of what rules and limits say, field by field."""
+    """The stricter value of rules and limits, field by field."""
     lacks = (
         NEEDS_PRIVATE if rules.allow_private and not limits.allow_private else "",
         NEEDS_LAX_TLS if limits.verify_tls and not rules.verify_tls else "",
@@ -93,9 +93,9 @@ def _least(wanted: N, most: N | None) -> N:
 
 
 def check_rules(rules: RequestRules) -> None:
-    """Whether hosts can be asked by the rules of a record, which any client may have written.
+    """Check the rules of a record, which any client may have written.
 
-    Raises: ValueError: They cannot.
+    Raises: ValueError: They cannot be used.
     """
     for name, value in structs.asdict(rules).items():
         if isinstance(value, float) and not value < inf:
@@ -107,5 +107,5 @@ def check_rules(rules: RequestRules) -> None:
 
 @lru_cache(1024)
 def headers_of(user_agent: str, headers: tuple[str, ...]) -> dict[str, str]:
-    """What every request of a job is sent with; not to be changed."""
+    """The headers of every request of a job; shared, so callers must not change them."""
     return {"User-Agent": user_agent, **dict(map(read_header, headers))}

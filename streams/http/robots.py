@@ -1,4 +1,4 @@
-"""What a robots.txt allows, read as Google's open-source parser reads it (RFC 9309 and its documented leniencies).
+"""The rules of a robots.txt, read as Google's open-source parser reads it (RFC 9309 and its documented leniencies).
 
 Own code instead of a library: libraries differ from Google in byte order marks, in which lines end a group, and in
 percent-encoding, and an answer must cost microseconds because every dispatch asks.
@@ -36,16 +36,16 @@ HELD_BYTES = 64 << 20
 
 LARGE_FILE = 64 * 1024
 READ_BYTE_S = 0.3e-6
-"""What reading a file takes, CPU seconds a byte: 0.15 s for the largest."""
+"""CPU seconds a byte for reading a file: 0.15 s for the largest."""
 
 READING_SHARE = 0.1
-"""Of the time that large files may take which are read again: who has to wait rests, while others are fetched."""
+"""Share of CPU time for reading large files again; a host that must wait rests meanwhile."""
 
 _LINE = re.compile(rb"^[ \t\x0b\x0c\x00]*+((?:al|di|us|si|cr)[^\n]*)", re.MULTILINE | re.IGNORECASE)
-"""A line whose key may be one of ours; a million others are passed over as fast as memory is read."""
+"""A line whose key may be a known one; other lines are skipped at the speed of memory."""
 
 _AFTER_NUL = re.compile(rb"(?<=[!-\xff])[ \t]*+\x00[^\n]*+")
-"""What Google's parser, whose lines are strings of C, does not see of a line that has begun."""
+"""The part of a line after a NUL, which Google's parser does not see because its lines are C strings."""
 
 _TOKEN = re.compile(r"[A-Za-z_-]*")
 _WHOLE_TOKEN = re.compile(r"[\w-]*")
@@ -61,7 +61,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 
 
 class _Group:
-    """User agents, the rules they share, perhaps with the group before, and the delays asked of them alone."""
+    """User agents, their rules (perhaps shared with the group before), and their own delays."""
 
     __slots__ = ("agents", "closed", "delays_s", "is_for_all", "rules", "whole")
 
@@ -78,9 +78,9 @@ class RobotsRules:
     """A parsed robots.txt.
 
     Attributes:
-        size_bytes: Memory that they take, about; known once they are kept for one token only.
-        is_asked: Whether they were asked since somebody last set this to False.
-        is_gone: They were let go to make room, answer no more, and are to be read again.
+        size_bytes: Their memory, about; known after `keep_only`.
+        is_asked: Whether they were used since this was set to False.
+        is_gone: They were evicted, and must be read again before use.
     """
 
     def __init__(self, groups: list[_Group], sitemaps: list[str]) -> None:
@@ -103,7 +103,7 @@ class RobotsRules:
             elif kind == "agent":
                 if not groups or groups[-1].closed:
                     groups.append(_Group([]))
-                elif groups[-1].delays_s:  # a delay is for the agents above it; only a rule ends their group
+                elif groups[-1].delays_s:  # a delay counts for the agents above it; only a rule ends their group
                     groups.append(_Group(groups[-1].rules))
                 _add_agent(groups[-1], value)
             elif not groups:
@@ -144,28 +144,28 @@ class RobotsRules:
         return self.said_to(token).delay_s
 
     def keep_only(self, token: str) -> None:
-        """Forget what is said to others: who asks for them later is told that all is allowed."""
+        """Forget the rules of all other tokens, for which `allowed` would then allow everything."""
         matcher = self.said_to(token)
         self._groups, self._is_whole = [], False
         del self.sitemaps[MAX_SITEMAPS:]
         self.size_bytes = 1000 + matcher.size_bytes + sum(60 + len(sitemap) for sitemap in self.sitemaps)
 
     def is_for(self, token: str) -> bool:
-        """Whether it is known what they say to a product token; they are to be read again where it is not."""
+        """Whether the rules of a product token are here; otherwise the file must be read again."""
         return not self.is_gone and (self._is_whole or token in self._matchers)
 
     def learn(self, token: str, same: "RobotsRules") -> None:
-        """Know also what the same file, which was read and kept for that token, says to it."""
+        """Add the rules of another token, from the same file read and kept for it."""
         self._matchers[token] = same.said_to(token)
         self.size_bytes += same.size_bytes
 
     def let_go(self) -> None:
-        """Free what they take."""
+        """Free their memory."""
         self.is_gone = True
         self._groups, self._matchers, self.sitemaps = [], {}, []
 
     def said_to(self, token: str) -> Matcher:
-        """What they say to a product token."""
+        """The rules of a product token."""
         matcher = self._matchers.get(token)
         if matcher is None:
             assert not self.is_gone, "rules that were let go would allow all"
@@ -188,14 +188,13 @@ class RobotsRules:
 
 
 class SharedRules:
-    """Rules by product token; hosts with the same file have them in common, as those of one platform do.
+    """Rules of files, shared by all hosts with the same file, as the hosts of one platform have.
 
-    A file of 500 KiB is read in 0.15 s and takes 0.6 MB, 1.4 at most; so those of all hosts have a bound in common.
-    Which were not asked since others were let go go next (second chance); whoever has them reads them again before it
-    asks.
+    A file of 500 KiB is read in 0.15 s and takes 0.6 MB, 1.4 at most, so there is one bound for all hosts. Rules that
+    were not used since the last eviction are evicted first (second chance). Their hosts read the file again before use.
 
     Attributes:
-        size_bytes: Memory of all that are here, about.
+        size_bytes: Memory of all rules, about.
     """
 
     def __init__(self) -> None:
@@ -204,7 +203,7 @@ class SharedRules:
         self.size_bytes = 0
 
     def wait_s(self, body: bytes, token: str, now: float) -> float:
-        """Seconds until a file that was read before may be read again; 0: now, or it need not be.
+        """Seconds until a file that was read before may be read again; 0 for now, or if it need not be.
 
         Args:
             now: By any clock.
@@ -220,7 +219,7 @@ class SharedRules:
         return self._next_at - now
 
     def rules(self, body: bytes, token: str) -> RobotsRules:
-        """The rules in a file, read once for each token as long as there is room for them."""
+        """The rules in a file, read once for each token until they are evicted."""
         key = _digest(body)
         rules = self._known.get(key)
         if rules is not None and rules.is_for(token):
@@ -254,13 +253,13 @@ def _digest(body: bytes) -> bytes:
 
 @lru_cache(1024)
 def product_token(user_agent: str) -> str:
-    """The part of a user agent that groups are matched with, in lower case."""
+    """The product token of a user agent, in lower case: groups are matched by it."""
     found = _TOKEN.match(user_agent.strip())
     return found[0].lower() if found else ""
 
 
 def _whole_token(user_agent: str) -> str:
-    """The same with digits and letters of all languages, which the standard does not know: `MJ12bot` is no `mj`."""
+    """The token with digits and letters of all languages, beyond the standard: `MJ12bot` is not `mj`."""
     found = _WHOLE_TOKEN.match(user_agent.strip())
     return found[0].lower() if found else ""
 
@@ -291,7 +290,7 @@ def _lines(body: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _kind(key: bytes) -> str:
-    """What a key means, however it is spelled; empty when nothing."""
+    """The meaning of a key in any of its spellings; empty for an unknown key."""
     word = key.strip().decode("latin-1").lower()
     return next((kind for kind, spellings in _KINDS.items() if word.startswith(spellings)), "")
 
@@ -311,7 +310,7 @@ def _add_delay(group: _Group, value: str) -> None:
 
 
 def _text(line: Rule) -> str:
-    """A line as people are shown it."""
+    """A line as shown to users."""
     value, allows = line
     return f"{'Allow' if allows else 'Disallow'}: {value}".encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Protocol
 
 MAX_PIECES = 5_000
-"""Literals between wildcards that are kept for one user agent, the first ones of the file: what one query may look for.
+"""Literals between wildcards kept for one user agent, the first ones of the file: they bound the cost of a query.
 The most of 1,200 real files is 1,000; with so many as here a query takes one to three milliseconds."""
 
 LOOSE_BYTES = 256 << 10
@@ -20,15 +20,15 @@ LOOSE_BYTES = 256 << 10
 more than its text. A query then takes 1.5 times as long, three times where hundreds of wildcards are looked at."""
 
 _NOWHERE = "\0"
-"""Stands in no pattern: a line ends there, and its escape stays one."""
+"""A character that no pattern has: a line ends at it, and its escape is kept."""
 
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 
 Rule = tuple[str, bool]
-"""What an Allow or Disallow line says, and whether it allows."""
+"""The value of an Allow or Disallow line, and whether it allows."""
 
 _Wild = tuple[int, list[str], Rule]
-"""A pattern with wildcards: its length, what stands between its stars, with its `$`, and its line."""
+"""A pattern with wildcards: its length, its literals between the stars (with the `$`), and its line."""
 
 
 class _Plain(Protocol):
@@ -56,7 +56,7 @@ class _PackedPlain:
         self.size_bytes = 8 * size
 
     def get(self, pattern: str, /) -> Rule | None:
-        """The line whose pattern this is, in the pattern's spelling."""
+        """The line with this pattern; of the line only the pattern is known."""
         table, size = self._table, self._size
         key = hash(pattern) & -2 or 2
         at = key % size
@@ -68,14 +68,14 @@ class _PackedPlain:
 
 
 class _Wilds(Protocol):
-    """Patterns with wildcards by what stands before the first one."""
+    """Patterns with wildcards, by their text before the first star."""
 
     def get(self, head: str, nothing: tuple[()], /) -> Iterable[_Wild]:
-        """Those that begin so, the longest first, and of those of one length what allows."""
+        """The patterns with this beginning: the longest first, and of equal ones those that allow."""
 
 
 class _PackedWilds:
-    """The same as text, found by hashes of what they begin with, and taken apart for each path that is asked about."""
+    """The same, packed as text: found by hashes of their beginnings, and split for each query."""
 
     def __init__(self, wilds: dict[str, list[_Wild]]) -> None:
         by_hash = sorted(((hash(head), wild) for head, wild in wilds.items()), key=itemgetter(0))
@@ -92,7 +92,7 @@ class _PackedWilds:
         self.size_bytes = size + 8 * (len(self._hashes) + len(self._ranks) + len(self._ends))
 
     def get(self, head: str, nothing: tuple[()], /) -> Iterable[_Wild]:
-        """Those that begin so, in the pattern's spelling."""
+        """The patterns with this beginning; of a line only its pattern is known."""
         hashed = hash(head)
         at = bisect_left(self._hashes, hashed)
         if at == len(self._hashes) or self._hashes[at] != hashed:
@@ -107,10 +107,10 @@ def _apart(ranks: Iterable[int], text: str) -> Iterator[_Wild]:
 
 
 class Matcher:
-    """The rules of one user agent, ready to be asked: the longest pattern wins, Allow wins a tie.
+    """The rules of one user agent, ready for queries: the longest pattern wins, Allow wins a tie.
 
-    A pattern is looked up by what stands before its first wildcard, one look-up per distinct length of that; one that
-    is a whole path and a `$`, which no path has, by the path with that.
+    A pattern is looked up by its text before the first wildcard: one look-up for each distinct length. A pattern that
+    ends in `$` and has no star is looked up by the path with a `$` appended.
     """
 
     def __init__(self, lines: Iterable[Rule], delays_s: list[float]) -> None:
@@ -162,7 +162,7 @@ class Matcher:
 
 
 def _first_pieces(starred: dict[str, Rule]) -> dict[str, list[_Wild]]:
-    """Patterns with wildcards, as many as are kept, by what they begin with."""
+    """Patterns with wildcards by their beginnings, up to `MAX_PIECES`."""
     wilds: dict[str, list[_Wild]] = {}
     count = 0
     for pattern, line in starred.items():
@@ -176,7 +176,7 @@ def _first_pieces(starred: dict[str, Rule]) -> dict[str, list[_Wild]]:
 
 
 def _patterns(lines: Iterable[Rule]) -> Iterator[tuple[str, Rule]]:
-    """The escaped patterns of lines; an empty one says nothing."""
+    """The escaped patterns of lines, without empty ones, which mean nothing."""
     for line in lines:
         pattern = _escaped(line[0])
         if pattern:
@@ -188,7 +188,7 @@ def _patterns(lines: Iterable[Rule]) -> Iterator[tuple[str, Rule]]:
 
 
 def _escaped(value: str) -> str:
-    """A pattern in the spelling that `path_of` gives URLs: escaped, in upper case, is only what has to be."""
+    """A pattern in the spelling of `path_of`: only necessary escapes, in upper case."""
     if "$" in value[:-1]:
         value = value[:-1].replace("$", "%24") + value[-1:]
     if value.isascii() and "%" not in value:
@@ -229,13 +229,13 @@ _PATH_START = re.compile(r"[/?;]")
 
 
 def _pieces(pattern: str) -> list[str]:
-    """What stands between the stars of a pattern: its first piece may be empty, and its last one, or only a `$`."""
+    """The literals between the stars of a pattern. The first and the last may be empty; the last may be only a `$`."""
     head, *middle, tail = pattern.split("*")
     return [head, *filter(None, middle), tail]
 
 
 def _matches(path: str, pieces: list[str]) -> bool:
-    """Whether a path that begins like a pattern goes on so, in linear time: each literal is taken where it is first."""
+    """Whether a path with a pattern's beginning matches the rest, in linear time: each literal at its first place."""
     at = len(pieces[0])
     if len(pieces) > 2:
         for literal in pieces[1:-1]:

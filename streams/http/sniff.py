@@ -1,13 +1,13 @@
-"""What a body is, by its first bytes: the part of the MIME Sniffing standard that decides whether a page is kept.
+"""The type of a body by its first bytes: the part of the MIME Sniffing standard that decides whether a page is kept.
 
 A header that says HTML is believed unless the bytes are plainly something else; so is any other header. Without a
-header, what is not recognised is taken for HTML: that is how a crawl loses nothing.
+header, unrecognised bytes are taken for HTML, so that a crawl loses nothing.
 """
 
 import re
 
 SNIFFED_BYTES = 512
-"""How much is looked at; the standard's resource header is 1,445 bytes, for signatures that do not matter here."""
+"""Bytes that are looked at; the standard's resource header is 1,445 bytes, for signatures that do not matter here."""
 
 HTML, XHTML = "text/html", "application/xhtml+xml"
 
@@ -36,14 +36,14 @@ _SIGNATURES = (
     (b"wOF2", "font/woff2"),
 )
 _MAYBE_SIGNATURE = frozenset(mark[0] for mark, _ in _SIGNATURES) | {ord("R")}
-"""First bytes of a body that may have a signature: no page of HTML begins so, and pages are what nearly all are."""
+"""First bytes of the signatures. No HTML page begins so, so nearly every body passes with one look-up."""
 
 _AMBIGUOUS = frozenset({b"BM", b"ID3"})
 """Letters that a text may begin with: they count where a byte follows that no text has."""
 
 _FEED = re.compile(rb"<(?:!--.*?--|![^>]*|\?.*?\?)>", re.DOTALL)
 _HTML_BEGINS = re.compile(rb"<!doctype html>[\t\n\x0c\r ]*<html[ >]", re.IGNORECASE)
-"""As most pages begin; what does so is no feed."""
+"""The beginning of most pages, and of no feed."""
 
 _FEED_ROOTS = (
     (b"<rss", "application/rss+xml"),

@@ -1,9 +1,9 @@
-"""What a server said by which a page can be asked for again: its ETag and Last-Modified (RFC 9110 8.8, 13.1).
+"""The ETag and Last-Modified of a page, for conditional requests in a later epoch (RFC 9110 8.8, 13.1).
 
 A row of the state's cache column for each page that has one, 50–200 bytes: losing it costs a whole body. It is written
-once crawl.pages has acknowledged the page that it points to. In a later epoch the URL is asked for with it; on 304 the
-new page has no body of its own but points to the old one, which parse reads. An epoch asks so once for each URL: the
-row then bears its number, so that a URL whose old page turns out to be gone is fetched whole.
+once crawl.pages has acknowledged the page that it points to. In a later epoch the request carries it; on 304 the new
+page has no body but points to the old one, which parse reads. An epoch does this once for each URL: the row then has
+the epoch's number, so that a URL whose old page turns out to be gone is fetched whole.
 
     key:   b"v" + <xxh3_64 of the job's name> + <fingerprint of the URL>, 8 bytes each, big endian
     value: MessagePack [ETag, Last-Modified, offset in crawl.pages, epoch, is_whole]; the partition is the state's own
@@ -27,10 +27,10 @@ _sendable = re.compile(r"[\x21-\x7e]+(?: [\x21-\x7e]+)*")
 
 
 class Validators(msgspec.Struct, frozen=True, array_like=True):
-    """What a page can be asked for by, as sent: weak tags and dates of any shape are the server's to judge.
+    """The validators of a page, as sent: weak tags and odd dates are for the server to judge.
 
     Attributes:
-        is_whole: Its HTML was looked at, and shows what it has without a browser.
+        is_whole: Its HTML was examined, and needs no browser.
     """
 
     etag: str
@@ -41,7 +41,7 @@ class Validators(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The request's conditions."""
+        """The headers of a conditional request."""
         both = {"If-None-Match": self.etag, "If-Modified-Since": self.modified}
         return {name: value for name, value in both.items() if value}
 
@@ -65,11 +65,11 @@ def key(job: str, url: str) -> bytes:
 
 
 def may_ask(known: Validators, epoch: int, low: int, verdict: str) -> bool:
-    """Whether a page of an earlier epoch may be asked for by them: crawl.pages has it still, and its body would do.
+    """Whether they may be sent: crawl.pages still has the old page, and its body would do.
 
     Args:
         low: Where the partition of crawl.pages begins, as far as is known.
-        verdict: Whether its job wants it rendered: the body that is there was not, but may do without.
+        verdict: Whether its job wants it rendered; the stored body is not rendered, but may need no browser.
     """
     is_body = not verdict or (verdict == "auto" and known.is_whole)
     return is_body and known.epoch < epoch and known.offset >= low
