@@ -189,12 +189,23 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     settings = settings_of(rest)
     from crawlog.commands.replay import Order
     from crawlog.commands.replay import replay as move
-    from crawlog.streams.log import check_group_name
+    from crawlog.streams.log import check_group_name, offsets
 
-    order = Order(group, kind, value, topics, execute, rest["export"], rest["as_json"], job)
+    from . import replay_text
+
+    order = Order(group, kind, value, topics, execute, job)
     check_group_name(settings, group)
     with existing_log(settings) as reached:
-        return move(reached, order, tell)
+        replayed = move(reached, order, tell)
+    plans = replayed.plans
+    if rest["export"]:
+        answer(*offsets.exported([(plan.group.name, plan.group.topic, plan.moves) for plan in plans]).splitlines())
+    elif rest["as_json"]:
+        answer(*(replay_text.as_json(plan, order) for plan in plans))
+    else:
+        answer(*replay_text.lines(plans))
+    tell(*replay_text.meaning(replayed, order))
+    return outcome.FINISHED
 
 
 @click.command("kcat-config")

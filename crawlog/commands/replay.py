@@ -1,24 +1,20 @@
 """`crawlog replay`: moves a group to another place in its log, so that what is stored is worked on again.
 
-Plans, shows the plan on standard output, and with `--execute` moves; nothing is read or written by it otherwise. The
-workers do the rest: `crawlog up`, or the next `crawlog run` of a job, works off what the group then has before it.
+Plans, and with `--execute` moves; nothing is read or written by it otherwise. The workers do the rest: `crawlog up`, or
+the next `crawlog run` of a job, works off what the group then has before it.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from crawlog import outcome
 from crawlog.processes.hold import Holder, holder
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Admin, Group, Move, Target, Topics, groups, known_job, offsets
-from crawlog.terminal import answer
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
@@ -28,22 +24,6 @@ POLL_S = 0.2
 
 GRACE_S = 1.0
 """Beyond the session timeout: the broker notices a little later."""
-
-WORK = {
-    "parse": ("pages", "parsed again"),
-    "sink": ("item records", "taken again"),
-    "fetch": ("records", "forgotten: what they found is crawled again in a new epoch"),
-}
-"""What a group's records are, and what becomes of them."""
-
-NEXT = {
-    "parse": "`crawlog run` of the job, the same command again, parses them and makes its FILE anew;"
-    " `crawlog up` parses them too",
-    "sink": "`crawlog run` of the job, the same command again, fills its FILE anew",
-    "fetch": "`crawlog run` of the job, the same command again, or `crawlog up` goes on from there",
-}
-
-HEAD = ("GROUP", "TOPIC", "PARTITION", "BEFORE", "AFTER", "RECORDS", "FROM", "TO")
 
 Report = Callable[[str], None]
 
@@ -64,8 +44,6 @@ class Order:
     value: str | int = ""
     topics: Sequence[str] = ()
     execute: bool = False
-    export: bool = False
-    as_json: bool = False
     job: str = ""
 
     def __post_init__(self) -> None:
@@ -117,8 +95,19 @@ class Plan(NamedTuple):
         return min(first for first, _ in self.times_ms.values()), max(last for _, last in self.times_ms.values())
 
 
-def replay(settings: "Settings", order: Order, report: Report) -> int:
-    """Shows the plan, and executes it when asked to; returns the exit code."""
+class Replayed(NamedTuple):
+    """What was planned, and done where that was asked for.
+
+    Attributes:
+        live: The members of the groups, with their names.
+    """
+
+    plans: list[Plan]
+    live: list[str]
+
+
+def replay(settings: "Settings", order: Order, report: Report) -> Replayed:
+    """Plans, and executes the plan when asked to."""
     admin = Admin(settings)
     found = _of_job(admin, groups.named(admin, order.group), order.job)
     now_ms = int(time.time() * 1000)
@@ -128,15 +117,7 @@ def replay(settings: "Settings", order: Order, report: Report) -> int:
         _until_empty(admin, found, live, report)
         for plan in plans:
             _execute(admin, plan, order.job, report)
-    if order.export:
-        exported = offsets.exported([(plan.group.name, plan.group.topic, plan.moves) for plan in plans])
-        answer(*exported.splitlines())
-    elif order.as_json:
-        answer(*(json.dumps(_as_json(plan, order)) for plan in plans))
-    else:
-        answer(*_table(plans))
-    _tell(plans, live, order, report)
-    return outcome.FINISHED
+    return Replayed(plans, live)
 
 
 def _of_job(admin: Admin, found: list[Group], job: str) -> list[Group]:
@@ -208,10 +189,11 @@ def _until_empty(admin: Admin, found: Sequence[Group], live: list[str], report: 
             time.sleep(POLL_S)
             live = groups.members(admin, (one.name for one in found))
     if live:
-        raise Misconfigured(f"{_live(live)}, so it cannot be moved.\n{_how_to_stop(holder(data))}")
+        raise Misconfigured(f"{live_words(live)}, so it cannot be moved.\n{_how_to_stop(holder(data))}")
 
 
-def _live(live: Sequence[str]) -> str:
+def live_words(live: Sequence[str]) -> str:
+    """That a group has members, in words."""
     return f"the group is live ({'; '.join(live)})"
 
 
@@ -233,80 +215,3 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
 
     epoch = rewind_crawl(admin.settings, {move.partition: move.after for move in plan.moves})
     report(f"rewound: what is found from now on belongs to epoch {epoch}")
-
-
-# --- what is shown --------------------------------------------------------------------------------------------------
-
-
-def _table(plans: Sequence[Plan]) -> list[str]:
-    lines: list[tuple[str, ...]] = [HEAD]
-    for plan in plans:
-        for move in plan.moves:
-            times = [_time(at) for at in plan.times_ms.get(move.partition, ())] or ["", ""]
-            before = "-" if move.before is None else str(move.before)
-            count = f"{-move.records:,}" if move.is_skip else f"{move.records:,}"
-            place = plan.group.name, plan.group.topic, str(move.partition)
-            lines.append((*place, before, str(move.after), count, *times))
-        span = [_time(at) for at in plan.span_ms or ()] or ["", ""]
-        lines.append(("total", "", "", "", "", f"{plan.again - plan.skipped:,}", *span))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if 2 <= column <= 5 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _as_json(plan: Plan, order: Order) -> dict[str, Any]:
-    fields = ("partition", "before", "after", "records", "gone")
-    return {
-        "group": plan.group.name,
-        "topic": plan.group.topic,
-        "job": order.job,
-        "executed": order.execute,
-        "again": plan.again,
-        "skipped": plan.skipped,
-        "gone": plan.gone,
-        "partitions": [
-            {name: getattr(move, name) for name in fields} | {"times_ms": plan.times_ms.get(move.partition)}
-            for move in plan.moves
-        ],
-    }
-
-
-def _tell(plans: Sequence[Plan], live: Sequence[str], order: Order, report: Report) -> None:
-    """What the plan means, in words, and what to do next."""
-    for plan in plans:
-        for line in _meaning(plan, order):
-            report(line)
-    if not order.execute:
-        if live:
-            report(f"{_live(live)}: it must be stopped before --execute")
-        report("dry run: nothing was changed; --execute does it")
-    elif any(plan.again for plan in plans):
-        report(f"next: {NEXT[plans[0].group.stage]}")
-
-
-def _meaning(plan: Plan, order: Order) -> list[str]:
-    things, fate = WORK[plan.group.stage]
-    if order.job and plan.group.stage == "parse":
-        fate = f"read again: those of job {order.job} are parsed again, others passed over"
-    of = f" ({plan.group.of})" if plan.group.of else ""
-    verb = "are" if order.execute else "would be"
-    lines = [f"{plan.group.name}{of}: {plan.again:,} {things} {verb} {fate}"]
-    if all(move.before is None and not move.records for move in plan.moves):
-        lines = [f"{plan.group.name}{of}: {plan.group.topic} holds no record there, so nothing to replay"]
-    elif not plan.again and not plan.skipped:
-        lines = [f"{plan.group.name}{of}: it is there already, so nothing changes"]
-    if plan.skipped:
-        lines.append(f"{plan.group.name}: {plan.skipped:,} {things} {verb} skipped")
-    if plan.gone:
-        most = "up to " if order.kind in ("to-datetime", "by-duration") else ""
-        lines.append(f"{plan.group.name}: {most}{plan.gone:,} {things} are gone: {plan.group.topic} was trimmed")
-    return lines

@@ -207,7 +207,7 @@ class Run:
     def _is_finished(self, finish: Finish) -> bool:
         try:
             is_finished = finish.step(self.supervisor.picture, self.watch.ends)
-        except EngineError as error:  # it may be restarting; who asks again gets an answer, or the engine's own error
+        except EngineError as error:  # it may be restarting: a later look answers, or raises its own error
             now = time.monotonic()
             self._denied_at = (self._denied_at or now) if isinstance(error, AccessDenied) else None
             if self._denied_at is not None and now - self._denied_at > DENIED_S:

@@ -22,7 +22,7 @@ class Disk:
         self._looked_at = 0.0
 
     def is_full(self) -> bool:
-        """Whether a disk is full; says so once, and once that it is not. Workers and broker wait by themselves."""
+        """Whether a disk is full. Reports each change once. Workers and broker wait by themselves."""
         now = time.monotonic()
         if now - self._looked_at >= FULL_AGAIN_S:
             self._looked_at = now

@@ -60,7 +60,7 @@ class Hold:
 
 
 def _locked(file: IO[bytes]) -> bool:
-    """Takes the lock of a folder; whether nobody else holds it. `holder` shares it for an instant: that passes."""
+    """Takes the lock of a folder; False where another process holds it. `holder` shares it for an instant only."""
     deadline = time.monotonic() + LOOKS_S
     while True:
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def _locked(file: IO[bytes]) -> bool:
 
 
 def holder(data: Path) -> Holder | None:
-    """Who holds the folder, or None. A shared lock answers, so that two looks at a time do not see each other."""
+    """The holder of the folder; None where nobody holds it. The look takes a shared lock: two looks do not collide."""
     try:
         with os.fdopen(files.opened(data / "run" / "lock", os.O_RDONLY)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -86,7 +86,7 @@ def holder(data: Path) -> Holder | None:
 
 
 def same_log(settings: "Settings") -> "Settings":
-    """The settings, with the cluster that the folder is worked on with where they name none: no other log beside it."""
+    """The settings; where they name no cluster, with the one of the folder's holder: a folder has one log."""
     held = None if settings.kafka.bootstrap else holder(settings.run.data)
     if held is None:
         return settings

@@ -26,8 +26,8 @@ FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 8.0
 """So that a crawl goes on within 15 s of a full disk's being freed, the start of the worker included."""
 KILLED_BACKOFF_S = 1.0
-"""After a kill -9, which says nothing against a worker: where kills come every few seconds, a longer wait would come to
-lie between all of them, and leave each life too little time to work."""
+"""Longest wait after a kill -9, which is no fault of the worker. Where kills come every few seconds, a longer wait
+would leave each process too little time to work."""
 HEALTHY_S = 5.0
 """A worker that lived this long was healthy: its next death starts the back-off anew."""
 
@@ -42,7 +42,7 @@ MAX_DENIALS = 3
 """Ends of a worker in a row because the cluster denied it access: a change of passwords or ACLs may be under way."""
 
 SAME_S = 120.0
-"""A worker that breaks with the same words in a shorter life has met the same record; half of it may be its start."""
+"""A worker that breaks within this time, with the same words, has met the same record. Its start may take half."""
 
 MAX_LOG_BYTES = 32 << 20
 """A longer log becomes NAME.log.1 at the next start of its worker."""
@@ -263,7 +263,7 @@ class Workers:
 
     Args:
         report: Takes one line for the user.
-        has_worked: Whether a process, by its pid, ever got so far as to report.
+        has_worked: Whether the process of this pid has ever sent a report.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class Workers:
         return "; ".join(ended)
 
     def look(self) -> None:
-        """Buries the dead and starts who is due.
+        """Notes which processes have ended, and starts each worker whose wait is over.
 
         Raises: EngineError, Misconfigured: a worker is broken.
         """
@@ -366,7 +366,7 @@ class Workers:
         _stop(leaving, timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
-        """Stops everything; which worker has not ended in time is killed. True when all ended by themselves."""
+        """Stops everything; kills each worker that has not ended in time. True when all ended by themselves."""
         self._forkserver.kill()
         return _stop(self._workers, timeout_s)
 

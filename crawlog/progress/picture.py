@@ -21,7 +21,7 @@ def needed(needs: Mapping[str, int]) -> str:
 
 
 def ended(counts: JobCounts) -> int:
-    """Pages that a job has in the log: what ended without one was refused."""
+    """Pages that a job has in the log. A refused URL has none."""
     return counts.fetched + counts.redirected + counts.failed
 
 
@@ -115,7 +115,7 @@ class Picture:
         return total
 
     def paused(self, job: str) -> str:
-        """What a command keeps waiting, in words; empty when nothing is."""
+        """What commands have paused, in words; empty where nothing is paused."""
         counts = self.counts(job)
         parts = [f"{stage} paused" for stage in ("parse", "sink") if any(report.paused for report in self.of(stage))]
         if counts.paused:
@@ -131,7 +131,7 @@ class Picture:
         return {report.note for report in self.newest.values() if report.note}
 
     def forget(self, stage: str) -> None:
-        """Leave out what the workers of a stage have reported, and what of it comes late: they were stopped."""
+        """Forgets the reports of a stage whose workers were stopped, and ignores those that come late."""
         for report in list(self.of(stage)):
             self._stopped.add((stage, report.pid))
             del self.newest[stage, report.partition]

@@ -67,7 +67,7 @@ class Watch:
         self._begin(None)
 
     def poll(self, wait_s: float) -> None:
-        """Takes what is there, and waits for the first report so long; a broker that is away is waited for."""
+        """Reads the reports that are there; waits at most `wait_s` for the first. A broker may be away meanwhile."""
         for record in self._consumer.consume(BATCH, wait_s):
             if record.error() is not None:
                 self._begin(record.error())
@@ -88,7 +88,7 @@ class Watch:
         return self._picture.of("fetch")
 
     def _begin(self, error: KafkaError | None) -> None:
-        """Read from the end on; again where the position was lost, or a report is damaged: the next one replaces it."""
+        """Reads from the end on. Also after a lost position or a damaged report, which the next report replaces."""
         if error is not None and error.code() not in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES}:
             return
         self._now = end = self._admin.ends((self._progress,), 1)[self._progress][0]
@@ -125,7 +125,7 @@ class Watch:
         return sum(max(0, end - committed.get((name, partition), 0)) for partition, end in enumerate(ends))
 
     def has_others(self, own: "Container[str]", within_s: float) -> bool:
-        """Whether others fetch too than the workers of these names.
+        """Whether workers of other names fetch too.
 
         The members of the group say it, not the reports: a run may end before it has got a report of each worker.
 

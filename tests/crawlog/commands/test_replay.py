@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
+from crawlog.cli.replay_text import meaning
 from crawlog.commands.replay import Order, replay
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
@@ -168,7 +169,8 @@ def test_a_job_alone_is_replayed(crawl: Crawl) -> None:
     crawl.rows("new")
     made = [count for _, count in crawl.spiders()]
     assert made == [PAGES] * 3  # old and new of the one job, and those of the other
-    replay(crawl.here, Order("sink", "to-earliest", job="words", execute=True), told.append)
+    order = Order("sink", "to-earliest", job="words", execute=True)
+    told = meaning(replay(crawl.here, order, lambda _: None), order)
     assert f"(job words to {crawl.file}): {3 * PAGES} item records are taken again" in told[0]
 
 
@@ -181,9 +183,7 @@ REFUSED: list[tuple[str, str, TargetKind, str]] = [
 """What cannot be done for one job alone: group, job, place, the reason that is told."""
 
 
-def test_a_live_group_is_waited_for_and_not_moved(
-    cluster: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_live_group_is_waited_for_and_not_moved(cluster: Settings, tmp_path: Path) -> None:
     """While it has a member it is refused, with the member's name; once that leaves it is moved."""
     ensure_topics(cluster)
     topic = Topics(cluster.kafka.prefix).pages
@@ -202,7 +202,7 @@ def test_a_live_group_is_waited_for_and_not_moved(
 
     leaving = threading.Timer(0.3, member.close)
     leaving.start()
-    replay(settings, order, told.append)
+    plans = replay(settings, order, told.append).plans
     leaving.join(LIMIT_S)
     assert committed_offsets(settings, parse, topic, [0, 1]) == {1: (0, "")}
-    assert "total" in capsys.readouterr().out
+    assert [plan.group.name for plan in plans] == [parse]
