@@ -1,14 +1,14 @@
-"""Which pages might cost the HTML parser far more than their size says, and how long such a page may be tried.
+"""Which pages may cost the HTML parser far more than their size suggests, and how long a trial of them may take.
 
 The parser is C and cannot be interrupted, and what it does is not linear: it looks through all open elements at each
 block, and makes formatting elements that were left open anew in each, so that a few kilobytes become millions of them.
-Whether a page does that only its parsing shows. So here is a bound that nearly every page passes by a count of its
-tags, and the limits for a trial, in another process, of those that do not.
+Only parsing shows whether a page does that. So there is a bound, by the count of tags, which nearly every page passes.
+Other pages are tried in another process, with limits.
 
-A page may take what is *fair* for its size, several times what others of its size take. Beyond that a domain has an
-allowance once: its first odd pages may take long, and with the rest of them a thousand cost no more than fair ones.
-It is the smaller the more time trials in vain took so far: those of d domains take a time in the order of √d, not of d.
-Where more of a domain's pages failed than passed, what is fair is little more than what others take.
+A trial may take the *fair* time of its page: several times the time of other pages of its size. Beyond that each
+domain has one allowance: its first odd pages may take long, later ones only the fair time. The allowance shrinks with
+the time that failed trials took so far: the trials of d domains together take a time in the order of √d, not of d. If
+more of a domain's pages failed than passed, its fair time is little more than that of other pages.
 """
 
 from collections import OrderedDict
@@ -20,13 +20,13 @@ import re2
 from .tree import HARMLESS, less_than_signs
 
 FEW_TAGS = 1000
-"""Of start and end tags; the worst page that has no more takes 0.1 s and 110 MB (half of them formatting elements)."""
+"""Start and end tags; the worst page that has no more takes 0.1 s and 110 MB (half of them formatting elements)."""
 
 MANY_TAGS = 4000
 """The worst page with fewer, none of them formatting elements, takes 0.08 s: lists in lists."""
 
 _MOST_MADE = 250_000
-"""Elements that a page may make of its formatting elements: 0.1 s and 110 MB."""
+"""Elements that the parser may make anew of a page's formatting elements: 0.1 s and 110 MB."""
 
 _PLAIN = 36
 """Formatting elements without attributes that are made anew: three alike of each of 12 names (HTML 13.2.4.3)."""
@@ -38,30 +38,30 @@ _ENCODED = (b"\0", b"\x1b")
 """In UTF-16 and ISO-2022-JP, where a tag's letters do not stand side by side."""
 
 BYTE_S, TAG_S = 10e-9, 0.5e-6
-"""What pages take, CPU seconds: 173 real ones 5 to 40 ns a byte in all."""
+"""CPU seconds that pages take: 173 real ones took 5 to 40 ns a byte in all."""
 
 GENEROUS = 4
-"""Times what others of its size take, which a page may take."""
+"""Fair time, in multiples of what other pages of the size take."""
 
 BASE_S = 0.05
-"""What any page may take beside."""
+"""Fair time of any page, in addition."""
 
 COSTLY_TIMES = 3
-"""Times what is fair, from which on a page was a costly one: its links, its sum and its spider count too."""
+"""A page is costly from this multiple of the fair time on; its links, its hash and its spider count too."""
 
 SEVERE, SEVERE_BASE_S = 1.5, 0.01
-"""The same for a domain most of whose pages failed their trial, once `FAILURES` of them did."""
+"""As `GENEROUS` and `BASE_S`, for a domain with at least `FAILURES` failed trials, and more failed than passed."""
 
 FAILURES = 3
 
 SHARE = 0.25
-"""Of `parse.timeout_s`, for a trial at most: a page that passed is parsed twice at most, and asked for its links."""
+"""Most time of a trial, as a share of `parse.timeout_s`: a page that passed is parsed twice more at most."""
 
 ODD_SHARE = 0.03
-"""Of `parse.timeout_s`, a domain's allowance where no trial was in vain."""
+"""A domain's allowance before any trial failed, as a share of `parse.timeout_s`."""
 
 DOMAINS = 10_000
-"""Whose trials are remembered; about 2 MB."""
+"""Domains whose trials are remembered; about 2 MB."""
 
 
 def is_simple(body: bytes) -> bool:
@@ -85,7 +85,7 @@ def fair_s(html: bytes, times: float = GENEROUS, base_s: float = BASE_S) -> floa
 
 
 def is_costly(html: bytes, used_s: float) -> bool:
-    """Whether a page that looked simple took so much CPU, to its last link, that others of its kind should be tried."""
+    """Whether a page that looked simple took so much CPU that similar pages should be tried."""
     return used_s > COSTLY_TIMES * BASE_S and used_s > COSTLY_TIMES * fair_s(html)
 
 
@@ -102,12 +102,12 @@ class TrialLimits(NamedTuple):
 
 
 class TrialOutcome(NamedTuple):
-    """What became of a trial.
+    """The outcome of a trial.
 
     Attributes:
         domain: Registrable.
         used_s: CPU seconds.
-        excess_s: Those beyond what was fair.
+        excess_s: CPU seconds beyond the fair time.
         passed: Whether the page may be parsed.
     """
 
@@ -119,7 +119,7 @@ class TrialOutcome(NamedTuple):
 
 @dataclass(slots=True)
 class _Domain:
-    """Its trials: time beyond what was fair, and how they ended."""
+    """The trials of a domain: time beyond the fair one, and how they ended."""
 
     spent_s: float = 0.0
     passed: int = 0
@@ -127,7 +127,7 @@ class _Domain:
 
 
 class Allowances:
-    """What is left to domains of the time beyond what is fair.
+    """The remaining allowances of domains.
 
     Args:
         timeout_s: CPU seconds for parsing a page.
@@ -141,19 +141,19 @@ class Allowances:
         self._domains: OrderedDict[str, _Domain] = OrderedDict()
 
     def limits(self, domain: str, html: bytes) -> TrialLimits:
-        """Of the next trial of a page of a registrable domain."""
+        """The limits of the next trial of a page of a registrable domain."""
         allowance_s = ODD_SHARE * self._timeout_s / (1 + self._wasted_s / self._timeout_s)
         cpu_s = max(self._fair_s(domain, html), allowance_s - self._of(domain).spent_s)
         return TrialLimits(min(SHARE * self._timeout_s, cpu_s), self._memory_bytes)
 
     def spent(self, domain: str, html: bytes, used_s: float, *, passed: bool) -> TrialOutcome:
-        """A trial took so long; what was fair costs its domain nothing."""
+        """Record a trial; its fair time costs the domain nothing."""
         outcome = TrialOutcome(domain, used_s, max(used_s - self._fair_s(domain, html), 0.0), passed)
         self.count(outcome)
         return outcome
 
     def count(self, outcome: TrialOutcome) -> None:
-        """What a trial took, perhaps in an earlier life of this worker."""
+        """Count a trial, perhaps one of an earlier life of this worker."""
         self._wasted_s += 0.0 if outcome.passed else outcome.used_s
         known = self._of(outcome.domain)
         if outcome.passed:

@@ -1,4 +1,4 @@
-"""What pages say to robots beside robots.txt: `meta` robots, X-Robots-Tag, and links in the Link header.
+"""Directives to robots beside robots.txt: `meta` robots, X-Robots-Tag, and links in the Link header.
 
 Read only where a job asks for it (`robots.meta`, `links.sources`).
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _WITH_VALUE = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
-"""Directives that have a colon of their own: not the name of a robot."""
+"""Directives that contain a colon, which does not follow the name of a robot."""
 
 _ROBOT = re.compile(r"\s*([A-Za-z_-]+|\*)\s*:")
 _LINK = re.compile(r"""<([^<>]*)>((?:[^",<]|"(?:[^"\\]|\\.)*+")*+)""", re.DOTALL)
@@ -37,7 +37,7 @@ _WORD = re.compile(r"\S+")
 
 
 class Directives(NamedTuple):
-    """What a page asks of us; both are false where it asks nothing."""
+    """The directives of a page to us; both are false without any."""
 
     noindex: bool
     nofollow: bool
@@ -47,7 +47,7 @@ NOTHING_SAID = Directives(noindex=False, nofollow=False)
 
 
 def directives_of(x_robots: Iterable[str], metas: Iterable[tuple[str, str]], token: str) -> Directives:
-    """The strictest of what is said to all robots and to us.
+    """The strictest of the directives to all robots and to us.
 
     Args:
         x_robots: Values of X-Robots-Tag, one header each; `NAME: …` speaks to that robot only.
@@ -86,7 +86,7 @@ def _rels(parameters: str) -> list[str]:
 
 
 def refresh_target(content: str) -> str | None:
-    """Where a refresh leads, of a `meta` or a header, as written; None where it only reloads (WHATWG HTML 4.2.5.3)."""
+    """The target of a refresh in a `meta` or a header, as written; None if it only reloads (WHATWG HTML 4.2.5.3)."""
     found = _REFRESH.match(content)
     return next(filter(None, found.groups()), None) if found else None
 

@@ -1,4 +1,4 @@
-"""A tree to what the page says: its title, its base, its links as the page wrote them.
+"""Extracts from a page's tree its title, its base, and its links as the page wrote them.
 
 Links are those of the HTML standard's tree without scripting, as it is now: elements in a `select` stay and their links
 count, where parsers of the older standard (html5lib, parse5 8) drop them. Beyond it, those in a `template` count.
@@ -39,13 +39,13 @@ _HTML_AGAIN = frozenset({"foreignobject", "desc", "title", "annotation-xml", "mi
 
 
 class Extracted(NamedTuple):
-    """What a page says, before any rule.
+    """The content of a page, before any rule is applied.
 
     Attributes:
         title: White space collapsed; None when there is none, or nothing in it.
         base: The URL that hrefs resolve against.
         hrefs: As written, in document order, each once; their queries as the page's encoding has them.
-        nofollowed: Those of them that stand in elements with rel=nofollow only; empty unless asked for.
+        nofollowed: Hrefs that only elements with rel=nofollow have; empty unless asked for.
         metas: Name and content of each `meta` element that has both; empty unless asked for.
     """
 
@@ -71,8 +71,8 @@ def extracted(
     Args:
         url: The page's own, WHATWG-serialised.
         sources: Where to take links from; see the setting `links.sources`.
-        nofollow: Whether to tell which of them are marked rel=nofollow.
-        metas: Whether to tell what `meta` elements say.
+        nofollow: Whether to fill in `nofollowed`.
+        metas: Whether to fill in `metas`.
         most: Links looked at, None for all.
     Raises: ValueError: larger than the parser takes.
     """
@@ -99,7 +99,7 @@ def extracted(
 
 
 def _targets(node: LexborNode, wanted: frozenset[str]) -> Iterator[str]:
-    """What an element refers to, of the sources wanted."""
+    """The targets of an element, for the wanted sources."""
     attributes = node.attributes
     tag = node.tag
     if "href" in attributes and (tag in ("a", "area") or (tag == "link" and _is_wanted(attributes, wanted))):

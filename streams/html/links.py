@@ -13,20 +13,20 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, finger
 
 _HTTP = ("http://", "https://")
 _ROOTED = ("/", *_HTTP)
-"""What needs no directory."""
+"""Beginnings of hrefs that do not depend on the page's directory."""
 
 _AUTHORITY = ("//", "/\\")
 """What an href begins with that names a host; a path whose first segment is empty looks like one."""
 
 _NO_LINKS = ("javascript:", "mailto:", "tel:", "data:")
-"""Schemes that many hrefs have, spelled as they mostly are."""
+"""Schemes of hrefs that are no links, in their usual spelling."""
 
 MEMORABLE_CHARS = 256
 """A longer href is resolved anew each time: a page of 8 MiB may be one link, and 100,000 are remembered."""
 
 
 class Outlink(msgspec.Struct, frozen=True, gc=False):
-    """A link with all that is asked of it later; a hundred thousand are remembered, and none is part of a cycle."""
+    """A link with all that later steps need; a hundred thousand are remembered, and none is in a reference cycle."""
 
     url: str
     fingerprint: int

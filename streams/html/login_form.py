@@ -1,4 +1,4 @@
-"""The login form as its own page has it: where it goes, and the hidden fields that must come along (CSRF tokens)."""
+"""The login form on its page: its target, and the hidden fields that must be sent with it (CSRF tokens)."""
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -9,14 +9,14 @@ from .extract import base_of
 from .tree import parsed
 
 PAGE_BYTES = 1024 * 1024
-"""Of a form's page so much is looked at."""
+"""Bytes of a form's page that are parsed."""
 
 MAX_FORMS, MAX_INPUTS = 32, 512
-"""Forms of a page, and inputs of a form, that are looked at: a browser has no limit, but a login needs no more."""
+"""Forms of a page and inputs of a form that are examined; a login needs no more."""
 
 
 def filled_in(form: Form, body: bytes, content_type: str) -> Form | None:
-    """The form that a page shows, with its hidden fields and the configured ones, which are stronger.
+    """The form on a page, with its hidden fields and the configured ones, which override them.
 
     It is one that is posted, within the page's own origin, and goes to the configured URL or asks for a password; of
     several the one with the most of the configured fields.
@@ -50,7 +50,7 @@ def filled_in(form: Form, body: bytes, content_type: str) -> Form | None:
 
 
 def _action(node: LexborNode, base: str, form: Form) -> str:
-    """Where a form is posted to; empty where it is not, or elsewhere."""
+    """The target of a form; empty if it is not posted, or to another origin."""
     attributes = node.attributes
     if (attributes.get("method") or "").strip().lower() != "post":
         return ""

@@ -1,4 +1,4 @@
-"""Sitemaps and feeds: the URLs that a site says it has. Pure, streaming, bounded, and forgiving.
+"""Sitemaps and feeds: the URLs that a site lists. Pure, streaming, bounded, and forgiving.
 
     bytes ─► sitemap_text ─► chunks of text ┬ markup ─► sitemap_markup ┬─► sitemap_entries ─► `Sitemap`
                                             ├ JSON Feed ───────────────┤
@@ -25,7 +25,7 @@ MAX_URLS = 50_000
 """Entries of one file (sitemaps.org: "no more than 50,000 URLs")."""
 
 MAX_BYTES = 50 << 20
-"""Of one file, decompressed (sitemaps.org: 50 MB); what lies beyond is not read."""
+"""Of one file, decompressed (sitemaps.org: 50 MB); the rest is not read."""
 
 _MARKUP = re.compile(r"<(?:\w{1,20}:)?(?:urlset|sitemapindex|rss|feed|rdf)\b", re.IGNORECASE)
 
@@ -46,10 +46,10 @@ class Sitemap(NamedTuple):
 def parse(
     body: bytes, url: str, content_type: str = "", *, max_urls: int = MAX_URLS, max_bytes: int = MAX_BYTES
 ) -> Sitemap:
-    """The URLs in a sitemap or feed; never raises for what is in it.
+    """The URLs in a sitemap or feed; never raises, whatever the bytes.
 
     Args:
-        url: Where it was found, WHATWG-serialised: what is relative is resolved against it.
+        url: The file's own, WHATWG-serialised; relative URLs are resolved against it.
         max_urls: URLs, and sitemaps, that are taken.
         max_bytes: Bytes that are read, decompressed.
     """

@@ -1,9 +1,9 @@
 """A sitemap's markup to its entries: tags and text as they come, whether or not they are XML.
 
-Own code instead of an XML parser: what is served as a sitemap often is no XML (a bare `&`, a missing end tag, a wrong
-namespace), and a parser that knows no entities but the five of XML, no DTD and no external name cannot be made to
-expand, fetch or open any. A document type that declares something ends the reading. Every character is looked at a
-bounded number of times, so a hostile file costs what its bytes cost.
+Own code instead of an XML parser: sitemaps often are no valid XML (a bare `&`, a missing end tag, a wrong namespace).
+This parser knows only the five entities of XML, no DTD and no external names, so no file can make it expand, fetch or
+open anything. A document type with declarations ends the reading. Every character is read a bounded number of times,
+so a hostile file costs no more than its size.
 """
 
 import re
@@ -16,7 +16,7 @@ from crawlog.streams.url import InvalidUrl, joined_base, serialise
 from .sitemap_entries import WWW, Entries, permalink
 
 MAX_TAG = 16 * 1024
-"""Characters of one tag; what is longer is none."""
+"""Characters of one tag; longer ones are ignored."""
 
 MAX_DEPTH = 64
 """Elements whose names are kept; a sitemap needs three, a feed with markup in it some more. Deeper ones are text."""

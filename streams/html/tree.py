@@ -25,7 +25,7 @@ HARMLESS = 10_000_000
 """Open elements times start tags, below which parsing costs at most 0.1 s (7 ns each, measured)."""
 
 _FEW = isqrt(HARMLESS)
-"""Of tags, that cannot be more elements times tags than that."""
+"""With so few tags, elements times tags cannot exceed `HARMLESS`."""
 
 _SMALL = 32 * 1024
 """A page of fewer bytes cannot nest deeply enough to matter: 0.15 s at worst."""
@@ -38,7 +38,7 @@ _NOT_LARGE = 128 * 1024
 
 _LONG_TAG = 16 * 1024
 _ANY_TAG = re.compile(rb"<[A-Za-z](?>[^>=]+|=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|))*+")
-"""Up to its end, which no quoted value hides; linear, 80 MB a second."""
+"""A tag up to its end; quoted values may hold `>`. Linear, 80 MB a second."""
 
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]+(?>[^\t\n\f\r />=]+)(?:[\t\n\f\r ]*=[\t\n\f\r ]*(?>\"[^\"]*\"|'[^']*'|[^\t\n\f\r >]*))?"
@@ -46,7 +46,7 @@ _ATTRIBUTE = re.compile(
 
 _TEMPLATE_TAG = re.compile(rb"(</?)template(?=[\t\n\f\r />])", re.IGNORECASE)
 TEMPLATE = "templat-"
-"""What a template is called in a page that is `opened`."""
+"""The name of a template element in a page that is `opened`."""
 
 _TAG = re.compile(rb"<(/?)([a-zA-Z][^\t\n\x0c\r />]*)[^>]*(?:>|\Z)")
 _NOT_NESTING = frozenset(
@@ -76,7 +76,7 @@ def tree_of(body: bytes, content_type: str) -> tuple[LexborHTMLParser, str]:
 
 
 def readings(body: bytes, content_type: str) -> Iterator[bytes]:
-    """Whatever `parsed` may give to the parser for this page, which is parsed next as a rule."""
+    """The inputs that `parsed` may give to the parser for this page. As a rule it is parsed next."""
     html = _in_utf_8(body, charset.decide(body, content_type))
     safe = flattened(thinned(html))
     if len(html) > _NOT_LARGE:
@@ -87,11 +87,11 @@ def readings(body: bytes, content_type: str) -> Iterator[bytes]:
 
 
 _safe_already: deque[tuple[bytes, bytes]] = deque(maxlen=1)
-"""The large page whose trial was the last one, and what the parser is to get of it: a second's work for the worst."""
+"""The last large page that was tried, and its harmless form: computing that takes a second for the worst page."""
 
 
 def _safe(html: bytes) -> bytes:
-    """What the parser is to get of a page."""
+    """The form of a page that is harmless to the parser."""
     if len(html) > _NOT_LARGE:
         with suppress(IndexError):
             known = _safe_already[0]  # a trial's thread may put another one there at any time
@@ -108,7 +108,7 @@ def _in_utf_8(body: bytes, encoding: str) -> bytes:
 
 
 def opened(html: bytes) -> bytes:
-    """A page whose templates are elements like others: a script or a shadow root will show their links."""
+    """A page whose templates are renamed to normal elements: a script or a shadow root may show their links."""
     return _TEMPLATE_TAG.sub(rb"\1templat-", html)
 
 
@@ -138,7 +138,7 @@ def flattened(html: bytes) -> bytes:
     """
     if len(html) <= _SMALL:
         return html
-    if less_than_signs(html, _FEW) <= _FEW:  # so few that it does not matter how many of them end elements
+    if less_than_signs(html, _FEW) <= _FEW:  # so few that end tags need not be counted
         return html
     tags = html.count(b"<")
     ends = html.count(b"</")
