@@ -45,7 +45,7 @@ from crawlog.streams.log.offsets import Target, plan
 from crawlog.streams.log.read import take
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
-from crawlog.streams.spiders.spider import parse_page
+from crawlog.streams.spiders.default import parse_page
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 

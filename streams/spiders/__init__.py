@@ -1,24 +1,21 @@
-"""crawlog.streams.spiders."""
+"""Spiders: what a page gives.
 
-from . import response, spider
+    file ─► trust: may it be run? ─► loading: its class, checked (`scrapy_names`) ─► Spider (`spider.py`)
+                                                                                       │ parser_of
+    page, body ─┬─► Response (`response.py`) ─► its `parse` ─► items, Requests (`yielded.py`) ─┐
+                ├─► without a spider: parse_page: one row, all links (`default.py`) ───────────┼─► Parsed (`page.py`)
+                └─► a sitemap, a robots.txt: parse_listing (`default.py`) ─────────────────────┘
+
+Pure but for `loading` and `trust`, which read files.
+"""
+
+from .default import SPIDER, parse_listing, parse_page
 from .loading import Loaded, file_of, load_spider
+from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
 from .response import Request, Response
-from .spider import (
-    NOTHING,
-    SOFT_404,
-    SPIDER,
-    Bounds,
-    Parse,
-    Parsed,
-    Spider,
-    TooMuch,
-    is_followed,
-    is_html,
-    is_redirect,
-    parse_listing,
-    parse_page,
-)
+from .spider import Spider
 from .trust import Trust, allow, trust_of
+from .yielded import Bounds, TooMuch
 
 __all__ = [
     "NOTHING",
@@ -41,7 +38,5 @@ __all__ = [
     "load_spider",
     "parse_listing",
     "parse_page",
-    "response",
-    "spider",
     "trust_of",
 ]

@@ -20,9 +20,11 @@ from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 from . import scrapy_names
+from .page import Parse
 from .response import Request
-from .spider import Bounds, Parse, Spider, parser_of
+from .spider import Spider
 from .trust import Trust
+from .yielded import Bounds, parser_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 """A spider's name and version stand as NAME@VERSION in records, and are typed by people."""

@@ -6,7 +6,8 @@ from crawlog import Spider
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
 from crawlog.streams.html.links import Links
-from crawlog.streams.spiders.spider import Bounds, Parsed, parser_of
+from crawlog.streams.spiders.page import Parsed
+from crawlog.streams.spiders.yielded import Bounds, parser_of
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 

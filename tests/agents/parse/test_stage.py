@@ -8,7 +8,7 @@ from crawlog.schemas import control, items, pages
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.parse.waiting import HELD_LOOKS
-from crawlog.streams.spiders.spider import Parsed
+from crawlog.streams.spiders.page import Parsed
 from tests.support.parsing import HTML, NAMES, PAGE, Stage, buried, links
 
 

@@ -19,7 +19,7 @@ from crawlog.streams.html.links import Links
 from crawlog.streams.http.request import basic
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import Sources, resolve
-from crawlog.streams.spiders.spider import parse_listing
+from crawlog.streams.spiders.default import parse_listing
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 from tests.support.processes import crawlog, ended

@@ -10,7 +10,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.html.directives import directives_of, header_links, refresh_target, srcset_urls
 from crawlog.streams.html.links import Links
-from crawlog.streams.spiders.spider import parse_page
+from crawlog.streams.spiders.default import parse_page
 from crawlog.streams.url.canonical import Canonicaliser
 from crawlog.streams.url.place import Places
 

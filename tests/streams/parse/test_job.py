@@ -10,7 +10,7 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import DEFAULT_JOB, JobSpec, ScopeSpec, TrapRules
 from crawlog.streams.html.links import Outlink
 from crawlog.streams.parse.job import SITEMAP_PRIORITY, Job, Jobs
-from crawlog.streams.spiders.spider import Parsed
+from crawlog.streams.spiders.page import Parsed
 from crawlog.streams.url.canonical import fingerprint
 from crawlog.streams.url.place import Places
 

@@ -13,7 +13,8 @@ from crawlog import Request, Response, Spider
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.spiders.loading import load_spider
-from crawlog.streams.spiders.spider import Bounds, Parsed, TooMuch
+from crawlog.streams.spiders.page import Parsed
+from crawlog.streams.spiders.yielded import Bounds, TooMuch
 from tests.support.spiders import PAGE, given
 
 

@@ -1,0 +1,145 @@
+"""The default spider: follows every link and gives one row a page; and what a sitemap or a robots.txt lists.
+
+Where `robots.meta` is obeyed, a page that says `noindex` gives no row.
+"""
+
+import hashlib
+
+import msgspec
+
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.urls import JobSpec
+from crawlog.streams.html import (
+    NOTHING_SAID,
+    Links,
+    Outlink,
+    directives_of,
+    extracted,
+    found_priority,
+    header_links,
+    newest_first,
+    refresh_target,
+    sitemap,
+    with_scheme,
+)
+
+from .page import NOTHING, Parsed, is_followed, is_html, is_redirect
+
+SPIDER = "default@1"
+"""Name and version in each record of crawl.items; counted up when the same page gives another row."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One URL answered, as users read it.
+
+    Attributes:
+        url: Canonical.
+        status: None for a network failure, with `error`.
+        title: None when the page has none, or is not HTML.
+        depth: Links between a seed and this page.
+        links: Distinct http(s) outlinks, before any scope; 0 when the page is not HTML.
+        fetched_at: UTC epoch seconds.
+        sha256: Of the body, hex; None when there is no body.
+        rendered: Only where a browser was asked: why it rendered the page, or `failed:` and why it did not.
+    """
+
+    url: str
+    status: int | None
+    error: str | None
+    title: str | None
+    depth: int
+    links: int
+    fetched_at: float
+    sha256: str | None
+    rendered: str | msgspec.UnsetType = msgspec.UNSET
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
+    """The default spider: one row a page, and its links.
+
+    Args:
+        links: Resolves hrefs by the job's canonical rules.
+        spec: Its job's: where links are taken from, and what of the page's own wishes is obeyed.
+    Raises: ValueError: the parser refuses the body.
+    """
+    if is_redirect(meta):
+        return NOTHING
+    title: str | None = None
+    outlinks: list[Outlink] = []
+    followed = outlinks
+    hrefs: list[str] = []
+    obeyed = NOTHING_SAID
+    if body and is_html(meta):
+        page = extracted(
+            body,
+            meta.content_type,
+            meta.url,
+            spec.links,
+            nofollow=not spec.nofollow,
+            metas=spec.meta_robots,
+            most=spec.max_links,
+        )
+        title, hrefs = page.title, page.hrefs
+        outlinks = followed = links.resolve(page.base, hrefs)
+        if page.nofollowed:
+            followed = links.resolve(page.base, [href for href in page.hrefs if href not in page.nofollowed])
+        if spec.meta_robots:
+            obeyed = directives_of(meta.x_robots, page.metas, spec.token)
+    elif spec.meta_robots:
+        obeyed = directives_of(meta.x_robots, (), spec.token)
+    headed = _headed(meta, spec)
+    if headed:
+        named = links.resolve(meta.url, headed)
+        followed, outlinks = _together(followed, named), _together(outlinks, named)
+    row = Row(
+        url=meta.url,
+        status=meta.http,
+        error=meta.error or None,
+        title=title,
+        depth=meta.depth,
+        links=len(outlinks),
+        fetched_at=meta.fetched_at,
+        sha256=hashlib.sha256(body).hexdigest() if body else None,
+        rendered=meta.rendered or (f"failed: {meta.render_error}" if meta.render_error else msgspec.UNSET),
+    )
+    takes_links = is_followed(meta) and not obeyed.nofollow
+    return Parsed(
+        [] if obeyed.noindex else [msgspec.Raw(_encode(row))],
+        followed if takes_links else [],
+        reached="links.max_per_page" if len(hrefs) >= spec.max_links else "",
+    )
+
+
+def _headed(meta: PageMeta, spec: JobSpec) -> list[str]:
+    """What the response's headers link to, as written."""
+    hrefs = header_links(meta.link) if meta.link and "header" in spec.links else []
+    target = refresh_target(meta.refresh) if meta.refresh and "refresh" in spec.links else None
+    return [*hrefs, target] if target else hrefs
+
+
+def _together(some: list[Outlink], others: list[Outlink]) -> list[Outlink]:
+    return list({link.url: link for link in (*some, *others)}.values())
+
+
+def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
+    """What a sitemap lists, the newest first, or which sitemaps a robots.txt names; it gives no rows."""
+    if meta.kind == "robots":
+        named = [with_scheme(line, meta.url) for line in body.decode("utf-8", "replace").split("\n")]
+        return Parsed([], [], sitemaps=links.resolve(meta.url, named))
+    if is_redirect(meta) or not is_followed(meta):
+        return NOTHING
+    listed = sitemap.parse(
+        body, meta.url, meta.content_type, max_urls=spec.max_sitemap_urls, max_bytes=spec.max_sitemap_bytes
+    )
+    entries = newest_first(listed.urls)
+    priorities = {
+        link.url: priority
+        for entry in entries
+        if (priority := found_priority(entry))
+        for link in links.resolve(meta.url, [entry.loc])
+    }
+    outlinks = links.resolve(meta.url, [entry.loc for entry in entries])
+    return Parsed([], outlinks, priorities, links.resolve(meta.url, [entry.loc for entry in listed.sitemaps]))
