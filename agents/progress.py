@@ -35,7 +35,7 @@ State = tuple[int, int, int, int]
 """Of a report: offset, checkpoint, queued, in flight."""
 
 
-class Pace:
+class ReportPace:
     """Which reports are due; pure."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Reporter:
     def __init__(self, app: CrawlApp) -> None:
         self._app = app
         self._topic: str = app.topics.progress
-        self._pace = Pace()
+        self._pace = ReportPace()
 
     async def run(self) -> None:
         """Look, send, rest. A failing report is told in the log; Faust would end the worker over it."""

@@ -6,5 +6,5 @@
     judged ─► outcome ─► crawl.pages ─► acknowledged ─► dones ─► crawl.urls ─► the place is free
 
 Requests go through a `Transport` (`agents/client/transport.py`). `backlog` tells how far parse is behind.
-`suspects` and `turns` ask for URLs alone that a worker died of. What is decided stands in `streams/fetch/`.
+`suspects` asks for URLs alone that a worker died of. What is decided stands in `streams/fetch/`.
 """

@@ -23,7 +23,7 @@ class _Done(NamedTuple):
     result: u.Result
 
 
-class Dones:
+class DoneBatches:
     """Results on their way to crawl.urls, gathered per (partition, job, epoch)."""
 
     def __init__(self, stage: Stage, release: Callable[[Task], None]) -> None:

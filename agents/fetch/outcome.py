@@ -18,7 +18,7 @@ from crawlog.streams.errors import GiveUp
 from crawlog.streams.fetch import outcome
 from crawlog.streams.http import Answer, HeldBytes, validators
 
-from .dones import Dones
+from .dones import DoneBatches
 
 if TYPE_CHECKING:
     from crawlog.schemas.urls import Result
@@ -47,7 +47,7 @@ class Outcomes:
     def __init__(self, stage: Stage, pressure: "Pressure", release: Callable[["Task"], None]) -> None:
         self._stage = stage
         self._pressure = pressure
-        self._dones = Dones(stage, release)
+        self._dones = DoneBatches(stage, release)
         self.flush = self._dones.flush
 
     def refused(self, task: "Task", end: "Unasked") -> None:

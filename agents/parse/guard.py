@@ -93,7 +93,7 @@ class NoNotes:
         """Nothing."""
 
 
-class Clock:
+class PageClock:
     """Ends calls that take too long, once it is started; before that it lets them be.
 
     What counts is CPU time of the main thread, from the first tick within a call; and ticks that were heard, `PATIENCE`
@@ -172,7 +172,7 @@ class Guard(NamedTuple):
     """
 
     bounds: Bounds = Bounds()
-    clock: Clock = Clock(10.0, lambda _: None)
+    clock: PageClock = PageClock(10.0, lambda _: None)
     notes: Notes = NoNotes()
     trial: Trial | None = None
     make_room: Callable[[int], None] = lambda _: None
@@ -188,7 +188,7 @@ def guard_of(settings: Settings, worker: str) -> Guard:
     """A worker's guard, on the watch; to be called in the main thread, where its pages are parsed."""
     _limit_memory(settings.parse.max_memory_mb << 20)
     notes = Suspects(settings.run.data / "suspects" / worker, KILLS_LIMIT, shared=True)
-    clock = Clock(settings.parse.timeout_s, notes.blame)
+    clock = PageClock(settings.parse.timeout_s, notes.blame)
     notes.catch(signal.SIGVTALRM)
     clock.start()
     bounds = Bounds(settings.spider.max_items, settings.kafka.max_record_bytes - RECORD_HEADROOM)

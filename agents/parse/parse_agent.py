@@ -27,7 +27,7 @@ from crawlog.streams.worker import COMMIT_S, CrawlApp, finish_within
 
 from .guard import guard_of
 from .stage import ParseStage
-from .turns import GATHER_S, Waits
+from .turns import GATHER_S, PageTurns
 
 FOUND_LINGER_MS = 10
 ITEM_LINGER_MS = 300
@@ -41,22 +41,22 @@ HEARD_S = 0.020
 """Between two looks for acknowledgements: only the commit waits for them, which is written once a second."""
 
 
-class Worker:
+class ParseWorker:
     """Runs a `ParseStage` on Faust's events."""
 
     def __init__(self, app: CrawlApp) -> None:
         self._app = app
         self._orders = Obedience("parse")
         self._stage: ParseStage | None = None
-        self._waits: Waits | None = None
+        self._waits: PageTurns | None = None
         self._founds: Producer | None = None
         self._items: Producer | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def serve(self, stage: ParseStage) -> Waits:
+    def serve(self, stage: ParseStage) -> PageTurns:
         """From now on events go to this stage; returns what gives pages their turn that wait in it."""
         self._stage = stage
-        self._waits = Waits(self._app, stage, self._orders, self._flush_soon)
+        self._waits = PageTurns(self._app, stage, self._orders, self._flush_soon)
         return self._waits
 
     async def owned(self, _partitions: set[int]) -> None:
@@ -162,7 +162,7 @@ class Worker:
 
 def attach(app: CrawlApp) -> None:
     """Make an app the parse stage."""
-    worker = Worker(app)
+    worker = ParseWorker(app)
     app.on_owned.append(worker.owned)
     app.on_rebalance_started.append(worker.rebalance_started)
     app.on_revoking.append(worker.revoking)

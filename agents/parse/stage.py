@@ -17,7 +17,7 @@ from crawlog.schemas.progress import MAX_PARSED
 from crawlog.streams import crash_points
 from crawlog.streams.html import is_costly, is_simple
 from crawlog.streams.log import Topics
-from crawlog.streams.parse import Held, Job, Jobs, Line, Message, Page, PageOutputs, Taken, again_of, outputs_of
+from crawlog.streams.parse import Held, Job, Jobs, Message, Page, PageLine, PageOutputs, Taken, again_of, outputs_of
 from crawlog.streams.spiders import Parsed, TooMuch
 from crawlog.streams.url import Places
 
@@ -107,8 +107,8 @@ class ParseStage:
         self._held = Held()
         self._taken = Taken(done, partial(crash_points.point, "parse.page.done"))
         self.taken = self._taken.ends
-        self.aside = Line()
-        self.untried = Line()
+        self.aside = PageLine()
+        self.untried = PageLine()
         self.lacks_trial: Callable[[], None] = lambda: None
         self.bodiless: dict[tuple[int, int], Bodiless] = {}
         self.lacks_bodies: Callable[[], None] = lambda: None

@@ -37,7 +37,7 @@ LOOK_AFTER_S = 5.0
 T = TypeVar("T")
 
 
-class Waits:
+class PageTurns:
     """Gives pages of one stage their turn.
 
     Args:

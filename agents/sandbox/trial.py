@@ -48,7 +48,7 @@ PATIENCE_S = 45.0
 Less than the watchdog's patience, as every wait of a worker."""
 
 
-class Ended(NamedTuple):
+class TrialEnded(NamedTuple):
     """How a trial ended.
 
     Attributes:
@@ -166,7 +166,7 @@ class Trial:
                 return f"{TOO_COMPLEX}: its HTML ends the parser by signal {ended.signal}"
         return f"{TOO_COMPLEX}: what parsed its HTML was killed {TRIES} times"  # for want of memory, as a rule
 
-    def _ended(self, html: bytes, limits: TrialLimits, *, is_last: bool) -> Ended | None:
+    def _ended(self, html: bytes, limits: TrialLimits, *, is_last: bool) -> TrialEnded | None:
         """How a trial ended; None if the child is gone and a try is left. Raises: TrialError: none is left."""
         try:
             return self._asked(html, limits)
@@ -176,7 +176,7 @@ class Trial:
                 raise TrialError(f"no trial of a page: {type(error).__name__}: {error}") from error
             return None
 
-    def _asked(self, html: bytes, limits: TrialLimits) -> Ended:
+    def _asked(self, html: bytes, limits: TrialLimits) -> TrialEnded:
         """The child's answer. Raises: OSError: it cannot be started, is gone, or does not answer."""
         if self._is_closed:
             raise ConnectionAbortedError("the worker stops")
@@ -189,7 +189,7 @@ class Trial:
             if not part:
                 raise ConnectionResetError("the process that tries pages ended")
             answer += part
-        return Ended(*ANSWERED.unpack(answer))
+        return TrialEnded(*ANSWERED.unpack(answer))
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()

@@ -1,6 +1,6 @@
 """Seeds: URLs from files, standard input, sitemaps and the command line become founds in crawl.urls.
 
-    arguments ─► Source (`source.py`, `sitemaps.py`: the URLs that a sitemap lists) ─► lines
+    arguments ─► Source (`source.py`, `sitemap_seeds.py`: the URLs that a sitemap lists) ─► lines
                    │ first reading: `scope_names` ─► the job's record, the names that join it
                    └ second reading: Sower (`sower.py`) ─► batches by partition ─► crawl.urls, acknowledged
 
@@ -8,7 +8,7 @@
 """
 
 from .planting import kept_seeds, old_seeds, plant, scope_names
-from .sitemaps import collect
+from .sitemap_seeds import collect
 from .source import Source
 from .sower import MAX_NAMES
 

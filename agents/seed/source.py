@@ -3,7 +3,7 @@
 argument ─┬─► a URL ─────────────────────► one line
 ├─► a file, plain or gzipped ──► its lines
 ├─► `-` or a pipe ─► copied ───► the copy's lines
-└─► sitemap:URL ─► collected ──► a line for each URL listed (`sitemaps.py`)
+└─► sitemap:URL ─► collected ──► a line for each URL listed (`sitemap_seeds.py`)
 """
 
 import gzip

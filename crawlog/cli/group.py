@@ -5,7 +5,7 @@ from difflib import get_close_matches
 import rich_click as click
 
 
-class Commands(click.RichGroup):
+class CommandGroup(click.RichGroup):
     """A group in the order of its definition, which suggests the command that was likely meant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature

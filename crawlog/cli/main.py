@@ -16,7 +16,7 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import repeat
 
 from . import crawling, local, operate, questions, stored
-from .group import Commands
+from .group import CommandGroup
 
 click.rich_click.MAX_WIDTH = 120
 click.rich_click.STYLE_HELPTEXT = ""
@@ -45,7 +45,7 @@ IN_ORDER = (
 """The commands, in the order of a user's way."""
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="crawlog")
 def cli() -> None:
     """A web crawler whose only memory is a Kafka log."""

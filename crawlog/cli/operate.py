@@ -8,7 +8,7 @@ from crawlog import outcome
 from crawlog.streams.errors import Misconfigured
 from crawlog.terminal import answer, tell
 
-from .group import Commands
+from .group import CommandGroup
 from .options import Command, settings_of, settings_options
 from .reach import existing_log, reachable_log
 
@@ -51,7 +51,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     return outcome.FINISHED
 
 
-@click.group(cls=Commands)
+@click.group(cls=CommandGroup)
 def dead() -> None:
     """Dead letters: records that could not be handled. List, show, redrive and lay them aside (drop)."""
 

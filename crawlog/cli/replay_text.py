@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from crawlog.commands.replay import Order, Plan, Replayed, live_words
+from crawlog.commands.replay import Plan, Replayed, ReplayOptions, live_words
 
 from .table import table
 
@@ -45,7 +45,7 @@ def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def as_json(plan: Plan, order: Order) -> str:
+def as_json(plan: Plan, order: ReplayOptions) -> str:
     """The plan of one group, one object on one line."""
     fields = ("partition", "before", "after", "records", "gone")
     found: dict[str, Any] = {
@@ -64,7 +64,7 @@ def as_json(plan: Plan, order: Order) -> str:
     return json.dumps(found)
 
 
-def meaning(replayed: Replayed, order: Order) -> list[str]:
+def meaning(replayed: Replayed, order: ReplayOptions) -> list[str]:
     """What the plan means, in words, and what to do next."""
     told = [line for plan in replayed.plans for line in _meaning(plan, order)]
     if not order.execute:
@@ -76,7 +76,7 @@ def meaning(replayed: Replayed, order: Order) -> list[str]:
     return told
 
 
-def _meaning(plan: Plan, order: Order) -> list[str]:
+def _meaning(plan: Plan, order: ReplayOptions) -> list[str]:
     things, fate = WORK[plan.group.stage]
     if order.job and plan.group.stage == "parse":
         fate = f"read again: those of job {order.job} are parsed again, others passed over"

@@ -187,13 +187,13 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
     if job:
         arguments.job_name(job)
     settings = settings_of(rest)
-    from crawlog.commands.replay import Order
+    from crawlog.commands.replay import ReplayOptions
     from crawlog.commands.replay import replay as move
     from crawlog.streams.log import check_group_name, offsets
 
     from . import replay_text
 
-    order = Order(group, kind, value, topics, execute, job)
+    order = ReplayOptions(group, kind, value, topics, execute, job)
     check_group_name(settings, group)
     with existing_log(settings) as reached:
         replayed = move(reached, order, tell)

@@ -29,7 +29,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Order:
+class ReplayOptions:
     """What the user asked for.
 
     Attributes:
@@ -106,7 +106,7 @@ class Replayed(NamedTuple):
     live: list[str]
 
 
-def replay(settings: "Settings", order: Order, report: Report) -> Replayed:
+def replay(settings: "Settings", order: ReplayOptions, report: Report) -> Replayed:
     """Plans, and executes the plan when asked to."""
     admin = Admin(settings)
     found = _of_job(admin, groups.named(admin, order.group), order.job)
@@ -140,7 +140,7 @@ def _of_job(admin: Admin, found: list[Group], job: str) -> list[Group]:
 # --- the plan -------------------------------------------------------------------------------------------------------
 
 
-def _plan(admin: Admin, of: Group, order: Order, now_ms: int, report: Report) -> Plan:
+def _plan(admin: Admin, of: Group, order: ReplayOptions, now_ms: int, report: Report) -> Plan:
     partitions = offsets.chosen(of.topic, groups.count(admin, of.topic), order.topics)
     held = groups.held(admin, of, partitions)
     if of.stage == "fetch" and order.topics:
@@ -155,7 +155,7 @@ def _plan(admin: Admin, of: Group, order: Order, now_ms: int, report: Report) ->
     return Plan(of, moves, groups.times_ms(admin.settings, of.topic, moves))
 
 
-def _target(of: Group, order: Order, now_ms: int) -> Target:
+def _target(of: Group, order: ReplayOptions, now_ms: int) -> Target:
     value = order.value
     if order.kind == "to-datetime":
         return Target(order.kind, offsets.moment_ms(str(value)))

@@ -33,6 +33,7 @@ def main() -> None:
     from crawlog.processes.forkserver import die_with
     from crawlog.progress.live import Lines
     from crawlog.streams.settings import NO_FILE, load
+    from crawlog.terminal import tell
 
     from .order import Order
     from .run import run
@@ -46,7 +47,8 @@ def main() -> None:
     except CrawlError as error:
         ended = Ended(error=type(error).__name__, message=str(error))
     except Exception as error:  # noqa: BLE001  # a bug: the caller's process gets it as an error of crawlog
-        traceback.print_exception(error)
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            tell(line)
         ended = Ended(error="CrawlError", message=f"internal error: {type(error).__name__}: {error}")
     out.write(msgspec.json.encode(ended))
     out.flush()

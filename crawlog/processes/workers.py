@@ -106,7 +106,7 @@ class Forked:
         return self.returncode
 
 
-class Kept:
+class KeptProcess:
     """A name, the process that bears it now, and when the next one starts."""
 
     def __init__(self, title: str, log: Path) -> None:
@@ -176,7 +176,7 @@ class Kept:
         return "its log cannot be read"
 
 
-class Forkserver(Kept):
+class Forkserver(KeptProcess):
     """The process that workers are forked from; it loads while it is not needed yet."""
 
     def __init__(self, data: Path) -> None:
@@ -242,7 +242,7 @@ class Forkserver(Kept):
             self._control = None
 
 
-class Worker(Kept):
+class Worker(KeptProcess):
     """One worker's name and the process that bears it now."""
 
     def __init__(self, who: Name, data: Path) -> None:
@@ -336,7 +336,7 @@ class Workers:
             if worker.process is None and told is not None and now >= worker.start_at and self._forkserver.is_ready():
                 worker.start(now, self._forkserver, told)
 
-    def _bury(self, one: Kept, now: float, *, has_worked: bool) -> None:
+    def _bury(self, one: KeptProcess, now: float, *, has_worked: bool) -> None:
         assert one.process is not None
         code = one.process.returncode
         why = one.bury(now, has_worked=has_worked)
@@ -380,7 +380,7 @@ def _timeless(words: str) -> str:
     return words.partition(" ")[2]
 
 
-def _stop(workers: Sequence[Kept], timeout_s: float) -> bool:
+def _stop(workers: Sequence[KeptProcess], timeout_s: float) -> bool:
     for worker in workers:
         if worker.process:
             worker.process.send_signal(signal.SIGTERM)
@@ -392,7 +392,7 @@ def _stop(workers: Sequence[Kept], timeout_s: float) -> bool:
     return clean
 
 
-def _kill(all_of: Sequence[Kept]) -> None:
+def _kill(all_of: Sequence[KeptProcess]) -> None:
     for one in all_of:  # first all, then each
         if one.process:
             one.process.send_signal(signal.SIGKILL)

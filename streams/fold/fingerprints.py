@@ -61,7 +61,7 @@ class FingerprintPage:
         raise NotImplementedError
 
 
-class Holder(Protocol):
+class PageHolder(Protocol):
     """The seen table: it caches the pages of all domains."""
 
     rows: Rows
@@ -88,7 +88,7 @@ class Domain(Generic[P]):
 
     __slots__ = ("dirty", "holder", "key", "pages", "queued", "size", "used")
 
-    def __init__(self, holder: Holder, key: tuple[int, int, int], row: r.DomainRow) -> None:
+    def __init__(self, holder: PageHolder, key: tuple[int, int, int], row: r.DomainRow) -> None:
         self.holder = holder
         self.key = key
         self.size = row.size
@@ -174,7 +174,7 @@ class Exact(Domain[_ExactPage]):
 
     __slots__ = ("few", "mask")
 
-    def __init__(self, holder: Holder, key: tuple[int, int, int], row: r.DomainRow) -> None:
+    def __init__(self, holder: PageHolder, key: tuple[int, int, int], row: r.DomainRow) -> None:
         super().__init__(holder, key, row)
         self.mask = _mask(self.size)
         self.few = array("Q", row.few)

@@ -49,7 +49,7 @@ class Ring:
         return None
 
 
-class Line:
+class HostLine:
     """Hosts of one job that may be asked now. Every second place is for hosts with long queues.
 
     A crawl lasts as long as its longest queue, and its host is asked at most once a delay. If it waited in plain turns
@@ -86,11 +86,11 @@ class Line:
         return self._all.pop()
 
 
-class Lines:
+class HostLines:
     """The lines of one job, by standing. Every second turn is for hosts that have answered, if there are any."""
 
     def __init__(self) -> None:
-        self._lines = (Line(), Line(), Line())
+        self._lines = (HostLine(), HostLine(), HostLine())
         self._turns = cycle((MET, NEW, MET, SILENT))
 
     def add(self, host: Host, queue: HostQueue) -> None:

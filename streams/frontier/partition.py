@@ -18,7 +18,7 @@ from .manners import Manners
 from .schedule import Schedule
 from .sleepers import KEPT, Sleepers
 from .unmet_hosts import standing_of
-from .waits import Waits
+from .waits import RetryWaits
 
 
 class OwnedPartition:
@@ -38,7 +38,7 @@ class OwnedPartition:
         self.hosts: dict[str, Host] = {}
         self.pending: dict[bytes, Task] = {}
         self.under_way: Counter[int] = Counter()
-        self.waits = Waits(fold, schedule, self.hosts, self.pending)
+        self.waits = RetryWaits(fold, schedule, self.hosts, self.pending)
         self.sleepers = Sleepers()
         self.held = HeldHosts(fold, schedule)
         self.manners = Manners(fold, schedule)

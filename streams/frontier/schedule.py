@@ -21,7 +21,7 @@ from crawlog.streams.http import Manner, WorkerLimits
 
 from .commands import Commands
 from .host import IDLE, LATER, NEVER, READY, WINDOW, Host, HostQueue
-from .order import Lines, Resting
+from .order import HostLines, Resting
 from .politeness import crawl_delay_s
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Schedule:
         self.only = only
         self.sleepers: dict[int, Sleepers] = {}
         self.resting = Resting()
-        self.lines: dict[str, Lines] = {}
+        self.lines: dict[str, HostLines] = {}
         self.turns: deque[str] = deque()
         self.awake = 0
         self.window = WINDOW
@@ -221,7 +221,7 @@ class Schedule:
                 name = queue.job.name
                 lines = self.lines.get(name)
                 if lines is None:
-                    lines = self.lines[name] = Lines()
+                    lines = self.lines[name] = HostLines()
                     self.turns.append(name)
                 lines.add(host, queue)
 

@@ -14,7 +14,7 @@ WAITING_IN_MEMORY = 20_000
 """Waiting URLs of one partition in memory, about; later ones are read when these are done."""
 
 
-class Waits:
+class RetryWaits:
     """Waiting URLs by due time; one that is due goes to the front of its host's queue, as overdue.
 
     Invariant: while `_from` is a place in the due-time index, rows before it are in memory and others need not be; none

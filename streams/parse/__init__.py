@@ -10,7 +10,7 @@ from .founds import Batch, Founds
 from .in_order import Page, Taken
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of
-from .waiting import Held, Line, Message, Waiting
+from .waiting import Held, Message, PageLine, Waiting
 
 __all__ = [
     "Batch",
@@ -19,9 +19,9 @@ __all__ = [
     "Held",
     "Job",
     "Jobs",
-    "Line",
     "Message",
     "Page",
+    "PageLine",
     "PageOutputs",
     "Taken",
     "Waiting",

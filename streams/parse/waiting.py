@@ -33,7 +33,7 @@ class Message(Record, Protocol):
         """With the metadata."""
 
 
-class Kept(NamedTuple):
+class KeptRecord(NamedTuple):
     """A record of crawl.pages, with nothing else alive but its parts."""
 
     partition: int
@@ -51,7 +51,7 @@ class Waiting(NamedTuple):
         body: None where it was let go.
     """
 
-    message: Kept
+    message: KeptRecord
     meta: PageMeta
     page: Page
     body: bytes | None
@@ -62,12 +62,12 @@ class Waiting(NamedTuple):
         at = self.meta.same_as or (self.message.partition, self.message.offset)
         return msgspec.structs.replace(self.meta, same_as=at)
 
-    def whole(self, body: bytes) -> Kept:
+    def whole(self, body: bytes) -> KeptRecord:
         """Its record as it was read; the body is left to its own record where it is another one's."""
         return self.message if self.meta.same_as is not None else self.message._replace(value=body)
 
 
-class Line:
+class PageLine:
     """Pages that wait for their turn, in the order of coming.
 
     Args:
@@ -97,7 +97,7 @@ class Line:
         """A page waits, with its body where there is room."""
         is_room = not self._pages or self.size_bytes + len(body) <= self._most_bytes
         self.size_bytes += len(body) if is_room else 0
-        kept = Kept(message.partition, message.offset, message.key, None, message.headers)
+        kept = KeptRecord(message.partition, message.offset, message.key, None, message.headers)
         self._pages.append(Waiting(kept, meta, page, body if is_room else None))
 
     def pop(self) -> Waiting:

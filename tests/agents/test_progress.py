@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from crawlog.agents import progress
-from crawlog.agents.progress import Pace, Reporter
+from crawlog.agents.progress import Reporter, ReportPace
 from crawlog.schemas.progress import JobCounts, Progress
 from tests.support.fetching import Log
 
@@ -22,19 +22,19 @@ def report(offset: int, queued: int = 0, partition: int = 0) -> Progress:
 
 def test_the_first_report_is_told_at_once() -> None:
     """A worker is visible as soon as it has a partition."""
-    assert Pace().due([report(5)], 100.0) == [report(5)]
+    assert ReportPace().due([report(5)], 100.0) == [report(5)]
 
 
 def test_what_moves_is_told_once_a_second() -> None:
     """No matter how fast it moves."""
-    pace = Pace()
+    pace = ReportPace()
     told = [now for i in range(16) if pace.due([report(i)], now := i / 5)]
     assert told == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_what_came_to_rest_is_told_at_the_next_look() -> None:
     """The same state twice in a row, and not what was told last."""
-    pace = Pace()
+    pace = ReportPace()
     assert pace.due([report(1, queued=9)], 0.0)
     assert not pace.due([report(2)], 0.2)
     assert pace.due([report(2)], 0.4)
@@ -43,14 +43,14 @@ def test_what_came_to_rest_is_told_at_the_next_look() -> None:
 
 def test_what_rests_is_told_once_a_second() -> None:
     """A fresh report says that the worker lives."""
-    pace = Pace()
+    pace = ReportPace()
     told = [now for i in range(11) if pace.due([report(7)], now := i / 5)]
     assert told == [0.0, 1.0, 2.0]
 
 
 def test_a_partition_that_comes_back_is_told_at_once() -> None:
     """What was told before it moved to another worker says nothing."""
-    pace = Pace()
+    pace = ReportPace()
     assert pace.due([report(1), report(4, partition=1)], 0.0)
     assert not pace.due([report(1)], 0.2)
     assert pace.due([report(1), report(4, partition=1)], 0.4) == [report(4, partition=1)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crawlog.agents.parse.guard import Clock, Guard, NoNotes
+from crawlog.agents.parse.guard import Guard, NoNotes, PageClock
 from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
@@ -106,9 +106,9 @@ def test_exceptions_in_one_call_of_a_hundred_lose_no_page(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def clock() -> Iterator[Clock]:
+def clock() -> Iterator[PageClock]:
     """A clock that ticks, with a limit of half a second."""
-    made = Clock(0.5, lambda _: None)
+    made = PageClock(0.5, lambda _: None)
     made.start()
     yield made
     made.stop()
@@ -124,7 +124,7 @@ def clock() -> Iterator[Clock]:
         "try:\n    yield {}\n    raise ValueError\nfinally:\n    while True: pass",
     ],
 )
-def test_a_page_without_end_is_ended(tmp_path: Path, clock: Clock, hang: str) -> None:
+def test_a_page_without_end_is_ended(tmp_path: Path, clock: PageClock, hang: str) -> None:
     """Within its time, at the first try; the next page is parsed."""
     parse = f"if response.depth:\n{textwrap.indent(hang, '    ')}\nyield {{}}"
     stage = Stage(job=spider_job(tmp_path, parse), guard=Guard(clock=clock))
@@ -138,7 +138,7 @@ def test_a_page_without_end_is_ended(tmp_path: Path, clock: Clock, hang: str) ->
     assert len(stage.log.values(NAMES.items)) == 1
 
 
-def test_a_page_that_waits_for_the_processor_is_not_given_up(tmp_path: Path, clock: Clock) -> None:
+def test_a_page_that_waits_for_the_processor_is_not_given_up(tmp_path: Path, clock: PageClock) -> None:
     """Its limit is CPU time: a page that took longer by the clock, and used none of it, is parsed."""
     stage = Stage(job=spider_job(tmp_path, "import time; time.sleep(0.9); yield {}"), guard=Guard(clock=clock))
     stage.take(b"")

@@ -14,9 +14,9 @@ from crawlog.agents.control import Obedience
 from crawlog.agents.parse import stage as stage_module
 from crawlog.agents.parse import turns as waits_module
 from crawlog.agents.parse.guard import Guard
-from crawlog.agents.parse.parse_agent import Worker as ParseWorker
+from crawlog.agents.parse.parse_agent import ParseWorker
 from crawlog.agents.parse.stage import MAX_ASIDE, MAX_UNTRIED
-from crawlog.agents.parse.turns import Waits
+from crawlog.agents.parse.turns import PageTurns
 from crawlog.agents.sandbox.trial import Trial
 from crawlog.schemas import pages
 from crawlog.schemas.pages import PageMeta
@@ -108,10 +108,10 @@ def worker_of(stage: Stage, records: int) -> ParseWorker:
     return worker
 
 
-def waits_of(stage: Stage) -> Waits:
+def waits_of(stage: Stage) -> PageTurns:
     """What gives pages their turn, without a worker."""
     app: Any = SimpleNamespace(watchdog=SimpleNamespace(beat=lambda: None))
-    return Waits(app, stage.stage, Obedience("parse"), lambda: None)
+    return PageTurns(app, stage.stage, Obedience("parse"), lambda: None)
 
 
 def test_so_many_pages_beyond_one_that_waits_are_enough(trying: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ async def test_pages_that_wait_are_no_stuck_worker(trying: Stage, monkeypatch: p
     monkeypatch.setattr(waits_module, "BEAT_S", 0.01)
     ends, is_read, beats = asyncio.Event(), threading.Event(), asyncio.Semaphore(0)
     app: Any = SimpleNamespace(watchdog=SimpleNamespace(beat=beats.release), should_stop=False)
-    waits = Waits(app, trying.stage, Obedience("parse"), lambda: None)
+    waits = PageTurns(app, trying.stage, Obedience("parse"), lambda: None)
     trial: Any = SimpleNamespace(verdict=lambda *_: ends.wait())
 
     async def said(work: Any, least: int) -> None:

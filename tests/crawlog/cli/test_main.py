@@ -18,7 +18,7 @@ from crawlog.cli import arguments, summary_text
 from crawlog.cli.main import main
 from crawlog.commands.order import Order as RunOrder
 from crawlog.commands.order import job_name, refused
-from crawlog.commands.replay import Order
+from crawlog.commands.replay import ReplayOptions
 from crawlog.commands.summary import Summary
 from crawlog.processes import folder
 from crawlog.schemas.progress import JobCounts
@@ -161,7 +161,7 @@ def test_a_file_of_offsets_may_be_a_pipe() -> None:
     taken, given = os.pipe()
     os.write(given, b"crawl.pages,0,7\n")
     os.close(given)
-    order = Order("parse", "from-file", f"/dev/fd/{taken}")
+    order = ReplayOptions("parse", "from-file", f"/dev/fd/{taken}")
     os.close(taken)
     assert order.listed == "crawl.pages,0,7\n"
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from crawlog.cli.replay_text import meaning
-from crawlog.commands.replay import Order, replay
+from crawlog.commands.replay import ReplayOptions, replay
 from crawlog.schemas import items
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log.client import committed_offsets, kafka_config, log_bounds
@@ -162,14 +162,14 @@ def test_a_job_alone_is_replayed(crawl: Crawl) -> None:
     assert f"{2 * PAGES} pages are read again: those of job words are parsed again, others passed over" in err
     for group_, job, kind, why in REFUSED:
         with pytest.raises(Misconfigured, match=why):
-            replay(crawl.here, Order(group_, kind, job=job), lambda _: None)
+            replay(crawl.here, ReplayOptions(group_, kind, job=job), lambda _: None)
 
     summary = crawl.run("--job", "words")
     assert (summary["parsed"], summary["rows"]) == (PAGES, PAGES)
     crawl.rows("new")
     made = [count for _, count in crawl.spiders()]
     assert made == [PAGES] * 3  # old and new of the one job, and those of the other
-    order = Order("sink", "to-earliest", job="words", execute=True)
+    order = ReplayOptions("sink", "to-earliest", job="words", execute=True)
     told = meaning(replay(crawl.here, order, lambda _: None), order)
     assert f"(job words to {crawl.file}): {3 * PAGES} item records are taken again" in told[0]
 
@@ -195,7 +195,7 @@ def test_a_live_group_is_waited_for_and_not_moved(cluster: Settings, tmp_path: P
     member.subscribe([topic])
     until(lambda: member.poll(0.1) or member.assignment(), "an assignment")
     told: list[str] = []
-    order = Order("parse", "to-latest", topics=[f"{topic}:1"], execute=True)
+    order = ReplayOptions("parse", "to-latest", topics=[f"{topic}:1"], execute=True)
     with pytest.raises(Misconfigured, match=rf"the group is live \({parse}: parse-7\)"):
         replay(settings, order, told.append)
     assert told == [f"waiting up to 2 s for the group to empty ({parse}: parse-7)"]

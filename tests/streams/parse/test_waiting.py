@@ -6,12 +6,16 @@ import pytest
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.parse.in_order import InOrder, Page, Taken
-from crawlog.streams.parse.waiting import HELD_LOOKS, Held, Kept, Line
+from crawlog.streams.parse.waiting import HELD_LOOKS, Held, KeptRecord, PageLine
 
 
-def record(offset: int, body: bytes = b"", **meta: Any) -> tuple[Kept, PageMeta, Page]:
+def record(offset: int, body: bytes = b"", **meta: Any) -> tuple[KeptRecord, PageMeta, Page]:
     """A page that was taken."""
-    return Kept(3, offset, None, body, []), PageMeta("http://a.test/", **({"job": "j"} | meta)), Page(lambda: None)
+    return (
+        KeptRecord(3, offset, None, body, []),
+        PageMeta("http://a.test/", **({"job": "j"} | meta)),
+        Page(lambda: None),
+    )
 
 
 @pytest.mark.parametrize(
@@ -25,7 +29,7 @@ def record(offset: int, body: bytes = b"", **meta: Any) -> tuple[Kept, PageMeta,
 )
 def test_of_bodies_in_a_line_only_so_many_bytes_stay(sizes: list[int], stay: list[bool]) -> None:
     """The first one's stays whatever its size: its turn comes next."""
-    line = Line(most_bytes=10)
+    line = PageLine(most_bytes=10)
     for offset, size in enumerate(sizes):
         line.add(*record(offset), b"x" * size)
     assert [one.body is not None for one in line] == stay
@@ -36,7 +40,7 @@ def test_of_bodies_in_a_line_only_so_many_bytes_stay(sizes: list[int], stay: lis
 
 def test_a_body_that_was_let_go_is_named_by_where_it_lies() -> None:
     """In the page's own record, or, where that was not modified, in an older one, which then keeps it."""
-    line = Line()
+    line = PageLine()
     line.add(*record(5), b"new")
     line.add(*record(6, same_as=(3, 1)), b"old")
     own, older = line

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawlog.agents.seed.sitemaps import collect
+from crawlog.agents.seed.sitemap_seeds import collect
 from crawlog.agents.seed.source import Source
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import CanonicalRules, JobSpec
