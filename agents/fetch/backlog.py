@@ -1,9 +1,9 @@
-"""Keeps an eye on crawl.pages for the worker that writes it: back-pressure, and trimming what is old and parsed.
+"""Watches crawl.pages for the worker that writes it: measures back-pressure, and trims old parsed pages.
 
-Reads the commits of crawlog-parse and where the partitions end, once a second, in a thread of its own. Back-pressure
-goes by how far parse has come, which a commit's metadata says: pages put aside there hold back the offset, not what
-came behind them, and what parse has in hand it bounds itself. Trimming goes by the offset: deletes records (never by
-time alone) that are parsed and older than `log.pages_keep_days`, once in ten minutes.
+Once a second, a thread reads the commits of crawlog-parse and the end offsets of the partitions. Back-pressure uses the
+position in the commit's metadata, not the committed offset: a page that waits in parse holds back the offset, although
+parse has read on. Parse itself bounds how many pages wait there. Trimming uses the committed offset: every ten minutes
+it deletes records that are parsed and older than `log.pages_keep_days`, never by time alone.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ ANSWER_S = 10.0
 
 
 class PagesLog:
-    """What is known of the partitions of crawl.pages that this worker writes to.
+    """The partitions of crawl.pages that this worker writes to.
 
     Attributes:
-        lows: Where they begin, as of the last look.
+        lows: Their first offsets at the last look.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
@@ -48,7 +48,7 @@ class PagesLog:
         self._trimmed_at = time.monotonic()
 
     async def look(self, partitions: Collection[int]) -> None:
-        """Learn how far the partitions, those that are ours, are parsed; a silent broker changes nothing."""
+        """Update how far our partitions are parsed. If the broker does not answer, nothing changes."""
         self.pressure.keep(partitions)
         try:
             found = await asyncio.to_thread(self._look, list(partitions))
@@ -60,7 +60,7 @@ class PagesLog:
         self.pressure.looked(time.monotonic())
 
     def _look(self, numbers: list[int]) -> dict[int, tuple[int, int]]:
-        """How far parse has come, and where the partitions end."""
+        """By partition, the position of parse and the end offset."""
         if not numbers:
             return {}
         if self._consumer is None:
@@ -69,7 +69,7 @@ class PagesLog:
         places = [TopicPartition(self._topic, number) for number in numbers]
         found, parsed = {}, {}
         committed = consumer.committed(places, ANSWER_S)
-        held = partition_edges(consumer, self._topic, numbers)  # after it, so that no commit is behind the end
+        held = partition_edges(consumer, self._topic, numbers)  # read after the commits, so none is behind the end
         for place in committed:
             low, end = held[place.partition]
             self.lows[place.partition] = low
@@ -96,6 +96,6 @@ class PagesLog:
             future.result()
 
     def close(self) -> None:
-        """Release the connection."""
+        """Close the connection."""
         if self._consumer is not None:
             self._consumer.close()

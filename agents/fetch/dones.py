@@ -1,6 +1,6 @@
-"""The way of dones to crawl.urls, a few together: each record costs the broker more than what is in it.
+"""Sends dones to crawl.urls, a few in one record: for the broker a record costs more than its content.
 
-A done leaves when its page is in the log; its URL keeps its place among `fetch.concurrency` until it is there too.
+A done is sent once its page is in the log. Its URL keeps its place of `fetch.concurrency` until the done is there too.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from crawlog.streams import crash_points
 from crawlog.streams.frontier import Task
 
 DONE_LINGER_S = 0.005
-"""How long a done waits for others of its partition."""
+"""Time that a done waits for others of its partition, seconds."""
 
 
 class _Done(NamedTuple):
@@ -33,7 +33,7 @@ class DoneBatches:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, task: Task, result: u.Result) -> None:
-        """Take a result; its task is released when the log has it."""
+        """Take a result; its task is released once the log has it."""
         key = (task.partition.fold.partition, task.job.name, task.epoch)
         gathered = self._open.setdefault(key, [])
         gathered.append(_Done(task, result))

@@ -1,12 +1,12 @@
-"""The fetch service: takes what the dispatcher allows, has the web asked, and pages and dones written.
+"""The fetch service: takes tasks from the dispatcher, runs them, and gives their places back.
 
-    dispatcher ─┬─► a name unknown: resolved, outside the places
-                └─► places ─┬─► robots.txt unknown: asked for (`robots.py`), its place soon free
-                            └─► a URL: its way (`task.py`) ─► page, then done (`outcome.py`) ─► place free
+    dispatcher ─┬─► an unknown name: resolved, outside the places
+                └─► places ─┬─► an unknown robots.txt: fetched (`robots.py`); its place is soon free
+                            └─► a URL: its task (`task.py`) ─► page, then done (`outcome.py`) ─► place free
 
-A URL holds its place among `fetch.concurrency` from its dispatch until its done is in the log, so what a kill repeats
-is bounded by it. `streams/frontier/unmet_hosts.py` decides how many places hosts get that may never answer. Nothing is
-decided here that the next owner could not decide again.
+A URL holds one of `fetch.concurrency` places from its dispatch until its done is in the log. So a kill repeats at most
+that many requests. `streams/frontier/unmet_hosts.py` decides how many places go to hosts that may never answer. The
+next owner can make every decision of this module again.
 """
 
 import asyncio
@@ -40,40 +40,40 @@ from .task import Means, Tasks
 log = structlog.get_logger()
 
 DRAIN_S = 2.5
-"""How long requests in flight may go on once a rebalance or a stop has begun; then they are aborted."""
+"""Time that requests in flight have after a rebalance or a stop begins; then they are aborted."""
 
 DONES_S = 0.7
-"""How long their pages and dones may then take to be acknowledged."""
+"""Time that their pages and dones then have to be acknowledged."""
 
 IDLE_S = 0.5
-"""Longest sleep of the dispatch loop: what wakes it otherwise is counted, this is the safety net."""
+"""Longest sleep of the dispatch loop. Events wake it earlier; this is only the safety net."""
 
 NAMES = 512
-"""Names that are asked for at a time, but for those that are late: 256 of them of new hosts."""
+"""Names being resolved at a time, at most 256 of them of strangers; late ones (`LATE_NAMES`) come on top."""
 
 LATE_NAMES = 4096
-"""Names that are awaited for long; each is a few bytes in the resolver."""
+"""Late names being resolved; each is a few bytes in the resolver."""
 
 LATE_EACH = 20
-"""To each of `fetch.concurrency`, so many hosts whose robots.txt is awaited for long; each is a connection."""
+"""Late requests for robots.txt per place of `fetch.concurrency`; each is a connection."""
 
 LATE_TLS = 3
-"""One of these by https takes the room of so many: a handshake that waits has 63 kB of memory, a request by http 14."""
+"""A late https request counts as this many: a waiting handshake takes 63 kB of memory, an http request 14 kB."""
 
 AT_ONCE = 4
-"""Requests to strangers that begin in one turn of the loop, in about 2 ms; those to other hosts go on between turns."""
+"""Requests to strangers started in one iteration of the loop (about 2 ms), so that other requests continue between."""
 
 FILES_BESIDE = 1024
-"""Files that a worker may have open beside its connections."""
+"""File descriptors reserved for everything except connections."""
 
 _jitter = random.random  # spreads retries, no secret; the one generator that a fork seeds anew
 
 
 class Fetcher:
-    """Keeps `fetch.concurrency` places busy with what the dispatcher allows.
+    """Keeps `fetch.concurrency` places busy with tasks of the dispatcher.
 
     Args:
-        wrap: Makes the transport of all requests from the client, which asks the web.
+        wrap: Turns the client into the transport of all requests.
     """
 
     def __init__(self, stage: Stage, wrap: Callable[[Transport], Transport] = lambda client: client) -> None:
@@ -131,7 +131,7 @@ class Fetcher:
             await client.close()
 
     def _dispatch(self, tasks: Tasks, robots: Robots, client: Client) -> bool:
-        """Whether only time, or what wakes the loop, can give it more to do."""
+        """Start tasks; True if the dispatcher has no more, so that only time or a wake-up brings new ones."""
         if not self.stage.orders.works or not self.stage.may_ask():
             return False
         concurrency = self.settings.fetch.concurrency
@@ -145,7 +145,7 @@ class Fetcher:
         self._names.age(now)
         while count < room and any(admitted := self._admitted(allowed)):
             if strangers >= AT_ONCE:
-                self._wake.set()  # for another turn, at once
+                self._wake.set()  # the next iteration follows at once
                 admitted = admitted[MET], False, False
             task = self.frontier.next(admitted)
             if task is None:
@@ -168,7 +168,7 @@ class Fetcher:
         return False
 
     def _admitted(self, allowed: int) -> tuple[bool, bool, bool]:
-        """By standing, whether a host may be asked; a stranger also needs room to have its name resolved."""
+        """By standing, whether a host may have a place; a stranger also needs room to have its name resolved."""
         met, new, silent = self._shares.left(allowed)
         _, new_names, silent_names = self._names.left(NAMES)
         return met > 0, min(new, new_names) > 0, min(silent, silent_names) > 0
@@ -177,18 +177,18 @@ class Fetcher:
         return self._shares.part(self._allowed)
 
     async def _named(self, task: NameTask, client: Client) -> None:
-        """Have a host's name resolved. A host whose name has no addresses is asked all the same, and fails."""
+        """Resolve a host's name. A host without addresses is requested all the same, and that request fails."""
         try:
             await client.addresses_of(f"{task.host.key}/")
         finally:
             self.frontier.named(task.host)
 
     def waits(self) -> tuple[Counter[int], Counter[int]]:
-        """By partition: hosts that wait for DNS, and requests to those that have not answered yet, or not lately."""
+        """By partition: hosts that wait for DNS, and requests in flight to strangers (new and silent hosts)."""
         return by_partition(iter(self._names)), by_partition(self._shares.strangers())
 
     def _hold(self, allowed: int) -> None:
-        """Back-pressure is shown, never silent; a worker that waits for parse is not stuck."""
+        """Log the back-pressure, and tell the watchdog that a worker waiting for parse is not stuck."""
         self.stage.app.watchdog.beat()
         if (allowed == 0) != self._held:
             self._held = allowed == 0
@@ -197,7 +197,7 @@ class Fetcher:
             log.info("held" if self._held else "goes_on", unparsed_mb=unparsed_mb, limit_mb=limit_mb)
 
     async def watch_pages(self) -> None:
-        """Learn how far parse is, until stopped."""
+        """Measure how far parse is behind, until stopped."""
         while True:
             await asyncio.sleep(LOOK_S)
             await self._pages.look(self.stage.live)
@@ -215,16 +215,20 @@ class Fetcher:
         elif isinstance(task, NameTask):
             self._names.free(task)
         elif task is not None and running.cancelled():
-            self._release(task)  # 1 it was dispatched → 2 aborted before its first step, so nothing of it ran
+            self._release(task)  # 1 dispatched → 2 aborted before its first step, so its `finally` never ran
         error = None if running.cancelled() else running.exception()
-        if error is not None and not isinstance(error, LeaseLost):  # which has left no trace: the next owner asks
+        if error is not None and not isinstance(error, LeaseLost):  # a lost lease left no trace: the next owner fetches
             log.error("fetch_broken", exc_info=error)
         self._wake.set()
 
     async def _rest(self, *, has_more: bool) -> None:
-        """Sleep until woken, or until a host may be asked again; more may be there, but for want of leave or room."""
+        """Sleep until woken, or until the next host is ready.
+
+        Args:
+            has_more: Whether the dispatcher may have tasks that must wait; the next host's time is then ignored.
+        """
         if self._wake.is_set():
-            await asyncio.sleep(0)  # to wait for what is there would not let others go on
+            await asyncio.sleep(0)  # waiting for a set event would not yield to the loop
             return
         next_at = None if has_more else self.frontier.next_at()
         next_at = min(inf if next_at is None else next_at, self._shares.ages_at, self._names.ages_at)
@@ -237,25 +241,25 @@ class Fetcher:
 
     def _release(self, task: Task) -> None:
         if not self.suspects.is_calm:
-            self.suspects.release(task.row.url)  # one that was given up: its done is in the log
+            self.suspects.release(task.row.url)  # forget a URL that was given up: its done is in the log
         self.places.discard(task)
         self._shares.free(task)
         self._wake.set()
         self._freed.set()
 
     def abort(self, partition: int) -> None:
-        """Abort the requests for a partition, without a trace."""
+        """Abort the requests of a partition; they leave no trace."""
         for running, task in self._running.items():
             if task.host.partition.fold.partition == partition:
                 running.cancel()
 
     async def drain(self) -> None:
-        """Let requests in flight end, abort the rest, and wait for what was written."""
+        """Wait for requests in flight, abort those that take too long, and wait until the log has the results."""
         in_flight = list(self._running)
         try:
             if in_flight:
                 await asyncio.wait(in_flight, timeout=DRAIN_S)
-        finally:  # also when the time for all of it is up
+        finally:  # also when the caller's time limit cancels this
             aborted = list(self._running)
             for running in aborted:
                 running.cancel()
@@ -278,7 +282,7 @@ class Fetcher:
 
 
 def late_connections(concurrency: int) -> int:
-    """How many may wait for long, by the files that may be open; their limit is raised where that is allowed."""
+    """Late connections that the limit of open files leaves room for; raises the soft limit where allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     want = (2 + LATE_EACH) * concurrency + FILES_BESIDE
     if soft != resource.RLIM_INFINITY and soft < want:
@@ -289,7 +293,7 @@ def late_connections(concurrency: int) -> int:
 
 
 def attach(app: CrawlApp) -> None:
-    """Make an app the fetch stage: the frontier, and the service beside it. When a task fails, so does the worker."""
+    """Make an app the fetch stage: the frontier, and the service beside it. A failed task ends the worker."""
     stage = frontier_agent.attach(app)
     app.task(Snapshotter(stage).run)
     app.task(Standby(stage).run)

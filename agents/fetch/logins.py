@@ -1,9 +1,9 @@
-"""Form logins: the requests of a login, each in a turn of a task.
+"""Form logins: makes the requests of a login, each in the place of a task.
 
-    task ─► session.next ─┬─► page: asked for by the task
-                          └─► read, post: `take` asks for the form's page, or posts the form ─► session.next
+    task ─► session.next ─┬─► page: the task requests its URL
+                          └─► read, post: `take` requests the form's page, or posts the form ─► session.next
 
-`streams/http/login.py` decides each step; here are the requests.
+`streams/http/login.py` decides each step; this module makes the requests.
 """
 
 import time
@@ -34,7 +34,7 @@ class Logins:
     """The sessions of one worker.
 
     Args:
-        refusal: Why HTML is not to be parsed; empty where it may be.
+        refusal: Says why HTML must not be parsed; empty if it may be.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Logins:
         self._sessions: dict[tuple[str, str], Session] = {}
 
     def session(self, task: "Task") -> Session | None:
-        """Of the task's job at its origin; None where no login was given."""
+        """The session of the task's job at the URL's origin; None without a login form for it."""
         if not self._forms:
             return None
         form = self._forms.get(origin_of(task.row.url))
@@ -63,15 +63,15 @@ class Logins:
         return session
 
     async def take(self, task: "Task", session: Session, step: Step) -> Answer:
-        """Read the form's page or post the form, as the session wants it.
+        """Request the form's page or post the form, as the session's step says.
 
         Raises:
             LeaseLost: Nothing was sent.
-            Busy: So too.
+            Busy: Nothing was sent.
         """
         now = time.monotonic()
         if step.do == "read" and unasked(task.host, session.form.url, task.manner, now) is not None:
-            session.next(Shown(None, "robots"), now)  # what is configured is posted as it is
+            session.next(Shown(None, "robots"), now)  # the form is posted as configured
             step = session.next(None, now)
         form = step.form
         assert form is not None, "there is a form to read or post"
@@ -97,7 +97,7 @@ class Logins:
         return await self._addresses.at_once(form.url, partial(self._transport.get, request), manner.rules)
 
     async def _read(self, task: "Task", url: str) -> tuple[Answer, str]:
-        """The answer to the form's page, and why its HTML is not to be parsed."""
+        """The answer to the form's page, and why its HTML must not be parsed."""
         manner = task.manner
         request = HttpRequest(url, any_type=True, job=task.job.name, manner=manner)
         answer = await self._addresses.at_once(url, partial(self._transport.get, request), manner.rules)
@@ -105,10 +105,10 @@ class Logins:
 
 
 def shown(form: Form, answer: Answer, refusal: str = "") -> Shown | Posted:
-    """What the answer to the form's page says; without the form in it, the form is posted as configured.
+    """The form as its page shows it; if the page has no such form, it is posted as configured.
 
     Args:
-        refusal: Why its HTML is not to be parsed; empty where it may be.
+        refusal: Why its HTML must not be parsed; empty if it may be.
     """
     if may_pass(answer) or answer.http is None:
         return Posted(answer.error or f"http_{answer.http}", may_pass(answer))
@@ -116,7 +116,7 @@ def shown(form: Form, answer: Answer, refusal: str = "") -> Shown | Posted:
     try:
         if 200 <= answer.http < 300 and not refusal:
             found = filled_in(form, answer.body, answer.content_type)
-    except Exception:  # the login would be tried for ever
+    except Exception:  # else the login is tried for ever
         log.exception("look_broken", url=form.url, then="posted as configured")
     missing = f"http_{answer.http}" if answer.http >= 300 else answer.error or refusal.partition(":")[0] or "no_form"
     return Shown(found, "" if found else missing)

@@ -1,6 +1,6 @@
-"""What a URL ends as, on its way to the log: its page to crawl.pages and, once the log has that, its done.
+"""Writes the result of a URL to the log: its page to crawl.pages and, once that is acknowledged, its done.
 
-final answer ─► crawl.pages ─► acknowledged: the body's room goes back ─► its done (`dones.py`) ─► crawl.urls
+final answer ─► crawl.pages ─► acknowledged: the body's memory is free ─► its done (`dones.py`) ─► crawl.urls
 again, refused ─────────────────────────────────────────────────────────► its done, without a page
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Sent(NamedTuple):
-    """A page on its way to the log, with what follows once it is there."""
+    """A page in flight to the log, and what its acknowledgement needs."""
 
     task: "Task"
     result: "Result"
@@ -37,11 +37,11 @@ class _Sent(NamedTuple):
 
 
 class Outcomes:
-    """Writes what became of URLs.
+    """Writes the results of URLs.
 
     Args:
-        pressure: Is told of each page that the log has.
-        release: Called with each task whose done the log has.
+        pressure: Counts each acknowledged page.
+        release: Called with each task whose done is acknowledged.
     """
 
     def __init__(self, stage: Stage, pressure: "Pressure", release: Callable[["Task"], None]) -> None:
@@ -51,15 +51,15 @@ class Outcomes:
         self.flush = self._dones.flush
 
     def refused(self, task: "Task", end: "Unasked") -> None:
-        """Nobody may ask for it."""
+        """Write that the URL must not be requested."""
         self._dones.add(task, outcome.refused(task, end, time.time()))
 
     def failed(self, task: "Task", reason: str) -> None:
-        """It is not asked for, or no answer came of it."""
+        """Write a failure without an answer."""
         self.final(task, Answer(None, reason), time.time())
 
     def again(self, task: "Task", answer: Answer, again: "Again", now: float, rest_s: float) -> None:
-        """Another attempt follows; nobody needs the body."""
+        """Write that another attempt follows; the body is dropped."""
         answer.held.give()
         self._dones.add(task, outcome.done(task, answer, now, rest_s, again))
 
@@ -71,7 +71,7 @@ class Outcomes:
         self._stage.pages += 1
         self._stage.bytes += len(body)
         try:
-            known = None if answer.rendered else answer.validators  # they speak of what scripts began with
+            known = None if answer.rendered else answer.validators  # they describe the page before its scripts ran
             self._send_page(meta, b"" if answer.location else body, _Sent(task, result, answer.held, known))
         except GiveUp as error:
             cut = msgspec.structs.replace(result, reason=error.reason)

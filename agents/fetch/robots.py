@@ -1,7 +1,7 @@
-"""Gives hosts their robots.txt: from the cache beside the state, else by asking, across redirects to other hosts.
+"""Gives hosts the rules of their robots.txt: from the cache beside the state, else by a request; follows redirects.
 
-`streams/fetch/robots_answer.py` decides what an answer means. A robots.txt that redirects to another host waits for
-that host's turn; meanwhile it keeps no turn of the suspects' and, as all that is late, no place.
+`streams/fetch/robots_answer.py` decides what an answer means. A redirect to another host waits for that host's turn.
+Meanwhile it holds no turn of `suspects` and, like every late request, no place.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from .suspects import Caution
 log = structlog.get_logger()
 
 RULES_BYTES = 8 << 20
-"""Of large robots.txt so much is read at a time: a page in the browser, which holds room for its body, may need one."""
+"""A separate budget for large robots.txt: a page in the browser may need one while it already holds body memory."""
 
 MOST_REDIRECTS = 5
 """RFC 9309 2.3.1.2: at least five."""
@@ -31,13 +31,13 @@ _jitter = random.random  # spreads retries, no secret; the one generator that a 
 
 
 class Robots:
-    """Robots.txt of the hosts that this worker asks.
+    """Robots.txt of the hosts that this worker crawls.
 
     Args:
-        patience: How long a host is waited for; another one that it redirects to has the usual time.
+        patience: Decides the timeout of a host; a host that it redirects to has the usual timeout.
 
     Attributes:
-        rules: Those in memory, once for all hosts with the same file.
+        rules: The rules in memory; hosts with the same file share them.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Robots:
         self.rules = SharedRules()
 
     async def give(self, host: Host, manner: Manner, *, in_turn: bool = False) -> None:
-        """Give a host its rules; the request counts among its own in flight, and that ends here.
+        """Give a host its rules, and end the host's request in flight.
 
         Args:
-            manner: Of the job that needs them.
-            in_turn: Wait where its address is busy; else the host is to come again.
+            manner: Of the job that needs the rules.
+            in_turn: Wait while the address is busy; else the host comes again later.
 
-        Raises: LeaseLost: this worker may not ask for them.
+        Raises: LeaseLost: this worker may not send the request.
         """
         rest_s: float | None = BUSY_S
         wait_s = 0.0
@@ -76,16 +76,16 @@ class Robots:
             rest_s = await self._given(host, manner, in_turn)
         except Busy as busy:
             rest_s, wait_s = None, busy.wait_s
-        finally:  # whatever was raised: a request in flight that nobody ends would keep the host for ever
+        finally:  # after any exception: a request in flight that does not end would block its host for ever
             if rest_s is None:
                 self._frontier.unsent(host, wait_s)
             else:
                 self._frontier.finished(host, rest_s)
 
     async def _given(self, host: Host, manner: Manner, in_turn: bool) -> float | None:
-        """How long the host rests beside its delay, with its rules or without; None where it was not asked.
+        """Seconds that the host rests beside its delay; None if no request was sent.
 
-        Raises: Busy: nor was it asked.
+        Raises: Busy: no request was sent.
         """
         cached = self._cached(host, time.time())
         if cached is not None:
@@ -109,9 +109,9 @@ class Robots:
         return self._answered(host, manner, answer, is_cut_short=within_s is not None and answer.error == "timeout")
 
     async def _answer(self, url: str, manner: Manner, waits: bool, within_s: float | None) -> Answer:
-        """The answer at the end of redirects. Another host is asked in its turn.
+        """The answer after all redirects. A request to another host waits for its turn.
 
-        Raises: Busy: nobody was asked.
+        Raises: Busy: no request was sent.
         """
         addresses, home, get = self._addresses, url, partial(self._get, manner)
         ask = addresses.in_turn if waits else addresses.at_once
@@ -127,12 +127,12 @@ class Robots:
                 in_turn = partial(addresses.in_turn, url, partial(get, url), manner.rules)
                 answer = await self._caution.asked(home, in_turn)
             else:
-                with self._hosts.visiting(home):  # hosts that redirect to each other wait for requests, not for waits
+                with self._hosts.visiting(home):  # two hosts that redirect to each other do not wait for each other
                     answer = await self._elsewhere(home, url, manner)
         return answer
 
     async def _elsewhere(self, home: str, url: str, manner: Manner) -> Answer:
-        """What another host answers, in its turn."""
+        """The answer of another host, requested in its turn."""
         answer = None
         while answer is None:
             await self._hosts.turn(url)
@@ -145,14 +145,15 @@ class Robots:
         answer = await self._transport.get(
             HttpRequest(url, any_type=True, max_bytes=MAX_BYTES, manner=manner, asker=asker, within_s=within_s)
         )
-        answer.held.give()  # it is read at once
+        answer.held.give()  # the body is used at once
         return answer
 
     def _answered(self, host: Host, manner: Manner, answer: Answer, *, is_cut_short: bool) -> float | None:
-        """As `_given`, by what the answer means.
+        """Apply the answer; returns as `_given`.
 
         Args:
-            is_cut_short: Whether it had less than the usual time: a slow host may need all of it, so it is asked again.
+            is_cut_short: Whether it timed out before the usual time: a slow host may need all of it, so the request is
+                repeated.
         """
         now = time.monotonic()
         self._patience.heard(host, answer, is_page=False)
@@ -187,7 +188,7 @@ class Robots:
 
     @staticmethod
     def _close(host: Host, reason: str, answer: Answer, manner: Manner) -> None:
-        """Nothing of the host is asked for; but by jobs that have what would open it, where there is such a setting."""
+        """Disallow the whole host. If a setting would open it, only jobs without that setting are shut out."""
         until = time.monotonic() + UNREACHABLE_TTL_S
         host.robots_attempts = 0
         setting = opens(answer)

@@ -1,7 +1,7 @@
-"""Sitemaps that a robots.txt names, on their way into the log.
+"""Sends the Sitemap lines of a robots.txt to parse.
 
-Parse alone writes founds, so fetch writes the Sitemap lines of a robots.txt to crawl.pages, as a record of kind
-`robots`, and waits for it before any URL of the host can be done: a crawl cannot be finished without them.
+Only parse writes founds. So fetch writes these lines to crawl.pages, as a record of kind `robots`. It waits for the
+acknowledgement before any URL of the host can be done: so a crawl cannot finish without the sitemaps.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from crawlog.streams.log import Producer
 
 TOLD_HOSTS = 100_000
-"""Hosts that are remembered as told, some 20 MB; then all of them are forgotten."""
+"""Hosts whose sitemaps were sent, about 20 MB; at this number all of them are forgotten."""
 
 
 class Sitemaps:
-    """Tells parse of the sitemaps that a robots.txt names: once for each job in a worker's life.
+    """Sends each host's sitemaps to parse, once for each job in a worker's life.
 
-    A restart, or two requests at a time, tell them again; parse knows them by then.
+    A restart, or two tasks at a time, send them again; parse ignores known ones.
     """
 
     def __init__(self, producer: "Producer", topic: str, pressure: "Pressure") -> None:
@@ -33,7 +33,7 @@ class Sitemaps:
         self._told: set[tuple[str, int, str]] = set()
 
     async def told(self, task: "Task") -> None:
-        """Returns once parse will hear of the sitemaps of this URL's host, where its job wants them."""
+        """Send the sitemaps of this URL's host if its job wants them; returns once the log has them."""
         rules, spec = task.host.rules, task.job.spec
         if not spec.sitemaps or not task.manner.rules.robots or rules is None or not rules.sitemaps:
             return

@@ -10,7 +10,7 @@ A = TypeVar("A")
 
 
 class Turns:
-    """Who asks alone waits for all others to end, and nobody begins while somebody waits to be alone."""
+    """Shared turns, many at a time, and exclusive ones. While an exclusive turn waits, no shared one begins."""
 
     def __init__(self) -> None:
         self._many = 0
@@ -19,7 +19,7 @@ class Turns:
         self._changed = asyncio.Event()
 
     async def take(self, *, alone: bool) -> Callable[[], None]:
-        """Wait for a turn; what is returned ends it, and must be called."""
+        """Wait for a turn; the returned function ends it, and must be called."""
         if not alone:
             while self._wanting:
                 await self._changed_since()
@@ -54,18 +54,18 @@ class Turns:
 
 
 class Caution:
-    """How one worker asks for what may end it."""
+    """Guards a worker against URLs that crash it."""
 
     def __init__(self, suspects: Suspects) -> None:
         self._suspects = suspects
         self._turns = Turns()
 
     def gives_up(self, url: str) -> bool:
-        """Whether a URL is not to be asked for any more."""
+        """Whether a URL crashed too many workers and is not requested again."""
         return self._suspects.verdict(url) == "give_up"
 
     async def asked(self, url: str, ask: Callable[[], Awaitable[A]]) -> A:
-        """What `ask` answers, with the URL on record meanwhile."""
+        """The result of `ask`. The URL is on record while it runs."""
         suspects = self._suspects
         turn = None if suspects.is_calm else await self._turns.take(alone=suspects.verdict(url) == "alone")
         try:

@@ -1,10 +1,10 @@
-"""The way of one task: from its dispatch to its page and its done, or back into its host's queue without a trace.
+"""The life of one task: from its dispatch to its page and its done, or back into its host's queue without a trace.
 
-    sitemaps told ─► ends unasked? ─► login step? ─► asked, on record ─► rendered? ─► final, or again ─► outcome
+    sitemaps sent ─► ends early? ─► login step? ─► request, on record ─► rendered? ─► final, or again ─► outcome
 
-`fetch_agent.py` dispatches; `streams/` decides: outcome, login, rendering, retry. How a task ends is one value
-(`_End`), carried out in one place (`_ends`) whatever happens: the task is given back or gets a done, and its host's
-request in flight ends. A task that skipped either would hold its place for ever.
+`fetch_agent.py` dispatches; `streams/` decides: outcome, login, rendering, retry. The end of a task is one value
+(`_End`), and one method (`_ends`) applies it, also after an exception. It does two things: the task is given back or
+gets a done, and its host's request in flight ends. A task that skipped either would hold its place for ever.
 """
 
 import time
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MAY_BE_RENDERED = Asker(wants_place=True)
-"""What a page in the browser may ask for depends on where the page came from."""
+"""The answer must say if its address is private: that decides what the page may load in a browser."""
 
 
 class Means(NamedTuple):
-    """What a task needs, in the order of its way."""
+    """The collaborators of a task, in the order of use."""
 
     sitemaps: "Sitemaps"
     logins: "Logins"
@@ -58,11 +58,11 @@ class _End(NamedTuple):
     """How a task ends.
 
     Attributes:
-        is_sent: Whether its host was asked, or is to rest as if it had been.
-        rest_s: How long the host then rests, beside its delay; or waits for its address, where it was not asked.
-        held: Body memory of an answer; it goes back unless `write` passes it on.
-        write: Puts what became of the task on its way to the log; None where the task is given back.
-        needs: The setting that this worker lacks for all that the task's job has on its host: it stays queued.
+        is_sent: Whether its host was sent a request, or shall rest as if it had been.
+        rest_s: Rest of the host beside its delay; for a task that was not sent, the wait for its address.
+        held: Body memory of an answer; it is returned unless `write` passes it on.
+        write: Sends the result to the log; None for a task that is given back.
+        needs: The setting without which this worker cannot fetch the URLs of this job on this host; they stay queued.
     """
 
     is_sent: bool = True
@@ -73,18 +73,18 @@ class _End(NamedTuple):
 
 
 _UNSENT = _End(is_sent=False)
-"""Given back; its host need not rest for it."""
+"""Given back; its host does not rest."""
 
 _BUSY = _End(rest_s=BUSY_S)
-"""Given back; it is asked for once its host has rested."""
+"""Given back; it comes again after its host has rested."""
 
 
 class Tasks:
-    """Sees tasks to their end.
+    """Runs tasks to their end.
 
     Args:
-        lows: Where the partitions of crawl.pages begin, as far as is known.
-        release: Called with a task that was given back.
+        lows: The known first offsets of crawl.pages, by partition.
+        release: Called with each task that was given back.
     """
 
     def __init__(self, stage: "Stage", means: Means, lows: Mapping[int, int], release: Callable[[Task], None]) -> None:
@@ -95,17 +95,17 @@ class Tasks:
         self._release = release
 
     async def run(self, task: Task) -> None:
-        """Fetch one URL; ends as a page and a done, as a done, or given back."""
+        """Fetch one URL. The task ends with a page and a done, with a done alone, or is given back."""
         end = _BUSY
         try:
             end = await self._way(task)
         except Busy as busy:
             end = _End(is_sent=False, rest_s=busy.wait_s)
-        finally:  # whatever was raised: a host's request in flight that nobody ends would keep the host for ever
+        finally:  # after any exception: a request in flight that does not end would block its host for ever
             self._ends(task, end)
 
     async def _way(self, task: Task) -> _End:
-        """How the task ends. What raises on the way gives it back, once its host has rested."""
+        """The end of a task. An exception here gives it back, after its host has rested."""
         await self._sitemaps.told(task)
         end = self._unasked(task)
         if end is not None:
@@ -118,7 +118,7 @@ class Tasks:
         return await self._answered(task, session)
 
     async def _stepped(self, task: Task, session: "Session", step: "Step") -> _End:
-        """The end of a task whose turn goes to its login."""
+        """The end of a task whose place is used for a step of a login."""
         if step.do == "fail":
             return _End(is_sent=False, write=partial(self._outcomes.failed, task, step.reason))
         if step.do == "wait":
@@ -128,7 +128,7 @@ class Tasks:
         return _End(rest_s=self._retrying.rest_s(task.host, answer, time.time(), task.manner))
 
     async def _answered(self, task: Task, session: "Session | None") -> _End:
-        """The end of a task whose URL is asked for."""
+        """The end of a task whose URL is requested."""
         asked_at = time.monotonic()
         answer = await self._asked(task)
         try:
@@ -138,21 +138,21 @@ class Tasks:
                     return _End(held=answer.held)
             crash_points.point("fetch.answered")
             return self._judged(task, answer)
-        except Exception as error:  # noqa: BLE001  # it would be asked for again, and break again
+        except Exception as error:  # noqa: BLE001  # another request would break in the same way
             return _End(write=self._broken(task, answer.held, error))
 
     def _unasked(self, task: Task) -> _End | None:
-        """The end of a task whose URL is not asked for now; None where it is."""
+        """The end of a task whose URL is not requested now; None if it is."""
         manner, rules = task.manner, task.host.rules
         is_unread = manner.rules.robots and rules is not None and not rules.is_for(manner.token)
-        if task.host.orders.paused or is_unread:  # since the dispatch: a command, a token of its job, no room for rules
+        if task.host.orders.paused or is_unread:  # since its dispatch: a pause, or a token that the rules do not cover
             return _UNSENT
         return self._known(task, manner)
 
     # ------------------------------------------------------------------ the end
 
     def _ends(self, task: Task, end: _End) -> None:
-        """End the host's request in flight; then write what became of the task, or give it back."""
+        """End the host's request in flight; then write the task's result, or give the task back."""
         if end.needs:
             task.partition.lack(task.host, task.job.number, end.needs)
         if end.is_sent:
@@ -166,10 +166,10 @@ class Tasks:
         self._release(task)
 
     def _is_written(self, task: Task, write: Callable[[], None], held: HeldBytes) -> bool:
-        """Whether its page or its done is on its way to the log; as a failure where nothing else can be written."""
+        """Whether the result was sent to the log. If `write` fails, a failure is written in its place."""
         try:
             write()
-        except Exception as error:  # noqa: BLE001  # its place would be held for ever, and the crawl never end
+        except Exception as error:  # noqa: BLE001  # else the place is held for ever, and the crawl never ends
             failed = self._broken(task, held, error)
         else:
             return True
@@ -181,7 +181,7 @@ class Tasks:
         return True
 
     def _broken(self, task: Task, held: HeldBytes, error: Exception) -> Callable[[], None]:
-        """What writes that an answer, which nobody needs any more, could not be told of."""
+        """A function that writes this error as the result. The answer's memory is returned now."""
         log.error("answer_broken", url=task.row.url, exc_info=error)
         held.give()
         return partial(self._outcomes.failed, task, f"answer_broken: {type(error).__name__}")
@@ -189,7 +189,7 @@ class Tasks:
     # ------------------------------------------------------------------ before it is asked
 
     def _known(self, task: Task, manner: "Manner") -> _End | None:
-        """The end of a task whose done is known without asking the web."""
+        """The end of a task whose done is known without a request."""
         url = task.row.url
         end = unasked(task.host, url, manner, time.monotonic())
         if end is None and self._caution.gives_up(url):
@@ -206,7 +206,7 @@ class Tasks:
     # ------------------------------------------------------------------ asked
 
     async def _asked(self, task: Task) -> Answer:
-        """The answer, rendered or pointing to an older page where it is one. Raises: Busy: nobody was asked."""
+        """The answer; it may be rendered, or point to an older page. Raises: Busy: no request was sent."""
         unless = self._validators(task)
         answer, why = await self._caution.asked(task.row.url, partial(self._looked_at, task, unless))
         try:
@@ -220,7 +220,7 @@ class Tasks:
         return answer
 
     def _note_condition(self, task: Task, answer: Answer, unless: "Validators") -> None:
-        """An answer to a request with validators: it may point to an older page, or be asked for without them."""
+        """Note the answer to a conditional request: 304 points to the older page; after 412 none are sent again."""
         answer.is_conditional = True
         used = msgspec.structs.replace(unless, epoch=task.epoch)
         if answer.http == NOT_MODIFIED:
@@ -230,7 +230,7 @@ class Tasks:
             task.partition.remember(validators.key(task.job.name, task.row.url), validators.pack(used))
 
     async def _looked_at(self, task: Task, unless: "Validators | None") -> tuple[Answer, str]:
-        """The answer, and why a browser is to make its body, if one is."""
+        """The answer, and why a browser shall render it; empty if it shall not."""
         row = task.row
         manner = task.manner
         rules = manner.rules
@@ -249,7 +249,7 @@ class Tasks:
         return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)
 
     def _validators(self, task: Task) -> "Validators | None":
-        """By which a page of an earlier epoch is asked for again."""
+        """The validators of a page from an earlier epoch, for a conditional request; None for a plain one."""
         if not task.epoch or not task.manner.rules.conditional:
             return None
         stored = task.partition.cached(validators.key(task.job.name, task.row.url))
@@ -262,7 +262,7 @@ class Tasks:
     # ------------------------------------------------------------------ answered
 
     def _judged(self, task: Task, answer: Answer) -> _End:
-        """What becomes of a task by its answer."""
+        """The end of a task by its answer."""
         now = time.time()
         manner = task.manner
         if needed := needs(answer, manner):
