@@ -32,6 +32,7 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     from crawlog.commands import control as commands
 
     from . import arguments
+    from .control_text import cancelled, given_text, list_json, list_lines
 
     settings = settings_of(given)
     if job:
@@ -41,13 +42,18 @@ def control(action: str, job: str, host: str, stage: str | None, delay: float, a
     command = None if action in ("cancel", "list") else commands.wanted(action, job, host, stage or "", delay)
     if action == "list":
         with existing_log(settings) as reached:
-            answer(*commands.listing(reached, as_json=as_json))
+            found = commands.listed(reached)
+        answer(*(list_json(found) if as_json else list_lines(found)))
         return outcome.FINISHED
     with reachable_log(settings) as reached:
         from crawlog.streams.log import ensure_topics
 
         ensure_topics(reached)
-        tell(commands.give(reached, command) if command else commands.cancel(reached, job))
+        if command:
+            tell(given_text(commands.give(reached, command)))
+        else:
+            commands.cancel(reached, job)
+            tell(cancelled(job))
     return outcome.FINISHED
 
 
@@ -78,8 +84,11 @@ def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_j
     from crawlog.commands.dead import listed
     from crawlog.streams.log import LetterChoice
 
+    from .dead_text import list_json, list_lines
+
     with existing_log(settings_of(given)) as reached:
-        answer(*listed(reached, LetterChoice(stage, job, reason), limit, handled=handled, as_json=as_json))
+        found = listed(reached, LetterChoice(stage, job, reason), limit, handled=handled)
+    answer(*(list_json(found) if as_json else list_lines(found)))
     return outcome.FINISHED
 
 
@@ -89,10 +98,13 @@ def dead_list(stage: str, job: str, reason: str, limit: int, handled: bool, as_j
 @settings_options
 def dead_show(offset: int, as_json: bool, **given: Any) -> int:
     """Show one dead letter: headers, traceback, and the record as it was."""
-    from crawlog.commands.dead import shown
+    from crawlog.commands.dead import opened
+
+    from .dead_text import show_json, show_lines
 
     with existing_log(settings_of(given)) as reached:
-        answer(*shown(reached, offset, as_json=as_json))
+        found = opened(reached, offset)
+    answer(*([show_json(found)] if as_json else show_lines(found)))
     return outcome.FINISHED
 
 
@@ -118,10 +130,12 @@ def dead_redrive(
     from crawlog.commands.dead import check_choice, redriven
     from crawlog.streams.log import LetterChoice
 
+    from .dead_text import redrive_lines
+
     check_choice(offsets, every=every)
     with existing_log(settings_of(given)) as reached:
         choice = LetterChoice(stage, job, reason, frozenset(offsets))
-        answer(*redriven(reached, choice, execute=execute and not dry_run, report=tell))
+        answer(*redrive_lines(redriven(reached, choice, execute=execute and not dry_run, report=tell)))
     return outcome.FINISHED
 
 
@@ -135,7 +149,10 @@ def dead_drop(
     from crawlog.commands.dead import check_choice, dropped
     from crawlog.streams.log import LetterChoice
 
+    from .dead_text import drop_lines
+
     check_choice(offsets, every=every)
     with existing_log(settings_of(given)) as reached:
-        answer(*dropped(reached, LetterChoice(stage, job, reason, frozenset(offsets)), execute=execute and not dry_run))
+        choice = LetterChoice(stage, job, reason, frozenset(offsets))
+        answer(*drop_lines(dropped(reached, choice, execute=execute and not dry_run)))
     return outcome.FINISHED

@@ -4,9 +4,10 @@ import json
 
 from msgspec import to_builtins
 
-from crawlog.commands.control import described
 from crawlog.commands.up import COUNTS, Status
 from crawlog.progress.picture import by_rule, needed
+
+from .control_text import described
 
 RARE = ("paused", "held")
 """Counts that are left out where they are 0."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas.control import Command, encode
+from crawlog.schemas.control import Command
 from crawlog.schemas.urls import DEFAULT_JOB
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.frontier import Commands, host_of
@@ -34,38 +34,42 @@ def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Comm
         raise Misconfigured(f"crawlog control {action}: {error}\nSee `crawlog control --help`.") from None
 
 
-def give(settings: "Settings", command: Command) -> str:
-    """Put a command into the log; returns what to tell."""
+class Given(msgspec.Struct):
+    """A command that is in the log.
+
+    Attributes:
+        changes: Whether other commands are in force than before.
+        knows_job: Whether its job, if it names one, is in the log.
+    """
+
+    command: Command
+    changes: bool
+    knows_job: bool
+
+
+def give(settings: "Settings", command: Command) -> Given:
+    """Put a command into the log."""
     from crawlog.streams.log import Producer, Topics, control_entries, write_command
 
     topics = Topics(settings.kafka.prefix)
     said = control_entries(settings, topics)
     write_command(Producer(settings, "crawlog-control"), topics, command)
-    return f"{described(command)}: {effect(said, command)}"
+    return given(said, command)
 
 
-def effect(said: "Mapping[bytes, Control]", command: Command) -> str:
-    """What a command will do, in words: also where it may have been meant for another name.
+def given(said: "Mapping[bytes, Control]", command: Command) -> Given:
+    """What a command does.
 
     Args:
         said: All that crawl.control said before.
     """
-    if not command.holds:
-        before = [entry for entry in said.values() if isinstance(entry, Command)]
-        if Commands([*before, command]).in_force == Commands(before).in_force:
-            return "nothing was in force for it; `crawlog control list` shows what is"
-    elif command.job not in ("", DEFAULT_JOB) and f"job/{command.job}".encode() not in said:
-        return "no such job is known yet; it holds for when there is one, `crawlog status` names those there are"
-    if command.action == "block":
-        return (
-            "workers obey within 2 s, and after any restart; its URLs stay queued, no run waits for them,"
-            f" and `crawlog control unblock --host {command.host}` lets them go on"
-        )
-    return "workers obey within 2 s, and after any restart"
+    before = [entry for entry in said.values() if isinstance(entry, Command)]
+    changes = Commands([*before, command]).in_force != Commands(before).in_force
+    return Given(command, changes, command.job in ("", DEFAULT_JOB) or f"job/{command.job}".encode() in said)
 
 
-def cancel(settings: "Settings", job: str) -> str:
-    """End a job for good; returns what to tell.
+def cancel(settings: "Settings", job: str) -> None:
+    """End a job for good.
 
     Raises: Misconfigured: there is no such job.
     """
@@ -73,7 +77,6 @@ def cancel(settings: "Settings", job: str) -> str:
 
     if end(settings, job) is None:
         raise Misconfigured(f"there is no job {job} in the log; `crawlog status` names those that there are.")
-    return f"job {job} is cancelled; its queue stays in the log, `crawlog run --job {job} --fresh` crawls it anew"
 
 
 def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
@@ -81,17 +84,8 @@ def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
     return Commands(entry for entry in said.values() if isinstance(entry, Command)).in_force
 
 
-def listing(settings: "Settings", *, as_json: bool) -> list[str]:
-    """The commands in force, a line each: in words, or as they stand in the log."""
+def listed(settings: "Settings") -> list[Command]:
+    """The commands in force."""
     from crawlog.streams.log import Topics, control_entries
 
-    found = in_force(control_entries(settings, Topics(settings.kafka.prefix)))
-    if as_json:
-        return [encode(command).decode() for command in found]
-    return [described(command) for command in found] or ["no command is in force"]
-
-
-def described(command: Command) -> str:
-    """A command in words."""
-    delay = f" to {command.delay_s:g} s" if command.action == "slow" else ""
-    return f"{command.action} {command.kind} {command.target}{delay}"
+    return in_force(control_entries(settings, Topics(settings.kafka.prefix)))

@@ -1,19 +1,16 @@
-"""`crawlog dead`: the dead letters in crawl.dead shown, sent back to where they failed, or laid aside.
+"""`crawlog dead`: the dead letters in crawl.dead listed, sent back to where they failed, or laid aside.
 
 Redriving: the records → their topics, acknowledged → a mark on crawl.dead, acknowledged; batch by batch. Killed in
 between, the records of one batch go back twice, which changes nothing: founds are known by then, a done has no row
 left, and items replace themselves.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.outcome import counted
 from crawlog.schemas import dead, pages
 from crawlog.streams.errors import EngineError, Misconfigured
 from crawlog.streams.log import (
@@ -22,16 +19,13 @@ from crawlog.streams.log import (
     Letters,
     Producer,
     Topics,
-    letter_fate,
     letter_mark,
-    letters_by_error,
     letters_by_place,
     log_bounds,
     partition_count,
     read_records,
     redrive_refusal,
 )
-from crawlog.terminal import hinted
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -44,10 +38,55 @@ BATCH = 100
 ACKNOWLEDGED_S = 60.0
 """How long a batch may take to be acknowledged, seconds."""
 
-SHOWN_BYTES = 4096
-"""Bytes of a record's value that `show` prints."""
-
 Report = Callable[[str], None]
+
+
+class Listing(msgspec.Struct):
+    """The letters meant, oldest first.
+
+    Attributes:
+        shown: The newest of them, as many as the limit allows.
+        closed: All letters that were dealt with.
+    """
+
+    letters: list[Letter]
+    shown: list[Letter]
+    closed: int
+
+
+class Opened(msgspec.Struct):
+    """A letter with all it has.
+
+    Attributes:
+        key: The record's own.
+        value: As it was; None where the record lies at its place only.
+        headers: The record's own, as text.
+    """
+
+    letter: Letter
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, str]
+    traceback: str
+
+
+class Redriving(msgspec.Struct):
+    """Letters by record: those whose record goes back, and those whose record stays, with the reason.
+
+    Attributes:
+        sent: Records that went back, acknowledged; None where nothing was to be done yet.
+    """
+
+    going: list[list[Letter]]
+    staying: list[tuple[list[Letter], str]]
+    sent: int | None = None
+
+
+class Dropping(msgspec.Struct):
+    """The letters meant, and whether they are laid aside now."""
+
+    letters: list[Letter]
+    done: bool
 
 
 class Dead:
@@ -100,114 +139,44 @@ class Dead:
                     yield record
 
 
-def listed(settings: "Settings", choice: LetterChoice, limit: int, *, handled: bool, as_json: bool) -> list[str]:
-    """The newest letters meant as lines: by error, the commonest first, and oldest first."""
+def listed(settings: "Settings", choice: LetterChoice, limit: int, *, handled: bool) -> Listing:
+    """The letters meant.
+
+    Args:
+        limit: The newest so many are shown.
+        handled: Those that were dealt with, too.
+    """
     dead_letters = Dead(settings)
     found = dead_letters.letters.chosen(choice, handled=handled)
-    shown = found[-limit:]
-    if as_json:
-        return [json.dumps(_as_dict(letter)) for letter in shown]
-    lines = _grouped(found, {letter.offset for letter in shown})
-    closed = sum(bool(letter.handled) for letter in dead_letters.all.values())
-    left_out = f", the newest {len(shown)} shown" if len(shown) < len(found) else ""
-    dealt_with = f"{closed} dealt with" + (" (--all shows them)" if closed else "")
-    return [*lines, f"{counted(len(found), 'dead letter')}{left_out}; {dealt_with}"]
+    return Listing(found, found[-limit:], sum(bool(letter.handled) for letter in dead_letters.all.values()))
 
 
-def _grouped(letters: list[Letter], shown: set[int]) -> list[str]:
-    """A line for each error, and under it a line for each letter that is shown: a limit hides no error."""
-    lines = []
-    for group in letters_by_error(letters):
-        newest = group[-1]
-        lines.append(f"{counted(len(group), 'dead letter')} of {newest.stage or '?'}: {newest.error}")
-        lines += [_entry(letter) for letter in group if letter.offset in shown]
-    return lines
-
-
-def _entry(letter: Letter) -> str:
-    """A letter under its error."""
-    job = f"  job {letter.job}" if letter.job else ""
-    return f"{letter.offset:>8}  {_clock(letter.at)}{job}  {letter.url or _place(letter)}{_became(letter)}"
-
-
-def _line(letter: Letter) -> str:
-    """A letter by itself."""
-    job = f" job {letter.job}" if letter.job else ""
-    url = f"  {letter.url}" if letter.url else ""
-    who = f"{letter.stage or '?'}{job}{url}"
-    return f"{letter.offset:>8}  {_clock(letter.at)}  {who}  {_place(letter)}{_became(letter)}  {letter.error}"
-
-
-def _place(letter: Letter) -> str:
-    topic, partition, offset = letter.place
-    return f"{topic}[{partition}]:{offset}"
-
-
-def _became(letter: Letter) -> str:
-    """How often it was tried, and whether it was dealt with."""
-    tries = f", try {letter.tries}" if letter.tries > 1 else ""
-    return tries + (f" [{letter_fate(letter)}]" if letter.handled else "")
-
-
-def _as_dict(letter: Letter) -> dict[str, Any]:
-    topic, partition, offset = letter.place
-    fields: dict[str, Any] = msgspec.structs.asdict(letter)
-    del fields["place"]
-    return fields | {"topic": topic, "partition": partition, "record_offset": offset}
-
-
-def shown(settings: "Settings", offset: int, *, as_json: bool) -> list[str]:
-    """One letter with all it has, as lines."""
+def opened(settings: "Settings", offset: int) -> Opened:
+    """One letter, by its offset in crawl.dead."""
     dead_letters = Dead(settings)
     record = dead_letters.record(offset)
-    letter, headers = dead_letters.all[offset], _headers(record)
+    headers = _headers(record)
     said = dead.from_headers(dict(headers), record.key(), record.value())
     own = {name: value.decode("utf-8", "replace") for name, value in dead.own_headers(headers)}
-    value = record.value()
-    if as_json:
-        fields = _as_dict(letter) | {"traceback": said.traceback, "headers": own}
-        key = None if said.key is None else said.key.decode("utf-8", "replace")
-        return [json.dumps(fields | {"key": key, "value": None if value is None else value.decode("utf-8", "replace")})]
-    lines = [_line(letter).strip(), f"  key {said.key!r:.200}"]
-    lines += [f"  header {name}: {text}" for name, text in own.items()]
-    lines += ["", *said.traceback.rstrip().splitlines()] if said.traceback else []
-    return [*lines, "", *_pretty(value)]
+    return Opened(dead_letters.all[offset], said.key, record.value(), own, said.traceback)
 
 
-def _pretty(value: bytes | None) -> list[str]:
-    """A record's value: JSON indented, other text as it is, in part."""
-    if value is None:
-        return ["(the record was as large as a record may be: it lies at its place only)"]
-    try:
-        text = json.dumps(json.loads(value), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        text = value[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-    cut = [f"… {len(value):,} bytes in all"] if len(text) > SHOWN_BYTES or len(value) > len(text.encode()) else []
-    return [*text[:SHOWN_BYTES].splitlines(), *cut]
-
-
-def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, report: Report) -> list[str]:
-    """Sends the records of the letters meant back to their stages; without `execute` says what it would send."""
+def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, report: Report) -> Redriving:
+    """Sends the records of the letters meant back to their stages; without `execute` only finds them."""
     dead_letters = Dead(settings)
-    groups, told = _groups(settings, dead_letters.chosen(choice), dead_letters.partitions)
-    for group in groups:
-        topic, partition, _ = group[0].place
-        size = "its body from its place" if group[0].size_bytes is None else f"{group[0].size_bytes:,} bytes"
-        told.append(f"{_numbers(group)} → {topic}[{partition}], {size}, try {group[0].tries + 1}")
-    if not execute:
-        return [*told, f"{counted(len(groups), 'record')} would go back to the log; --execute does it"]
-    producer = Producer(settings, "crawlog-dead")
-    batches = [groups[at : at + BATCH] for at in range(0, len(groups), BATCH)]
-    sent = sum(_redrive(settings, producer, dead_letters, batch, report) for batch in batches)
-    return [*told, f"{counted(sent, 'record')} went back to the log, acknowledged; workers take them as any other"]
+    found = _groups(settings, dead_letters.chosen(choice), dead_letters.partitions)
+    if execute:
+        producer = Producer(settings, "crawlog-dead")
+        batches = [found.going[at : at + BATCH] for at in range(0, len(found.going), BATCH)]
+        found.sent = sum(_redrive(settings, producer, dead_letters, batch, report) for batch in batches)
+    return found
 
 
-def _groups(settings: "Settings", letters: list[Letter], partitions: int) -> tuple[list[list[Letter]], list[str]]:
-    """Letters by record, and lines about those whose record cannot go back."""
+def _groups(settings: "Settings", letters: list[Letter], partitions: int) -> Redriving:
+    """Letters by record."""
     inputs = Topics(settings.kafka.prefix).inputs
     refused = [(group, redrive_refusal(group[0], inputs, partitions)) for group in letters_by_place(letters)]
-    told = [f"{_numbers(group)} stays: {why}" for group, why in refused if why]
-    return [group for group, why in refused if not why], told
+    return Redriving([group for group, why in refused if not why], [(group, why) for group, why in refused if why])
 
 
 def _redrive(
@@ -251,18 +220,15 @@ def _original(
     return (None, None, None) if stored is None else (stored.key(), stored.value(), _headers(stored))
 
 
-def dropped(settings: "Settings", choice: LetterChoice, *, execute: bool) -> list[str]:
-    """Marks the letters meant as dealt with; without `execute` says which."""
+def dropped(settings: "Settings", choice: LetterChoice, *, execute: bool) -> Dropping:
+    """Marks the letters meant as dealt with; without `execute` only finds them."""
     letters = Dead(settings).chosen(choice)
-    told = [_line(letter) for letter in letters]
-    if not execute:
-        return [*told, f"{counted(len(letters), 'dead letter')} would be laid aside; --execute does it"]
-    producer = Producer(settings, "crawlog-dead")
-    groups = letters_by_place(letters)
-    for at in range(0, len(groups), BATCH):
-        _mark(settings, producer, letter_mark(groups[at : at + BATCH], "dropped", [], time.time()))
-    where = hinted("still in the log (`crawlog dead list --all`)")
-    return [*told, f"{counted(len(letters), 'dead letter')} laid aside, {where}"]
+    if execute:
+        producer = Producer(settings, "crawlog-dead")
+        groups = letters_by_place(letters)
+        for at in range(0, len(groups), BATCH):
+            _mark(settings, producer, letter_mark(groups[at : at + BATCH], "dropped", [], time.time()))
+    return Dropping(letters, execute)
 
 
 def _mark(settings: "Settings", producer: Producer, done: dead.Mark) -> None:
@@ -276,10 +242,6 @@ def _acknowledged(producer: Producer) -> None:
         raise EngineError(f"Kafka did not acknowledge what was redriven within {ACKNOWLEDGED_S:.0f} s; run it again")
 
 
-def _numbers(group: list[Letter]) -> str:
-    return ", ".join(str(letter.offset) for letter in group)
-
-
 def _headers(record: "Message") -> list[tuple[str, bytes]]:
     named: list[tuple[str, bytes | None]] = list(record.headers() or ())  # type: ignore[arg-type]  # pairs, never a dict
     return [(name, value or b"") for name, value in named]
@@ -287,10 +249,6 @@ def _headers(record: "Message") -> list[tuple[str, bytes]]:
 
 def _at(record: "Message") -> float:
     return record.timestamp()[1] / 1000
-
-
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def check_choice(offsets: tuple[int, ...], *, every: bool) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Message
 
 from crawlog.agents import control as tail
 from crawlog.agents.control import Obedience
+from crawlog.cli.control_text import effect
 from crawlog.commands import control as cli
 from crawlog.progress.finish import Finish
 from crawlog.progress.live import Frame, line
@@ -483,4 +484,4 @@ def test_a_command_for_what_is_not_there_says_so(command: Command, told: str) ->
     said: dict[bytes, control.Control] = {
         control.key(one): one for one in (control.JobCopy("j", JobSpec()), Command("pause", host="a.com:80"))
     }
-    assert cli.effect(said, command).startswith(told)
+    assert effect(cli.given(said, command)).startswith(told)

@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from crawlog.cli.dead_text import list_json, list_lines, redrive_lines, show_json, show_lines
 from crawlog.commands import dead as command
 from crawlog.schemas import dead, items, pages
 from crawlog.schemas import urls as u
@@ -215,9 +216,9 @@ def log(cluster: Settings) -> tuple[Settings, Producer, Topics]:
 def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) -> None:
     """Key, headers and partition, a body that was too large from its own place; once, and not again."""
     settings, producer, names = log
-    assert len(command.listed(settings, LetterChoice(), 9, handled=False, as_json=True)) == 3
+    assert len(command.listed(settings, LetterChoice(), 9, handled=False).shown) == 3
     planned = command.redriven(settings, LetterChoice(stage="parse"), execute=False, report=pytest.fail)
-    assert planned[-1] == "2 records would go back to the log; --execute does it"
+    assert redrive_lines(planned)[-1] == "2 records would go back to the log; --execute does it"
     command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
     again = list(read_records(settings, names.pages, 3, 2, log_bounds(settings, names.pages, [3])[3][1]))
     assert [(one.key(), one.value(), one.headers()) for one in again] == [
@@ -229,11 +230,11 @@ def test_records_go_back_as_they_were(log: tuple[Settings, Producer, Topics]) ->
     failed_again = dead.DeadLetter(names.pages, 3, 2, "parse", "ValueError: no", job="j")
     producer.send(names.dead, b"small", partition=0, headers=failed_again.headers())
     producer.flush(10)
-    one = json.loads(command.listed(settings, LetterChoice(job="j"), 9, handled=False, as_json=True)[0])
+    one = json.loads(list_json(command.listed(settings, LetterChoice(job="j"), 9, handled=False))[0])
     assert (one["record_offset"], one["tries"]) == (2, 2)
 
     command.dropped(settings, LetterChoice(), execute=True)
-    assert command.listed(settings, LetterChoice(), 9, handled=False, as_json=True) == []
+    assert command.listed(settings, LetterChoice(), 9, handled=False).shown == []
     counted = [
         record for record in read_records(settings, names.dead, 0, 0, 99) if ("job", b"j") in (record.headers() or ())
     ]
@@ -253,7 +254,9 @@ def test_a_redrive_of_all_letters_writes_nothing_to_crawl_control(
     before = log_bounds(settings, names.control, [0])
     told = command.redriven(settings, LetterChoice(), execute=True, report=pytest.fail)
     assert log_bounds(settings, names.control, [0]) == before
-    assert told[0].startswith(f"3 stays: {'records of' if stage == 'control' else 'the stage parse reads'}")
+    assert redrive_lines(told)[0].startswith(
+        f"3 stays: {'records of' if stage == 'control' else 'the stage parse reads'}"
+    )
     assert [one.offset for one in command.Dead(settings).chosen(LetterChoice())] == [3]
 
 
@@ -271,24 +274,24 @@ def test_a_redrive_that_was_killed_before_its_mark_is_done_again(
         patched.setattr(command, "_mark", killed)
         with pytest.raises(KeyboardInterrupt):
             command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
-    assert len(command.listed(settings, LetterChoice(stage="parse"), 9, handled=False, as_json=True)) == 2
+    assert len(command.listed(settings, LetterChoice(stage="parse"), 9, handled=False).shown) == 2
     command.redriven(settings, LetterChoice(stage="parse"), execute=True, report=pytest.fail)
     assert log_bounds(settings, names.pages, [3])[3] == (0, 6)
-    assert command.listed(settings, LetterChoice(stage="parse"), 9, handled=False, as_json=True) == []
+    assert command.listed(settings, LetterChoice(stage="parse"), 9, handled=False).shown == []
 
 
 @pytest.mark.broker
 def test_the_list_shows_urls_under_their_errors(log: tuple[Settings, Producer, Topics]) -> None:
     """Every error with its count, also where the limit leaves its letters out; the newest letters are shown."""
     settings, _, names = log
-    lines = command.listed(settings, LetterChoice(), 2, handled=False, as_json=False)
+    lines = list_lines(command.listed(settings, LetterChoice(), 2, handled=False))
     assert lines[0] == "2 dead letters of parse: ValueError: no"
     assert lines[1].split()[0] == "1"
     assert lines[1].endswith("job j  http://a.example/")
     assert lines[2] == "1 dead letter of frontier: does not decode"
     assert lines[3].endswith(f"{names.urls}[2]:5")
     assert lines[4:] == ["3 dead letters, the newest 2 shown; 0 dealt with"]
-    one = json.loads(command.listed(settings, LetterChoice(), 9, handled=False, as_json=True)[0])
+    one = json.loads(list_json(command.listed(settings, LetterChoice(), 9, handled=False))[0])
     assert one["url"] == "http://a.example/"
 
 
@@ -296,12 +299,12 @@ def test_the_list_shows_urls_under_their_errors(log: tuple[Settings, Producer, T
 def test_a_letter_is_shown_with_all_it_has(log: tuple[Settings, Producer, Topics]) -> None:
     """For people and for programs; bytes that are no text too."""
     settings, _, _ = log
-    lines = command.shown(settings, 0, as_json=False)
+    lines = show_lines(command.opened(settings, 0))
     assert "Traceback …" in lines
     assert "small" in lines[-1]
-    assert json.loads(command.shown(settings, 2, as_json=True)[0])["value"] == "\ufffd{"
+    assert json.loads(show_json(command.opened(settings, 2)))["value"] == "\ufffd{"
     with pytest.raises(Misconfigured, match="no dead letter 9"):
-        command.shown(settings, 9, as_json=False)
+        command.opened(settings, 9)
     with pytest.raises(Misconfigured, match="no dead letter at 9"):
         command.redriven(settings, LetterChoice(offsets=frozenset({9})), execute=False, report=pytest.fail)
 
