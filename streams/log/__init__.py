@@ -1,12 +1,12 @@
 """The log: everything that talks to Kafka outside the workers' consumer, and the records that steer a crawl.
 
     client ─► read ─────► one range, several partitions, or around damage    topics ──► names and kinds of the six
-      │  address,         offsets.py commits.py: where a group stands        admin ───► questions to the cluster
-      │  credentials      and what its commits say                           provision ► topics made and verified
+      │  address,         commits: offset and metadata of a commit           admin ───► requests to the cluster
+      │  credentials                                                         provision ► creates and verifies topics
       └► producer ──────► never gives a record up ◄── job_records, seed_batches: jobs, seeds, commands, joins
 
-    moved by a user     groups (who, where) ─► offsets (where to, pure) ─► groups.move; rewind: a job or the crawl
-    lost or damaged     marks, damage (what is missing?) ─► check + ledger (which pages?) ─► power_cut (made again)
+    reset by a user     groups (members, commits) ─► offsets (new ones, pure) ─► groups.move; rewind: a job or the crawl
+    lost or damaged     marks, damage (is something missing?) ─► check + ledger (which pages?) ─► power_cut (recovery)
     dead_letters        which are open, how often each was tried     sink_groups: each output is a consumer group
 
 Import names from here; `groups`, `offsets` and `power_cut` are used as modules.

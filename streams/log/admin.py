@@ -1,4 +1,4 @@
-"""The admin client: asks the cluster about topics, offsets and groups, and says in words why it gets no answer."""
+"""The admin client: asks the cluster about topics, offsets and groups, and explains why a request failed."""
 
 import time
 from collections.abc import Iterable
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 ANSWER_TIMEOUT_S = 15.0
-"""Longest wait for one answer of the cluster."""
+"""Timeout of one request, seconds."""
 
 REFUSED_TIMEOUT_S = 1.0
-"""Longest wait once a connection is refused: no listener, an unknown host name, or wrong credentials."""
+"""Timeout once a connection is refused, seconds: no listener, an unknown host name, or wrong credentials."""
 
 REFUSALS = frozenset({KafkaError._RESOLVE, *DENIED_CODES})
-"""What a cluster that is up says to a client that has the wrong credentials, certificates or address."""
+"""Errors of wrong credentials, certificates or a wrong address."""
 
 POLL_S = 0.02
-"""Between two looks at topics that are being created."""
+"""Pause between two polls for a pending change, such as topics that are being created, seconds."""
 
 LEADER_CHANGES = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a new topic's leader is elected before the broker knows of it
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # the leader of a new topic is elected before the broker learns of the topic
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know yet how far the others are
-        KafkaError._NOENT,  # the client knows of no leader, and did not ask
+        KafkaError.OFFSET_NOT_AVAILABLE,  # a new leader does not know its followers' offsets yet
+        KafkaError._NOENT,  # the client knows no leader, and sent no request
     }
 )
-"""Answers of a broker that has just become a partition's leader, or is about to: it is asked again."""
+"""Errors during a change of a partition's leader; the request is retried."""
 
 FIRST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stub has no types
 
@@ -57,7 +57,7 @@ LAST = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # so too
 
 
 class Admin:
-    """An admin client whose failures are EngineErrors that name the cluster; kept open it answers in a millisecond."""
+    """An admin client whose failures are EngineErrors that name the cluster. Keep it open: it then answers in 1 ms."""
 
     def __init__(self, settings: "Settings") -> None:
         self.settings = settings
@@ -68,32 +68,32 @@ class Admin:
         self.client = AdminClient(config)
 
     def _noted(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # stands among its causes, in no order
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # comes with its causes, in any order
             self._last = error.str()
             self._is_refused = error.code() in REFUSALS or "refused" in self._last
             self._is_denied = error.code() in DENIED_CODES
 
     def metadata(self, topic: str | None = None) -> "ClusterMetadata":
-        """What the cluster consists of; tried for as long as a broker may take that is not refusing connections."""
+        """Brokers and topics of the cluster; retried until ANSWER_TIMEOUT_S, or REFUSED_TIMEOUT_S after a refusal."""
         for wait_s in (REFUSED_TIMEOUT_S, ANSWER_TIMEOUT_S - REFUSED_TIMEOUT_S):
             try:
                 return self.client.list_topics(topic, timeout=wait_s)
             except KafkaException as error:
                 failure = error
-            self.client.poll(0)  # librdkafka tells the cause by a callback
+            self.client.poll(0)  # librdkafka reports the cause by a callback
             if self._is_refused:
                 break
         raise self._failed(failure) from None
 
     def result(self, future: "Future[Any]") -> Any:
-        """What a request was answered."""
+        """The answer to a request."""
         try:
             return future.result(ANSWER_TIMEOUT_S + 1)
         except KafkaException as error:
             raise self._failed(error) from None
 
     def create(self, new: list[NewTopic]) -> None:
-        """Creates topics and returns when all of them take records; another command may have been faster."""
+        """Creates topics and returns when all their leaders answer. A topic that exists already is no error."""
         futures = self.client.create_topics(new, operation_timeout=ANSWER_TIMEOUT_S, request_timeout=ANSWER_TIMEOUT_S)
         for future in futures.values():
             try:
@@ -127,18 +127,18 @@ class Admin:
         }
 
     def raise_limit(self, names: list[str], max_bytes: int) -> None:
-        """Lets topics take records as large as the setting says: the setting was raised since they were created."""
+        """Raises the largest record of topics: the setting was raised since they were created."""
         entry = ConfigEntry("max.message.bytes", str(max_bytes), incremental_operation=AlterConfigOpType.SET)
         resources = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in names]
         for future in self.client.incremental_alter_configs(resources, request_timeout=ANSWER_TIMEOUT_S).values():
             self.result(future)
 
     def offsets(self, places: Iterable[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        """First or next offsets, by (topic, partition); asked again where leaders have just changed."""
+        """First or end offsets, by (topic, partition); retried while leaders change."""
         asked = dict.fromkeys(places, spec)
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
-            self.client.poll(0)  # librdkafka tells by a callback that access is denied, and answers nothing
+            self.client.poll(0)  # librdkafka reports denied access by a callback only
             wait_s = REFUSED_TIMEOUT_S if self._is_denied else ANSWER_TIMEOUT_S
             answers = self.client.list_offsets(asked, request_timeout=wait_s)
             try:
@@ -150,22 +150,22 @@ class Admin:
                 self._is_denied = False
                 return found
             time.sleep(POLL_S)
-            self.metadata()  # the client would ask with the leader epochs it knows for ever
+            self.metadata()  # refreshes leader epochs that may be stale
 
     def ends(self, names: Iterable[str], count: int) -> dict[str, tuple[int, ...]]:
-        """The next offset of each partition, by topic, for topics of `count` partitions."""
+        """The end offset of each partition, by topic, for topics of `count` partitions."""
         names = list(names)
         found = self.offsets((TopicPartition(name, number) for name in names for number in range(count)), LAST)
         return {name: tuple(found[name, number] for number in range(count)) for name in names}
 
     def groups(self, prefix: str) -> list[str]:
-        """Names of the consumer groups that begin so: each sink is one."""
-        self.metadata()  # says soon that nobody listens; the request below would wait for as long as it may
+        """Names of the consumer groups that begin with `prefix`: each sink is one."""
+        self.metadata()  # fails fast without a broker; the request below would wait for its whole timeout
         found = self.result(self.client.list_consumer_groups(request_timeout=ANSWER_TIMEOUT_S))
         return sorted(one.group_id for one in found.valid if one.group_id.startswith(prefix))
 
     def committed(self, group_id: str, topic: str) -> dict[tuple[str, int], int]:
-        """What a group has committed on a topic; empty for a group that never was."""
+        """The offsets that a group has committed on a topic; empty for an unknown group."""
         known = self.metadata(topic).topics.get(topic)
         found = committed_offsets(self.settings, group_id, topic, known.partitions) if known else {}
         return {(topic, number): offset for number, (offset, _) in found.items()}

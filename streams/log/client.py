@@ -1,4 +1,4 @@
-"""How every Kafka client reaches the cluster: address, credentials, which errors pass, and what a topic holds."""
+"""How every Kafka client reaches the cluster: address, credentials, transient errors, and the bounds of a topic."""
 
 import ssl
 import time
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Kafka, Settings
 
 READER = "crawlog-reader"
-"""Group id of the plain consumers: librdkafka wants one, they never commit under it."""
+"""Group id of the plain consumers. librdkafka requires one; they never commit under it."""
 
 QUEUED_BYTES = 32 << 20
-"""What a plain consumer reads ahead, bytes; above the largest record, far below librdkafka's 64 MiB per partition."""
+"""Read-ahead of a plain consumer, bytes. More than the largest record, less than librdkafka's 64 MiB per partition."""
 
 AGAIN_S = 0.05
-"""Rest before a question is asked again whose answer passes."""
+"""Pause before a request is retried after a transient error."""
 
 CLUSTER_TIMEOUT_S = 30.0
-"""How long an answer of the cluster may take, seconds; a broker that has just started needs some."""
+"""Timeout of a request to the cluster, seconds; a broker that has just started is slow."""
 
 TRANSIENT_CODES = frozenset(
     {
@@ -41,9 +41,9 @@ TRANSIENT_CODES = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
         KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a topic that was just created is known to the controller first
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # the controller knows a new topic before the brokers do
         KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_LEADER_EPOCH,  # a broker that starts knows its own partitions last
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # a starting broker learns of its own partitions last
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
@@ -56,7 +56,7 @@ TRANSIENT_CODES = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
-"""Errors of a broker that starts, moves or is away for a moment."""
+"""Errors of a broker that starts, changes its role or is unreachable for a moment."""
 
 DAMAGE_CODES = frozenset(
     {
@@ -64,14 +64,14 @@ DAMAGE_CODES = frozenset(
         KafkaError.INVALID_MSG_SIZE,
         KafkaError._BAD_COMPRESSION,
         KafkaError._BAD_MSG,
-        KafkaError._NOT_IMPLEMENTED,  # a version of records that no Kafka has: the byte that says so was changed
+        KafkaError._NOT_IMPLEMENTED,  # an unknown record version: the version byte was changed
         KafkaError._UNDERFLOW,
     }
 )
-"""Errors of a record that is not what was written."""
+"""Errors of a damaged record."""
 
 BROKER_AWAY = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION})
-"""Errors after which a client of the local engine looks whether its broker was started anew, with another password."""
+"""After these errors a client of the local engine asks for the password again: a restarted broker has a new one."""
 
 DENIED_CODES = frozenset(
     {
@@ -83,18 +83,18 @@ DENIED_CODES = frozenset(
         KafkaError._SSL,
     }
 )
-"""What a cluster says to a client that it does not know, or that may not do what it asks for."""
+"""Errors of a failed authentication or a missing permission."""
 
 _EPOCHS = frozenset({KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH})
 
 Answer = TypeVar("Answer")
 
 BrokerLogin = Callable[[], tuple[str, str]]
-"""The user and password that the broker wants now. It may raise: that ends the command."""
+"""Returns the present user and password of the broker. An exception from it ends the command."""
 
 
 class LogIdentity(NamedTuple):
-    """Which log a state is a fold of: a topic created again, or another cluster, is another log."""
+    """Identifies the log that a state is folded from. A topic that was deleted and recreated is another log."""
 
     cluster: str
     topic: str
@@ -103,7 +103,7 @@ class LogIdentity(NamedTuple):
 def kafka_config(settings: "Settings") -> dict[str, Any]:
     """Address and credentials, for producers, consumers and admin clients of confluent-kafka.
 
-    Raises: Misconfigured: no cluster is named; the local engine's address is put in by whoever started it.
+    Raises: Misconfigured: no cluster is named. The command that starts the local engine sets its address.
     """
     kafka = settings.kafka
     if not kafka.bootstrap:
@@ -113,7 +113,7 @@ def kafka_config(settings: "Settings") -> dict[str, Any]:
     config: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap,
         "security.protocol": kafka.security_protocol,
-        "log_level": 2,  # what goes wrong arrives as an error; librdkafka's own lines would land on standard error
+        "log_level": 2,  # errors arrive by callback; librdkafka would print its own lines to standard error
         "topic.metadata.refresh.interval.ms": 60_000,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1_000,  # a restarted broker is found within a second
@@ -123,18 +123,18 @@ def kafka_config(settings: "Settings") -> dict[str, Any]:
 
 
 def foreign_config(settings: "Settings") -> dict[str, str]:
-    """Address and credentials alone, for other programs that are built on librdkafka, such as kcat."""
+    """Address and credentials only, for other programs built on librdkafka, such as kcat."""
     there = ("bootstrap.servers", "security.protocol", "sasl.", "ssl.")
     return {name: value for name, value in kafka_config(settings).items() if name.startswith(there)}
 
 
 def consumer_config(settings: "Settings", group: str | None = None) -> dict[str, Any]:
-    """A plain consumer: reads what is there, commits nothing, and says so when its offset is not in the log."""
+    """A plain consumer: it commits nothing, and an offset outside the log is an error."""
     largest = settings.kafka.max_record_bytes
     return kafka_config(settings) | {
         "group.id": group or READER,
         "auto.offset.reset": "error",
-        "check.crcs": True,  # librdkafka's default is to hand out what a disk made of a record
+        "check.crcs": True,  # by default librdkafka returns records that a disk has damaged
         "isolation.level": "read_uncommitted",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -147,7 +147,7 @@ def consumer_config(settings: "Settings", group: str | None = None) -> dict[str,
 
 def aiokafka_credentials(settings: "Settings") -> Any:
     """The same credentials as Faust's `broker_credentials`; None for PLAINTEXT."""
-    from faust import SASLCredentials, SSLCredentials  # a second of imports that readers do not need
+    from faust import SASLCredentials, SSLCredentials  # takes a second to import; plain readers do not need it
 
     kafka = settings.kafka
     if kafka.security_protocol == "PLAINTEXT":
@@ -195,7 +195,7 @@ def _ssl_context(kafka: "Kafka") -> ssl.SSLContext:
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Whether to ask again. `KafkaError.retriable` is about transactions, and False for all of these."""
+    """Whether to retry. `KafkaError.retriable` is about transactions, and False for all of these."""
     return error.code() in TRANSIENT_CODES
 
 
@@ -212,7 +212,7 @@ def _unanswered(settings: "Settings", topic: str, error: KafkaException) -> Engi
 
 
 def log_identity(settings: "Settings", topic: str) -> LogIdentity:
-    """Cluster id and topic id (base64, as Kafka prints it) of `topic`; asked again while the answer is one that passes.
+    """Cluster id and topic id (base64, as Kafka prints it) of `topic`; retried after transient errors.
 
     Raises: EngineError: the cluster does not answer, or has no such topic.
     """
@@ -230,11 +230,11 @@ def log_identity(settings: "Settings", topic: str) -> LogIdentity:
 
 
 def partition_edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """The first offset of each partition and the one after its last, in two requests to each broker.
+    """The first offset and the end offset of each partition, in two requests to each broker.
 
-    Asked again for a while where the answer is one that passes, such as a leader that is not elected yet.
+    Retried for a while after a transient error, such as a leader that is not elected yet.
 
-    Raises: KafkaException: no answer, or one that stays.
+    Raises: KafkaException: no answer, or a permanent error.
     """
     numbers = list(partitions)
     first, past = (
@@ -244,7 +244,7 @@ def partition_edges(consumer: Consumer, topic: str, partitions: Iterable[int]) -
 
 
 def _edge(consumer: Consumer, topic: str, partitions: Sequence[int], edge: int) -> dict[int, int]:
-    asked = [TopicPartition(topic, partition, edge) for partition in partitions]  # as a time it means the same
+    asked = [TopicPartition(topic, partition, edge) for partition in partitions]  # as a timestamp it means the same
     try:
         places = consumer.offsets_for_times(asked, CLUSTER_TIMEOUT_S)
         for place in places:
@@ -252,13 +252,13 @@ def _edge(consumer: Consumer, topic: str, partitions: Sequence[int], edge: int) 
                 raise KafkaException(place.error)
     except KafkaException as error:
         if error.args[0].code() in _EPOCHS:
-            consumer.list_topics(topic, CLUSTER_TIMEOUT_S)  # else it may ask with the leader epochs it knows for ever
+            consumer.list_topics(topic, CLUSTER_TIMEOUT_S)  # refreshes leader epochs that may be stale
         raise
     return {place.partition: place.offset for place in places}
 
 
 def log_bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
-    """Offset of the first record and the one after the last, of each partition.
+    """The first offset and the end offset of each partition.
 
     Raises: EngineError: the cluster does not answer, or has no such partition.
     """
@@ -274,9 +274,9 @@ def log_bounds(settings: "Settings", topic: str, partitions: list[int]) -> dict[
 def committed_offsets(
     settings: "Settings", group: str, topic: str, partitions: Iterable[int]
 ) -> dict[int, tuple[int, str]]:
-    """Offset and metadata of what a group has committed, by partition; those without a commit are left out.
+    """Offset and metadata of a group's commits, by partition; partitions without a commit are left out.
 
-    A consumer asks: while the broker loads its groups, librdkafka's admin client (2.16) crashes the process.
+    Asked by a consumer: librdkafka's admin client (2.16) crashes the process while the broker loads its groups.
 
     Raises: EngineError: the cluster does not answer.
     """
@@ -306,7 +306,7 @@ def _commits(found: list[TopicPartition]) -> dict[int, tuple[int, str]]:
 
 
 def _patiently(ask: Callable[[], Answer]) -> Answer:
-    """An answer of the cluster, asked for again for a while where it is an error that passes."""
+    """The answer to a request, retried for CLUSTER_TIMEOUT_S after transient errors."""
     until = time.monotonic() + CLUSTER_TIMEOUT_S
     while True:
         try:

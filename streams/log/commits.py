@@ -1,7 +1,7 @@
-"""What a worker writes into its group's commits beside the offset: how far it is, and what it has in the log.
+"""The metadata of a worker's commits: how far it has read, and the ends of its writes.
 
-A stage may take records beyond those that are done, and put some aside. Its commit says so in its metadata,
-`crawlog REACHED;`: everything before that offset is done, or in the hands of the worker that wrote the commit.
+A stage may read records beyond the committed offset, and put some aside. The commit's metadata says how far:
+`crawlog REACHED;`. Each record before REACHED is done, or in flight in the worker that wrote the commit.
 Consumers ignore this value; lag displays use it.
 """
 
@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 OURS = "crawlog"
-"""Metadata of each commit of a worker begins with it. A commit without it is an order: a user moved the group's offsets
+"""Prefix of the metadata of each commit of a worker. A commit without it is an order: a user moved the group's offsets
 by `crawlog replay` or Kafka's own tool. A stage that keeps its own offset obeys such a commit."""
 
 
 class ReplayOrder(NamedTuple):
-    """A replay of one job: records of others are passed over, up to where they were done before it.
+    """A replay of one job: before `upto`, the records of other jobs are skipped.
 
     Attributes:
-        job: Its name.
-        upto: The offset that the group had before the replay.
+        upto: The group's offset before the replay.
     """
 
     job: str
@@ -27,12 +26,12 @@ class ReplayOrder(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """Of the commit that is the order; and the end of that of each commit until it is carried out."""
+        """Metadata of the commit that orders the replay. Each later commit repeats it until the replay is done."""
         return f"replay {self.job} {self.upto};"
 
 
 class WrittenEnds(NamedTuple):
-    """Offsets behind the last records that parse has in the log: one that ends before them was cut.
+    """End offsets of the records that parse has written. A partition that ends earlier was cut.
 
     Attributes:
         founds: By partition of crawl.urls.
@@ -44,7 +43,7 @@ class WrittenEnds(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """Of a commit; as many partitions as the broker takes."""
+        """The part of a commit's metadata that lists the ends, at most MOST_ENDS and MOST_BYTES of each topic."""
         told = ""
         for name, ends in self._asdict().items():
             listed = ",".join(f"{number}:{end}" for number, end in list(ends.items())[:MOST_ENDS])
@@ -55,7 +54,7 @@ class WrittenEnds(NamedTuple):
 
 
 def merged_ends(one: WrittenEnds, other: WrittenEnds) -> WrittenEnds:
-    """What either knows."""
+    """The higher end of each partition."""
     founds, items = (
         {at: max(mine.get(at, 0), theirs.get(at, 0)) for at in sorted({*mine, *theirs})}
         for mine, theirs in zip(one, other, strict=True)
@@ -64,13 +63,13 @@ def merged_ends(one: WrittenEnds, other: WrittenEnds) -> WrittenEnds:
 
 
 class Position(NamedTuple):
-    """What a worker commits for one partition.
+    """A worker's commit for one partition.
 
     Attributes:
-        offset: Everything before it is done.
-        reached: Everything before it is done or taken; not less than `offset`.
-        only: The job that is replayed there, if it is one alone.
-        written: What the worker has in the log, and those before it had.
+        offset: Each record before it is done.
+        reached: Each record before it is done or in flight; not less than `offset`.
+        only: The replay of one job that is not finished yet, if any.
+        written: Ends of the records that this worker and earlier ones have written.
     """
 
     offset: int
@@ -80,33 +79,33 @@ class Position(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """Of the commit."""
+        """Metadata of the commit."""
         if self.only is not None:
             return f"{OURS} {self.reached}; {self.only.metadata}{self.written.metadata}"
         return (OURS if self.reached == self.offset else f"{OURS} {self.reached};") + self.written.metadata
 
 
 MOST_ENDS = 128
-"""Partitions of a topic whose ends a commit tells of."""
+"""Largest number of a topic's partitions whose ends a commit lists."""
 
 MOST_BYTES = 1_900
-"""Of them: a broker takes 4,096 bytes of metadata. Of offsets of nine digits it is 128 partitions."""
+"""Largest list of a topic's ends: a broker takes 4,096 bytes of metadata. Enough for 128 offsets of nine digits."""
 
 _WRITTEN = {name: re.compile(rf" {name} ((?:[0-9]{{1,5}}:[0-9]{{1,19}},?){{1,128}});") for name in WrittenEnds._fields}
 _REACHED = re.compile(rf"{OURS} ([0-9]{{1,19}});")
 _ONLY = re.compile(rf"(?:{OURS} [0-9]{{1,19}}; )?replay ([A-Za-z0-9._-]{{1,100}}) ([0-9]{{1,19}});")
-"""With an end, as readers may be given bytes that come after it (`kafka.metadata_of`); an offset has 64 bits."""
+"""Ends with `;`, since readers may get stray bytes after it (`client.commit_metadata`). An offset has 64 bits."""
 
 
 def written_ends(metadata: str) -> WrittenEnds:
-    """What the writer of a commit, and those before it, had in the log."""
+    """The ends that a commit's metadata lists."""
     found = {name: pattern.search(metadata) for name, pattern in _WRITTEN.items()}
     pairs = {name: [pair.split(":") for pair in one[1].split(",")] for name, one in found.items() if one}
     return WrittenEnds(**{name: {int(number): int(end) for number, end in ends} for name, ends in pairs.items()})
 
 
 def without_written(metadata: str) -> str:
-    """The same metadata that says nothing of that."""
+    """The metadata without the ends that it lists."""
     for pattern in _WRITTEN.values():
         metadata = pattern.sub("", metadata)
     return metadata
@@ -118,27 +117,27 @@ def is_ours(metadata: str) -> bool:
 
 
 def reached_offset(offset: int, metadata: str) -> int:
-    """How far the worker is that wrote a commit; the commit's own offset, where its metadata says nothing else."""
+    """How far the writer of a commit has read; the commit's offset, if the metadata does not say."""
     found = _REACHED.match(metadata)
     return offset if found is None else max(offset, int(found[1]))
 
 
 def replay_order(metadata: str) -> ReplayOrder | None:
-    """The job that alone is replayed, by a commit's metadata; None where all are."""
+    """The replay of one job that a commit's metadata names; None where there is none."""
     found = _ONLY.match(metadata)
     return None if found is None else ReplayOrder(found[1], int(found[2]))
 
 
 class HeldRange(NamedTuple):
-    """What the log holds of one partition.
+    """The bounds of one partition and a group's commit there.
 
     Attributes:
         committed: The group's offset; None for a new group.
-        first: Earliest offset still there.
+        first: First offset that the log still has.
         end: Offset of the next record to be written.
-        reached: How far the worker was that committed, if more is known of the commit than its offset.
-        only: The job that alone is replayed, by the commit.
-        written: What its worker had in the log.
+        reached: How far the commit's writer had read, if the commit says so.
+        only: The replay of one job that the commit names.
+        written: The ends that the commit lists.
     """
 
     committed: int | None
@@ -150,5 +149,5 @@ class HeldRange(NamedTuple):
 
     @property
     def position(self) -> Position | None:
-        """What is committed."""
+        """The commit; None for a new group."""
         return None if self.committed is None else Position(self.committed, self.reached or self.committed, self.only)

@@ -1,8 +1,8 @@
-"""Where the offsets of a group go when a user resets them: pure, with the meanings of `kafka-consumer-groups`.
+"""The new offsets of a group when a user resets them. Pure; the options mean the same as in `kafka-consumer-groups`.
 
-A plan is a target, applied to what group and log hold of each partition. Out of range is clipped with a warning, a
-time beyond the last record means the end, a time without a zone is UTC, and `--export` writes what `--from-file` reads,
-here and in Kafka's own tool. Which groups there are and how their offsets are moved is in groups.py.
+A plan applies a target to each partition. An offset out of range is clipped with a warning. A time after the last
+record means the end. A time without a zone is UTC. `--from-file` reads the format of `--export`, and Kafka's own tool
+does too. groups.py lists the groups and moves their offsets.
 """
 
 import csv
@@ -19,13 +19,13 @@ from .commits import HeldRange
 TargetKind = Literal[
     "to-earliest", "to-latest", "to-current", "to-datetime", "by-duration", "shift-by", "to-offset", "from-file"
 ]
-"""The options that name a target, as Kafka calls them."""
+"""The options that name a target, with Kafka's names."""
 
 LONGEST_MS = 36_500 * 86_400_000
-"""A duration beyond a hundred years is a slip, and no time that Kafka or a calendar knows."""
+"""Longest duration: a hundred years. A longer one is a typing error, and leaves the range of timestamps."""
 
 LONGEST_TEXT = 64
-"""Characters of a duration."""
+"""Longest text of a duration, characters."""
 
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d+)D)?(T(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE
@@ -33,11 +33,11 @@ _DURATION = re.compile(
 
 
 class Target(NamedTuple):
-    """Where a user wants a group to be.
+    """The user's choice of new offsets.
 
     Attributes:
-        number: The offset, the shift, or UTC epoch milliseconds, as the kind wants it.
-        offsets: By partition, of `from-file`; a partition that is not named stays.
+        number: The offset, the shift, or UTC epoch milliseconds, depending on the kind.
+        offsets: By partition, for `from-file`; a partition that is not named stays.
     """
 
     kind: TargetKind
@@ -46,18 +46,18 @@ class Target(NamedTuple):
 
     @property
     def is_time(self) -> bool:
-        """Whether the log must be asked for the offsets of a time."""
+        """Whether the log must look up the offsets of a time."""
         return self.kind in ("to-datetime", "by-duration")
 
 
 class Move(NamedTuple):
-    """What becomes of one partition.
+    """The reset of one partition.
 
     Attributes:
-        before: What the group has committed; None where it has nothing.
-        after: What it will have.
-        first, end: The records between: read again, or skipped when `after` lies behind `before`.
-        gone: Records that the target meant and that were trimmed from the log; for a time the most that it can be.
+        before: The committed offset; None without a commit.
+        after: The new offset.
+        first, end: The records from `first` to before `end` are read again, or skipped if `after` is above `before`.
+        gone: Records of the target that were trimmed from the log; an upper bound when the target is a time.
     """
 
     partition: int
@@ -69,19 +69,19 @@ class Move(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many are read again or skipped."""
+        """Number of records that are read again or skipped."""
         return self.end - self.first
 
     @property
     def is_skip(self) -> bool:
-        """Whether these records will not be read."""
+        """Whether the records are skipped."""
         return self.after == self.end > self.first
 
 
 def plan(
     topic: str, target: Target, held: Mapping[int, HeldRange], times: Mapping[int, int] | None = None
 ) -> tuple[list[Move], list[str]]:
-    """The moves of a topic's partitions, and warnings where a wanted offset is not in the log.
+    """The moves of a topic's partitions, and warnings about offsets that are not in the log.
 
     Args:
         held: The partitions to move.
@@ -126,7 +126,7 @@ def _wanted(topic: str, partition: int, target: Target, held: HeldRange, at_time
 
 
 def _gone(target: Target, held: HeldRange, wanted: int) -> int:
-    """Records before the log's start that the target meant; offsets begin at 0 and each is a record."""
+    """Records of the target before the log's start; offsets begin at 0 and each is a record."""
     if target.kind == "to-earliest" or (target.is_time and wanted == held.first):
         return held.first
     return min(max(held.first - max(wanted, 0), 0), held.first)
@@ -141,9 +141,9 @@ def _move(partition: int, held: HeldRange, after: int, gone: int) -> Move:
 
 
 def moment_ms(text: str) -> int:
-    """UTC epoch milliseconds of an ISO 8601 time; UTC where it names no zone, as for Kafka.
+    """UTC epoch milliseconds of an ISO 8601 time. A time without a zone is UTC, as in Kafka's tool.
 
-    Raises: Misconfigured: no such time.
+    Raises: Misconfigured: not a time.
     """
     try:
         parsed = datetime.fromisoformat(text.strip())
@@ -157,7 +157,7 @@ def moment_ms(text: str) -> int:
 def duration_ms(text: str) -> int:
     """Milliseconds of a duration `PnDTnHnMnS`.
 
-    Raises: Misconfigured: not of that form.
+    Raises: Misconfigured: another form, or longer than LONGEST_MS.
     """
     found = _DURATION.fullmatch(text.strip())
     if not found or not any(found.group(2, 4, 5, 6)) or found[3] in ("T", "t") or len(text) > LONGEST_TEXT:
@@ -171,7 +171,7 @@ def duration_ms(text: str) -> int:
 
 
 def chosen(topic: str, count: int, wanted: Iterable[str]) -> list[int]:
-    """The partitions that `--topic NAME[:0,1]` names, all without one.
+    """The partitions that `--topic NAME[:0,1]` names; all partitions without that option.
 
     Raises: Misconfigured: another topic, or no such partition.
     """
@@ -194,7 +194,7 @@ def chosen(topic: str, count: int, wanted: Iterable[str]) -> list[int]:
 
 
 def exported(plans: Sequence[tuple[str, str, Sequence[Move]]]) -> str:
-    """CSV of (group, topic, moves): `topic,partition,offset`, and with the group first where there are several."""
+    """CSV lines `topic,partition,offset`; for several groups `group,topic,partition,offset`."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group, topic, moves in plans:
@@ -205,9 +205,9 @@ def exported(plans: Sequence[tuple[str, str, Sequence[Move]]]) -> str:
 
 
 def imported(text: str, group: str, topic: str) -> dict[int, int]:
-    """The offsets that a file has for a group, by partition; rows of other groups are passed over.
+    """The offsets that a file has for a group, by partition; rows of other groups are skipped.
 
-    Raises: Misconfigured: a line of another form or of another topic, or none for this group.
+    Raises: Misconfigured: a line has another form or topic, or no line is for this group.
     """
     offsets: dict[int, int] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text)), 1):

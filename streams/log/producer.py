@@ -1,7 +1,7 @@
-"""The one way out to Kafka: a confluent-kafka producer that never gives a record up.
+"""The only producer: a confluent-kafka producer that never gives a record up.
 
-No message timeout and idempotence together mean that a record is delivered, in order, or the process ends: so nobody
-above handles a failed delivery, and "sent, then acknowledged" is all there is to wait for.
+It is idempotent and has no message timeout. So each record is delivered, in order, or the process ends. Callers handle
+no failed delivery; they wait for acknowledgements only.
 """
 
 import asyncio
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 ENVELOPE_BYTES = 1024
-"""Room left in the largest record for the batch's header and the fields' lengths: the broker's limit counts them."""
+"""Bytes of the largest record kept for the batch header and the lengths of fields: the broker's limit counts them."""
 
 QUEUE_BYTES = 128 << 20
-"""Records waiting in memory, bytes; beyond it `send` waits. About 4,000 pages of 30 kB: a second of a slow broker."""
+"""Limit of the queue, bytes; `send` waits when it is full. About 4,000 pages of 30 kB: a second of a slow broker."""
 
 QUEUE_RECORDS = 100_000
-"""The same in records: small ones cost some 200 bytes each beside their value."""
+"""Limit of the queue, records: each costs some 200 bytes beside its value."""
 
 POLL_S = 0.005
-"""Rest between two polls while something is outstanding; 200 a second cost about 1 % of a core."""
+"""Pause between two polls while records are in flight, seconds; 200 polls a second cost about 1 % of a core."""
 
 FULL_POLL_S = 0.05
-"""Longest wait of one poll while the queue is full."""
+"""Longest wait of one poll while the queue is full, seconds."""
 
 TELL_EVERY_S = 30.0
-"""An unreachable cluster is told this often; librdkafka says it once a second."""
+"""Interval of the warnings about an unreachable cluster, seconds; librdkafka reports it every second."""
 
 DENIED_S = 20.0
-"""An access that is denied for so long, with nothing acknowledged meanwhile, ends a worker."""
+"""If access is denied for so long, seconds, and no record is acknowledged meanwhile, the worker ends."""
 
 EX_IOERR = 74
 """Exit code after a fatal producer error (sysexits.h)."""
 
 Acknowledged = Callable[[int, int], None]
-"""What to call with (partition, offset) once a record is in the log."""
+"""Callback with (partition, offset) once a record is in the log."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -59,15 +59,15 @@ Headers = list[tuple[str, bytes]]
 class Producer:
     """Sends records and calls back when the log has them.
 
-    Use it from one thread (or one event loop). Callbacks run inside `poll`, `flush` and a `send` that has to wait for
-    room; they must not raise.
+    Use it from one thread (or one event loop). Callbacks run inside `poll`, `flush` and a `send` that waits for the
+    queue; they must not raise.
 
     Args:
         client_id: Name in the broker's logs, such as `fetch-0`.
-        linger_ms: How long a record waits for others of its partition.
+        linger_ms: How long a record waits for others of its partition, to share a batch.
         on_fatal: Called with the reason when no record can be delivered any more; by default the process ends.
-        login: Asked for user and password when the cluster is away or refuses those of the settings.
-        on_denied: Called when the cluster denies access, for a record or for DENIED_S; so too.
+        login: Called for user and password when the cluster is unreachable or refuses those of the settings.
+        on_denied: Called when the cluster denies access, for a record or for DENIED_S; by default the process ends.
         extra: Further librdkafka settings.
     """
 
@@ -99,7 +99,7 @@ class Producer:
                 "client.id": client_id,
                 "acks": "all",
                 "enable.idempotence": True,
-                "message.timeout.ms": 0,  # none: a record waits for the broker as long as it takes
+                "message.timeout.ms": 0,  # no timeout
                 "compression.type": settings.kafka.compression,
                 "linger.ms": linger_ms,
                 "message.max.bytes": largest,
@@ -126,11 +126,11 @@ class Producer:
         headers: Headers | None = None,
         on_delivery: Acknowledged | None = None,
     ) -> None:
-        """Put a record on its way. Waits, polling, while the queue is full.
+        """Queue a record for sending. While the queue is full, waits and polls.
 
         Args:
-            partition: The caller's to know: librdkafka would count partitions by the topic as it is now, and the log
-                has as many as it was begun with.
+            partition: Always given: librdkafka would choose among the topic's present partitions, but the log uses only
+                those that it began with.
 
         Raises: GiveUp("too_large"): over the largest record; nothing was sent.
         """
@@ -154,7 +154,7 @@ class Producer:
         self._outstanding += 1
 
     def poll(self) -> int:
-        """Serve what has come back; returns how many events that were."""
+        """Serve acknowledgements and errors; returns the number of events."""
         self._look_at_access()
         served = int(self._poll(0))
         self._log_in_again()
@@ -162,11 +162,11 @@ class Producer:
 
     @property
     def outstanding(self) -> int:
-        """Records sent and not acknowledged yet."""
+        """Records in flight: sent and not acknowledged yet."""
         return self._outstanding
 
     def flush(self, timeout_s: float) -> bool:
-        """Send what lingers and wait for all acknowledgements; False when some are missing at the time's end."""
+        """Send lingering records and wait for all acknowledgements; False when some are missing after the timeout."""
         end = time.monotonic() + timeout_s
         while self._outstanding:
             left_s = end - time.monotonic()
@@ -177,16 +177,16 @@ class Producer:
         return True
 
     def _log_in_again(self) -> None:
-        """Take the password that the broker wants now; a callback must not: librdkafka's client aborts then."""
+        """Take the broker's present password. Never call it from a callback: librdkafka then aborts the process."""
         if self._is_away and self._login is not None:
             self._is_away = False
             self._librdkafka.set_sasl_credentials(*self._login())
 
     async def run(self, stop: asyncio.Event, rest_s: float = POLL_S) -> None:
-        """Serve acknowledgements until `stop` is set, idle at no cost; what is then outstanding needs `flush`.
+        """Serve acknowledgements until `stop` is set; records then in flight need `flush`. Costs nothing when idle.
 
         Args:
-            rest_s: Between two polls while something is outstanding: so much later an acknowledgement may be heard.
+            rest_s: Pause between two polls while records are in flight; it may delay an acknowledgement by as much.
         """
         self._wake = wake = asyncio.Event()
         stopping = asyncio.ensure_future(stop.wait())
@@ -205,7 +205,7 @@ class Producer:
 
     async def _idle(self, wake: asyncio.Event) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):  # errors of an idle producer are heard once a second
+            async with asyncio.timeout(1.0):  # serve the errors of an idle producer once a second
                 await wake.wait()
 
     def _delivered(self, on_delivery: Acknowledged | None, error: KafkaError | None, record: Message) -> None:
@@ -223,12 +223,12 @@ class Producer:
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise GiveUp("too_large")
         self._on_fatal(f"a record was refused before it was sent: {error}")
-        raise KafkaException(error)  # only where `on_fatal` returned
+        raise KafkaException(error)  # reached only if `on_fatal` returns
 
     def _look_at_access(self) -> None:
-        """End where access has been denied for too long: librdkafka would go on for ever.
+        """Call `on_denied` when access has been denied for DENIED_S: librdkafka would retry for ever.
 
-        Only a record that waits tells that it still is: an idle client says nothing of a later success.
+        Only while records are in flight: an idle client does not report a later success.
         """
         if not self._outstanding:
             self._denied = None
@@ -254,6 +254,6 @@ class Producer:
 
 
 def die(reason: str) -> None:
-    """End the process at once: what was not acknowledged will be read, and sent, again."""
+    """End the process at once: the input of unacknowledged records will be read again."""
     log.critical("producer_failed", error=reason)
     os._exit(EX_IOERR)

@@ -1,9 +1,9 @@
-"""Making the topics: created and verified before anything reads or writes them, and shown to the user.
+"""The topics are created and verified before any command reads or writes them. `crawlog topics` shows them.
 
-    ensure ─► metadata ─► how many partitions was the log begun with? (`control.Layout`) ─► has a topic grown? refuse
-           └► create what is missing ─► verify what must be equal, raise what is too small ─► put the layout on record
+    ensure ─► metadata ─► with how many partitions did the log begin? (`control.Layout`) ─► has a topic grown? refuse
+           └► create missing topics ─► verify settings, raise the largest record ─► write the layout into crawl.control
 
-Several commands may do this at once: creating a topic that another command has just created is no error.
+Several commands may do this at once: a topic that another command has just created is no error.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 MUST_EQUAL = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
-"""Settings without which the log loses records or time; the others of a user's cluster are the user's."""
+"""Wrong values of these settings lose records or their times. All other settings of a cluster are the user's choice."""
 
 
 def ensure_topics(settings: "Settings") -> None:
     """Creates the topics that are missing and verifies those that exist.
 
     Raises:
-        EngineError: no answer, no permission, or a topic that does not fit; all misfits at once.
-        Misconfigured: a topic has grown.
+        EngineError: no answer, no permission, or wrong topics; the message names all of them.
+        Misconfigured: partitions were added to a topic.
     """
     admin = Admin(settings)
     known = admin.metadata().topics
@@ -52,12 +52,12 @@ def ensure_topics(settings: "Settings") -> None:
 
 
 def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> int:
-    """How many partitions the log was begun with; 0 for one that does not say, as it is new or of an older version."""
+    """The number of partitions that the log began with; 0 for a new log, or one of an older version."""
     name = Topics(settings.kafka.prefix).control
     if name not in known:
         return 0
     start, end = log_bounds(settings, name, [0])[0]
-    for record in read_records(settings, name, 0, start, end):  # the first of all, but in a log of an older version
+    for record in read_records(settings, name, 0, start, end):  # the first record, except in a log of an older version
         if record.key() == control.LAYOUT:
             with contextlib.suppress(ValueError):
                 said = control.decode(record.key(), record.value())
@@ -66,7 +66,7 @@ def _begun_with(settings: "Settings", known: "Mapping[str, TopicMetadata]") -> i
 
 
 def _note_layout(settings: "Settings") -> None:
-    """Puts on record how many partitions the log has."""
+    """Writes the number of partitions into crawl.control."""
     producer, layout = Producer(settings, "crawlog-topics"), control.Layout(settings.kafka.partitions)
     name = Topics(settings.kafka.prefix).control
     producer.send(name, control.encode(layout), key=control.key(layout), partition=0)
@@ -75,9 +75,9 @@ def _note_layout(settings: "Settings") -> None:
 
 
 def _refuse_grown(settings: "Settings", known: "Mapping[str, TopicMetadata]", begun: int) -> None:
-    """Ends with what to do where somebody has added partitions to a topic.
+    """Refuses a log whose topics have more partitions than it began with.
 
-    Raises: Misconfigured: somebody has.
+    Raises: Misconfigured: partitions were added; the message says how to go on.
     """
     prefix = settings.kafka.prefix
     for name in [prefix + kind.name for kind in TOPIC_KINDS if kind.split]:
@@ -148,9 +148,9 @@ def _miscounted(kind: TopicKind, name: str, has: int, wanted: int) -> str:
 
 
 def partition_count(settings: "Settings") -> int:
-    """Partitions of crawl.urls, crawl.pages and crawl.items: as many as the log was begun with.
+    """Partitions of crawl.urls, crawl.pages and crawl.items: the number that the log began with.
 
-    Raises: EngineError: no answer, or no such topic. Misconfigured: a topic has grown.
+    Raises: EngineError: no answer, or no such topic. Misconfigured: partitions were added to a topic.
     """
     name = Topics(settings.kafka.prefix).urls
     known = Admin(settings).metadata().topics
@@ -164,7 +164,7 @@ def partition_count(settings: "Settings") -> int:
 
 
 def partition_count_if_any(settings: "Settings") -> int:
-    """Partitions of crawl.urls as they are in the cluster; 0 where there is no such topic yet.
+    """Present number of partitions of crawl.urls; 0 where there is no such topic yet.
 
     Raises: EngineError: no answer.
     """
@@ -174,11 +174,11 @@ def partition_count_if_any(settings: "Settings") -> int:
 
 
 class TopicRow(NamedTuple):
-    """What `crawlog topics` shows of one topic.
+    """One row of `crawlog topics`.
 
     Attributes:
-        records: Between the first and the last offset; of a compacted topic some are gone.
-        size_bytes: On disk; None where the log is not on this machine.
+        records: Offsets from the first to the end; a compacted topic has fewer records.
+        size_bytes: On disk; None where the log is on another machine.
         lag: Records not yet committed, by consumer group.
     """
 
@@ -192,10 +192,10 @@ class TopicRow(NamedTuple):
 
 
 def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow]:
-    """The topics with their counts, sizes and lag, in the table's order.
+    """The topics with their counts, sizes and lag, in the order of TOPIC_KINDS.
 
     Args:
-        sinks: The groups of the sinks.
+        sinks: Consumer groups of the sinks.
     """
     admin = Admin(settings)
     known = admin.metadata().topics
@@ -221,13 +221,13 @@ def topic_rows(settings: "Settings", sinks: Iterable[str] = ()) -> list[TopicRow
 
 
 def _size_bytes(settings: "Settings", name: str) -> int | None:
-    """Bytes of a topic's segments where the local engine keeps them."""
+    """Bytes of a topic's segments in the local engine's folder; None without any."""
     log = settings.run.data / "kafka" / "log"
     folders = [folder for folder in log.glob(f"{name}-*") if folder.name.removeprefix(f"{name}-").isdigit()]
     return sum(_file_bytes(segment) for folder in folders for segment in folder.glob("*.log")) if folders else None
 
 
 def _file_bytes(path: Path) -> int:
-    with contextlib.suppress(FileNotFoundError):  # a segment that was deleted meanwhile
+    with contextlib.suppress(FileNotFoundError):  # the segment was deleted meanwhile
         return path.stat().st_size
     return 0

@@ -1,10 +1,10 @@
-"""Reading a range of a topic. A read ends by position, not by silence, and tells damage from an absent broker.
+"""Reading a range of a topic. A read ends by position, not by silence, and tells damage from an unreachable broker.
 
     Patience.take ─► record ─► at the expected offset, or `check_jump`
-                  ├► error ──► it passes: read on; else `read_error` names it: DamagedLog, AccessDenied, EngineError
-                  └► nothing ─► for too long: `_stuck` asks whether the broker says that there are records
+                  ├► error ──► transient: read on; else `read_error`: DamagedLog, AccessDenied, EngineError
+                  └► nothing ─► for too long: `_stuck` asks the broker for the end of the partition
 
-Callers read [start, end): `read_records` one partition, `read_partitions` several, `read_around` what may be damaged.
+Callers read [start, end): `read_records` one partition, `read_partitions` several, `read_around` a damaged one.
 """
 
 import time
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 CONFIRM_S = 10.0
-"""Seconds after TIMEOUT_S for which a broker that answers may bring nothing, before its log counts as damaged."""
+"""Seconds after CLUSTER_TIMEOUT_S: if a broker answers but gives no record for so long, its log counts as damaged."""
 
 AROUND_S = 20.0
-"""How long `read_around` looks behind damage; a broker that cannot read its file is silent for longer."""
+"""Time budget of `read_around` after the first damage, seconds. A broker that cannot read its file is silent longer."""
 
 PROBED_BYTES = 32 << 20
-"""Read of a partition where damage is looked for: further than a worker's consumer reads ahead."""
+"""Bytes of a partition that `check_readable` reads: more than a worker's consumer reads ahead."""
 
 READ_RECORDS = 1_000
-"""Records taken from librdkafka at once."""
+"""Largest number of records taken from librdkafka at once."""
 
 
 def read_records(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
-    """The records at offsets [start, end) of one partition, as far as they exist; ends by position, not by silence.
+    """The existing records at offsets [start, end) of one partition.
 
     Raises: EngineError: the cluster does not answer, or `start` is no longer in the log. DamagedLog: a record is not
         what was written.
@@ -75,10 +75,10 @@ def read_records(settings: "Settings", topic: str, partition: int, start: int, e
 def read_around(
     settings: "Settings", topic: str, partition: int, start: int, end: int, passed: Callable[[DamagedLog], None]
 ) -> Iterator[Message]:
-    """The same for records that nobody needs: what cannot be read is passed over, in ever larger steps.
+    """Like `read_records`, for records that may be missing: damage is skipped, in steps that double.
 
     Args:
-        passed: Told of the first damage.
+        passed: Called with the first damage.
 
     Raises: EngineError: the cluster does not answer.
     """
@@ -100,7 +100,7 @@ def read_around(
 
 
 def read_partitions(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
-    """The records at offsets [start, end) of many partitions, read together; in order within each of them.
+    """The records at offsets [start, end) of several partitions, read together; in order within each partition.
 
     Raises: EngineError: the cluster does not answer, or a start is no longer in the log. DamagedLog: a record is not
         what was written.
@@ -131,9 +131,9 @@ def read_partitions(settings: "Settings", topic: str, ranges: Mapping[int, tuple
 
 
 def check_readable(settings: "Settings", topic: str, places: Mapping[int, int]) -> None:
-    """Whether the next records of some partitions can be read, a few megabytes of each.
+    """Reads the next PROBED_BYTES of some partitions, to find damage.
 
-    Raises: EngineError: the cluster does not answer. DamagedLog: they cannot.
+    Raises: EngineError: the cluster does not answer. DamagedLog: a record cannot be read.
     """
     for partition, (first, end) in log_bounds(settings, topic, list(places)).items():
         size_bytes = 0
@@ -144,12 +144,13 @@ def check_readable(settings: "Settings", topic: str, places: Mapping[int, int]) 
 
 
 class ReadPatience:
-    """How long a read may wait and be brought nothing: only a record or the log's end counts.
+    """The time budget of a read that brings nothing. Only a record or the log's end refills it.
 
-    A broker that is away brings errors, one after the other. The time that the reader takes over a record is no wait.
+    Errors do not: an unreachable broker brings one after the other. The time in which the caller handles a record is
+    not counted.
 
     Args:
-        where: What is read, for the message.
+        where: The topic or partition, for the message.
     """
 
     def __init__(self, where: str) -> None:
@@ -165,12 +166,12 @@ class ReadPatience:
         wait_s: float = inf,
         most: int = READ_RECORDS,
     ) -> list[Message]:
-        """What is there, as `take`; waits at most `wait_s`, and no longer than patience lasts.
+        """Like `take`; waits at most `wait_s`, and no longer than the budget lasts.
 
         Args:
-            partitions: Those still to be read, for the message.
+            partitions: Partitions still to be read, for the message.
 
-        Raises: EngineError: nothing came for too long. DamagedLog: and yet the broker says that records are there.
+        Raises: EngineError: the budget is used up. DamagedLog: so too, but the broker reports records there.
         """
         began = time.monotonic()
         records = take(consumer, min(wait_s, max(self._left_s - self._waited_s, 0.0)), most)
@@ -180,7 +181,7 @@ class ReadPatience:
         self._waited_s += time.monotonic() - began
         if self._waited_s >= self._left_s:
             stuck = _stuck(consumer, partitions)
-            if stuck and self._left_s == CLUSTER_TIMEOUT_S:  # a broker that came back just now has not been asked yet
+            if stuck and self._left_s == CLUSTER_TIMEOUT_S:  # the broker may have come back just now
                 self._left_s += CONFIRM_S
                 return records
             if stuck:
@@ -194,7 +195,7 @@ class ReadPatience:
 
 
 def _stuck(consumer: Consumer, partitions: Iterable[int]) -> DamagedLog | None:
-    """The damage that keeps a broker from giving the records that it says it has; None when it does not answer."""
+    """The damage, if the broker reports records that it does not give; None when it does not answer."""
     wanted = set(partitions)
     for place in consumer.position([at for at in consumer.assignment() if not wanted or at.partition in wanted]):
         try:
@@ -209,20 +210,20 @@ def _stuck(consumer: Consumer, partitions: Iterable[int]) -> DamagedLog | None:
 
 
 def take(consumer: Consumer, wait_s: float, most: int = READ_RECORDS) -> list[Message]:
-    """What is there; waits for the first record only. `consume` alone would wait until it has `most` of them."""
+    """The available records; waits for the first one only. `consume` alone would wait for `most` of them."""
     first = consumer.poll(wait_s)
     return [] if first is None else [first, *consumer.consume(most - 1, 0)]
 
 
 def is_log_end(error: KafkaError | None) -> bool:
-    """Whether the log ends here; it may be shorter than was asked for."""
+    """Whether the log ends here; it may end before the requested range does."""
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def check_jump(consumer: Consumer, topic: str, partition: int, expected: int, offset: int) -> None:
-    """Call it where a record is not the expected one: an empty range is legal, but no CRC covers a batch's offset.
+    """Checks a record that is not at the expected offset. A gap is legal, but no CRC covers a batch's offset.
 
-    Raises: DamagedLog: the record lies before one that was read, or behind the log's end.
+    Raises: DamagedLog: the offset lies before the expected one, or behind the log's end.
     """
     place = TopicPartition(topic, partition)
     if offset < expected or 0 < consumer.get_watermark_offsets(place, cached=True)[1] <= offset:
@@ -230,7 +231,7 @@ def check_jump(consumer: Consumer, topic: str, partition: int, expected: int, of
 
 
 def read_error(record: Message, settings: "Settings | None" = None) -> EngineError:
-    """The error that came in place of a record, and that does not pass."""
+    """The exception for a permanent error that came in place of a record."""
     error = record.error()
     assert error is not None
     topic, partition, offset = record.topic() or "?", record.partition() or 0, record.offset() or 0

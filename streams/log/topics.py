@@ -1,7 +1,7 @@
 """The six topics: one table with their keys, cleanup and readers, and their names under a prefix.
 
-The number of partitions is fixed when the topics are created and equal for all topics keyed by domain or URL, since
-`partition_of` and the state depend on it. Nothing expires by itself: crawl.pages is trimmed by crawlog, by offset.
+The number of partitions is fixed when the topics are created, and equal for all topics keyed by domain or URL: the
+place of a URL and the state depend on it. No record expires by itself: crawlog trims crawl.pages, by offset.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,12 +16,12 @@ class TopicKind(NamedTuple):
     """A row of the table.
 
     Attributes:
-        name: After the prefix.
-        key: What its records are keyed by.
-        split: Whether it has `kafka.partitions` partitions, or one.
+        name: Without the prefix.
+        key: The key of its records, in words.
+        split: Whether it has `kafka.partitions` partitions; else it has one.
         cleanup: Kafka's `cleanup.policy`.
-        kept: How long, in words.
-        stage: The stage that reads it as a consumer group, if one does.
+        kept: Retention, in words.
+        stage: The stage that reads it as a consumer group; empty for none.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Topics:
         self.progress = f"{prefix}progress"
 
         self.inputs = {"frontier": self.urls, "parse": self.pages, "sink": self.items}
-        """The topic that each stage reads, by the stage's name in dead letters."""
+        """The input topic of each stage, by the stage's name in dead letters."""
 
 
 def stage_group(settings: "Settings", stage: str) -> str:
