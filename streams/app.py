@@ -43,14 +43,14 @@ def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
     """Run one worker of a stage until it is told to stop; does not return.
 
     Args:
-        settings: Gives them; what is wrong with them is the worker's last words.
+        settings: Loads the settings; an error in them becomes the worker's last words.
     """
-    from crawlog.streams.worker import (  # builds Faust's worker, which a client of the apps does not need
+    from crawlog.streams.worker import (  # imports Faust's worker; clients of the apps do not need it
         refuse_to_start,
         run_worker,
     )
 
-    if stage != "sink":  # FILE is as open as its user has it
+    if stage != "sink":  # the sink keeps the user's umask for FILE
         os.umask(files.OTHERS)
     try:
         app = _the(stage, settings)
@@ -62,7 +62,7 @@ def worker(stage: Stage, settings: Callable[[], Settings] = load) -> None:
 def _with_bootstrap(settings: Settings) -> Settings:
     if settings.kafka.bootstrap:
         return settings
-    from crawlog.streams.engine import running  # a worker that was told its cluster needs no engine
+    from crawlog.streams.engine import running  # not needed if the settings name a cluster
 
     engine = running(settings.run.data)
     if engine is None:
@@ -75,7 +75,7 @@ def _with_bootstrap(settings: Settings) -> Settings:
 
 
 def _is_machines_fault(error: BaseException) -> bool:
-    from crawlog.streams.state import is_machines_fault  # a database that parse does not need
+    from crawlog.streams.state import is_machines_fault  # imports the database; parse does not need it
 
     return is_machines_fault(error)
 

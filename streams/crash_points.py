@@ -2,9 +2,9 @@
 
     CRAWLOG_CRASH="/tmp/spent fetch.page.acknowledged:3 sink.rows.written:1"
 
-kills whoever reaches a point for the third, or the first, time, itself with kill -9: no handler runs, no buffer is
-flushed. A file of the point's name is made in the folder at that instant, and while it is there
-nobody else dies at that point. Where the variable is not set `point` does nothing.
+A process that reaches `fetch.page.acknowledged` for the third time, or `sink.rows.written` for the first time, kills
+itself with SIGKILL: no handler runs, no buffer is flushed. Just before that it creates a file of the point's name in
+the folder. While the file exists, no other process dies at this point. Without the variable `point` does nothing.
 """
 
 import os
@@ -59,7 +59,7 @@ POINTS = {
     "finish.noted": "what FILE will be is on record, it has not its name yet",
     "finish.renamed": "FILE is complete, the job is not on record as finished",
 }
-"""What stands in the log and on disk at each point."""
+"""State of the log and of the disk at each point."""
 
 
 def _nothing(_name: str) -> None:
@@ -98,4 +98,4 @@ def _read(spec: str) -> tuple[Path, dict[str, int]]:
 
 
 point: Callable[[str], None] = _armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing
-"""Says that this process is at a point."""
+"""Called with the name of the point that this process has reached."""

@@ -5,18 +5,18 @@ CrawlError
 │   └── SinkBehind       let the sink read on first
 ├── GiveUp               this URL or record ends here, with a reason
 ├── PoisonRecord         the record goes to crawl.dead; the partition goes on
-├── TrialError           no sandbox to be had: go on with the limits of this process alone
+├── TrialError           no sandbox is available: go on with the limits of this process
 ├── Unusable             set the folder on disk aside, and fold the log again
 ├── StateLocked          wait for the process that has the database, or go on without it
 ├── NotCopied            go on with an older copy, or without one
 ├── DamagedSnapshot      pass this snapshot over and try the next one
-├── RestoreInterrupted   stop: the restore was told to
+├── RestoreInterrupted   stop: the restore was asked to stop
 ├── Misconfigured        tell the user and stop: exit code 2
 └── EngineError          the log cannot be reached or started: exit code 3
     ├── DamagedLog       no restart helps: the log holds records that cannot be read
-    └── AccessDenied     try again a few times: where it lasts, no restart helps
+    └── AccessDenied     try again a few times; if it persists, no restart helps
 
-Exceptions that never leave their room, such as those of the client's connections, stand where they are raised.
+Exceptions that never leave their room, such as those of the client's connections, are defined where they are raised.
 """
 
 
@@ -28,8 +28,8 @@ class RetryLater(CrawlError):
     """The same attempt may succeed later.
 
     Args:
-        reason: One word or a short phrase, as it will stand in a done record.
-        retry_after_s: Least wait in seconds, when the other side asked for one.
+        reason: One word or a short phrase; it goes into the done record.
+        retry_after_s: Least wait that the other side asked for; None if it asked for none.
     """
 
     def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
@@ -43,7 +43,7 @@ class SinkBehind(RetryLater):
 
 
 class GiveUp(CrawlError):
-    """No further attempt helps; `reason` stands in the result."""
+    """No further attempt helps; `reason` goes into the result."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -51,11 +51,11 @@ class GiveUp(CrawlError):
 
 
 class PoisonRecord(CrawlError):
-    """A record that cannot be decoded or handled; it belongs into crawl.dead."""
+    """A record that cannot be decoded or handled; it goes to crawl.dead."""
 
 
 class TrialError(CrawlError):
-    """No trial of a page is possible: no process, no memory, or the trial was killed from outside again and again."""
+    """No trial of a page is possible: no process, no memory, or the child was killed from outside at each try."""
 
 
 class Unusable(CrawlError):
@@ -71,11 +71,11 @@ class NotCopied(CrawlError):
 
 
 class DamagedSnapshot(CrawlError):
-    """A snapshot that is not whole."""
+    """A snapshot is incomplete or damaged."""
 
 
 class RestoreInterrupted(CrawlError):
-    """The restore was told to stop; what it folded so far is right as far as it goes."""
+    """The restore was asked to stop; the rows folded so far are correct but incomplete."""
 
 
 class Misconfigured(CrawlError):
@@ -87,10 +87,10 @@ class EngineError(CrawlError):
 
 
 class AccessDenied(EngineError):
-    """The cluster refuses our credentials, or does not permit what we do. A run ends over it only where it lasts.
+    """The cluster refuses our credentials, or does not permit an operation. A run ends only if this persists.
 
     Args:
-        said: What the cluster or the client said.
+        said: The message of the cluster or the client.
     """
 
     def __init__(self, bootstrap: str, protocol: str, said: str) -> None:
@@ -103,11 +103,11 @@ class AccessDenied(EngineError):
 
 
 class DamagedLog(EngineError):
-    """A record of the log cannot be read, and no later try will read it. Nobody may go on behind it in silence.
+    """A record of the log cannot be read, now or later. No reader may skip it silently.
 
     Args:
-        offset: The first one that cannot be read, as far as that is known.
-        why: What the client or the broker said.
+        offset: The first offset that cannot be read, as far as known.
+        why: The message of the client or the broker.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, why: str) -> None:

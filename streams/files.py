@@ -1,8 +1,8 @@
-"""Files in the data folder: only ever seen whole, for their owner alone, and none that another user put there.
+"""Files in the data folder: written atomically, open to their owner alone, refused if another user made them.
 
-The data folder itself may belong to another user, such as the root of a mounted volume. So each folder that crawlog
-makes in it is for its owner alone, and a file of another user in one of them is refused: it may lead a worker to load
-what that user wrote. A link is not followed; only the folders themselves may be links, of their owner's making.
+The data folder itself may belong to another user, such as the top folder of a mounted volume. So each folder that
+crawlog makes in it has mode 700, and a file of another user there is refused: a worker could load code of that user
+from it. Links to files are not followed. A folder may be a link if this user owns both the link and its target.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from typing import BinaryIO
 from .errors import Misconfigured
 
 OTHERS = 0o077
-"""What an owner's group and everybody else may do."""
+"""Permission bits of the group and of others."""
 
 ROOT = 0
 
 
 def own(folder: Path) -> None:
-    """Makes a folder that only we may enter, or makes it one.
+    """Makes the folder if missing, and lets only this user enter it.
 
     Raises: Misconfigured: it belongs to another user. OSError: it cannot be made.
     """
@@ -44,7 +44,7 @@ def check_inside(folder: Path) -> None:
 
 
 def _below(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything in a folder; what goes while it is looked at is not there."""
+    """All entries below a folder, without those that disappear meanwhile."""
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
@@ -54,12 +54,12 @@ def _below(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def opened(path: Path, flags: int) -> int:
-    """A file of ours, open; one that is made is for its owner alone.
+    """Opens a file of ours; a new file gets mode 600.
 
     Raises: Misconfigured: it is a link, or belongs to another user. OSError: as `os.open`.
     """
     try:
-        file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)  # nobody waits for a pipe
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)  # a pipe does not block
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise Misconfigured(
@@ -85,16 +85,16 @@ def read(path: Path) -> str:
 
 
 def append(path: Path) -> BinaryIO:
-    """A file of ours, open for appending; made if need be. Raises: as `opened`."""
+    """Opens a file of ours for appending; made if missing. Raises: as `opened`."""
     return open(path, "ab", opener=lambda _, flags: opened(path, flags))  # pathlib's takes no opener
 
 
 def write(path: Path, text: str) -> None:
-    """Puts a file in its place, for its owner alone.
+    """Writes a file atomically, with mode 600.
 
-    Its name until then is nobody else's: services in containers share a folder, and all have the same process id.
+    The temporary name has a random part: containers that share the folder may have the same process id.
 
-    Raises: OSError: nothing was changed, nor left behind.
+    Raises: OSError: the old file is unchanged, and no temporary file is left.
     """
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
@@ -116,11 +116,11 @@ def _refuse_other(path: Path | str, found: os.stat_result) -> None:
 
 
 def read_trusted(path: Path) -> bytes:
-    """A file's bytes, if nobody but this user and root can have written them.
+    """A file's bytes, if only this user and root can change the file.
 
     Raises:
         OSError: it cannot be read.
-        PermissionError: others may change it; the text says how to mend that.
+        PermissionError: others may change it; the message says how to fix that.
     """
     with open(path, "rb", opener=_at_once) as file:  # pathlib's takes no opener
         status = os.fstat(file.fileno())
@@ -132,16 +132,16 @@ def read_trusted(path: Path) -> bytes:
 
 
 def check(path: Path) -> None:
-    """As `read_trusted`, for a file that Python itself reads.
+    """The checks of `read_trusted`, for a file that other code reads.
 
-    Raises: OSError, PermissionError: so too.
+    Raises: OSError, PermissionError: as `read_trusted`.
     """
     if fault := _fault(path, path.stat()):
         raise PermissionError(fault)
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether others may make files in a folder, such as modules that a spider beside them would import."""
+    """Whether other users may create files in a folder. A spider in it would import their modules."""
     return bool(_writers(folder.stat()))
 
 
@@ -150,7 +150,7 @@ def _fault(path: Path, status: os.stat_result) -> str:
     fault = _stranger(path, status) or _exposed(path, status)
     for folder in {path.parent, real_path(path).parent}:
         there = folder.stat()
-        is_sticky = there.st_mode & stat.S_ISVTX  # as in /tmp: all may make files, nobody may replace those of others
+        is_sticky = there.st_mode & stat.S_ISVTX  # as in /tmp: users cannot replace each other's files
         fault = fault or _stranger(folder, there) or ("" if is_sticky else _exposed(folder, there))
     return fault
 
@@ -171,7 +171,7 @@ def _exposed(path: Path, status: os.stat_result) -> str:
 
 
 def _writers(status: os.stat_result) -> str:
-    """Who may write beside the owner and root; empty for nobody."""
+    """The users that may write besides owner and root; empty if there are none."""
     if status.st_mode & stat.S_IWOTH:
         return "everybody"
     if status.st_mode & stat.S_IWGRP and not _is_alone(status.st_uid, status.st_gid):
@@ -180,7 +180,7 @@ def _writers(status: os.stat_result) -> str:
 
 
 def _is_alone(uid: int, gid: int) -> bool:
-    """Whether a group is the user's own, as many systems make one for each user, with a umask of 002."""
+    """Whether the user is the only member of the group. Many systems make one group per user, with a umask of 002."""
     try:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:
@@ -196,9 +196,9 @@ def _user(uid: int) -> str:
 
 
 def real_path(path: Path) -> Path:
-    """Where a path leads, through links; a circle of links ends somewhere."""
+    """The path with its links resolved; a loop of links raises no error."""
     return Path(os.path.realpath(path.expanduser()))
 
 
 def _at_once(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK)  # a pipe would keep a worker waiting for ever
+    return os.open(name, flags | os.O_NONBLOCK)  # opening a pipe would block for ever

@@ -1,4 +1,4 @@
-"""Text as it may be shown: without control characters, which pages and records may hold, and without secrets."""
+"""Text that is safe to show: without the control characters of pages and records, and without secrets."""
 
 import re
 
@@ -7,16 +7,16 @@ HIDDEN = "********"
 _SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
 _control = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0, DEL, C1; what turns the direction of text; line and paragraph separators; halves of characters."""
+"""C0, DEL, C1; characters that change the text direction; line and paragraph separators; lone surrogates."""
 
 
 def escaped(text: str) -> str:
-    """The text on one line, with each control character written as JSON writes it: JSON stays the same data."""
+    """The text on one line, with control characters escaped as in JSON; escaped JSON keeps its data."""
     return text if text.isprintable() else _control.sub(_written, text)
 
 
 def one_line(line: bytes) -> bytes:
-    """JSON without the three characters beyond ASCII at which some readers end a line (`str.splitlines`)."""
+    """JSON with three non-ASCII characters escaped at which some readers end a line (`str.splitlines`)."""
     if b"\xc2\x85" in line:
         line = line.replace(b"\xc2\x85", b"\\u0085")
     if b"\xe2\x80" in line:
@@ -25,7 +25,7 @@ def one_line(line: bytes) -> bytes:
 
 
 def without_secrets(url: str) -> str:
-    """A URL whose user, password and query are hidden; a path stays as it is."""
+    """A URL with user, password and query hidden; the path stays."""
     scheme, found, rest = url.partition("://")
     if not found:
         return url

@@ -1,4 +1,4 @@
-"""The one table of stages: what a worker of each one reads, runs and holds. A new stage is a line here.
+"""The one table of stages: the input, agents and buffers of each. A new stage is a line here.
 
 crawl.urls ─► fetch ─► crawl.pages ─► parse ─► crawl.items ─► sink
     ▲                                   │
@@ -15,9 +15,9 @@ class StageRow(NamedTuple):
 
     Attributes:
         topic: The topic that it reads, as `Topics` names it.
-        agents: Modules with a function `attach(app)`. No stage imports another one's; fetch runs the frontier too.
-        buffered: Records that wait for the agent. Founds: batches ≤ 256 KiB; pages: 30 kB mostly, 8 MiB at worst.
-        polled: Records taken from the consumer's thread at a time: a hand-over costs some 200 µs.
+        agents: Modules with a function `attach(app)`. A stage never imports another one's; fetch runs the frontier too.
+        buffered: Size of the agent's buffer, in records. A batch of founds has ≤ 256 KiB; a page some 30 kB, ≤ 8 MiB.
+        polled: Records taken from the consumer's thread at a time; a hand-over costs some 200 µs.
     """
 
     topic: str

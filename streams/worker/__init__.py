@@ -5,11 +5,11 @@
                                                   ▼                     ▼
                           member.ConsumerThread (aiokafka, a thread) ◄─ positions: what is committed, where to start
 
-    watchdog   ends a worker that is stuck            lease     until when nobody else can own our partitions
-    suspects   which URL was touched at each death    memory    freed memory goes back to the system
-    contract   what these parts know of the app       logs      one line per event on standard error
+    watchdog   ends a worker that is stuck            lease     until when no other worker can own our partitions
+    suspects   which URL was in work at each death    memory    freed memory goes back to the system
+    contract   the app as these parts see it          logs      one line per event on standard error
 
-A stop and a rebalance wait for each thing for a limited time: `finish_within`.
+Each wait of a stop or a rebalance has a limit: `finish_within`.
 """
 
 from . import logs

@@ -1,12 +1,12 @@
-"""Faust's Kafka consumer with our rules: what is committed, where reading starts, how a rebalance ends.
+"""Faust's Kafka consumer with our rules for commits, start positions and rebalances.
 
-The part in the app's loop; the group's member works in a thread beside it. What is changed here, and why:
-    commits                 `Positions` decides; Faust's acknowledged offsets (#606, #316) decide nothing
-    perform_seek            start hook, else committed, else the log's start; never a silent reset
-    on_partitions_revoked   hooks and waits have limits; Faust waits for events without any
+It runs in the app's loop; the group's member runs in a thread of its own. Changes to Faust's consumer, and why:
+    commits                 `Positions` decides; Faust's acknowledged offsets (#606, #316) are ignored
+    perform_seek            start hook, else commit, else the log's start; never a silent reset
+    on_partitions_revoked   hooks and waits have limits; Faust waits for events without limit
     _drain_messages         no task per record (30 of 59 µs), no sleep of a second when buffers are full
     Stream.records          no event, no acknowledgement and no turn of the loop per record
-    Fetcher                 a stop amid a rebalance is none of its crashes: the worker ended with 1
+    Fetcher                 a stop during a rebalance is no crash; with Faust's the worker exited with 1
 
 A rebalance, seen from the app's loop:
     1 `rebalance_started` (hooks, at once) → 2 flow stopped, buffers cleared, events in flight end (≤ EVENTS_S) →
@@ -43,32 +43,32 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 EVENTS_S = 0.5
-"""How long a rebalance or a stop waits for events in flight; an event lives milliseconds."""
+"""How long a rebalance or a stop waits for events in flight; an event takes milliseconds."""
 
 HOOKS_S = 3.5
-"""How long it then waits for the hooks of `on_revoking`, all together; the group's rebalance timeout is 20 s."""
+"""How long it then waits for the hooks of `on_revoking`, in total; the group's rebalance timeout is 20 s."""
 
 COMMIT_S = 1.0
-"""How long it then waits for the commit; what is not committed is read again."""
+"""How long it then waits for the commit; uncommitted records are read again."""
 
 LEAVE_S = 0.5
-"""How long a stop waits for the broker to take the good-bye."""
+"""How long a stop waits for the LeaveGroup request."""
 
 BOUNDS_S = 10.0
-"""How long the log may take to say what it holds, before it is asked again."""
+"""Timeout of a request for the log's bounds; the request is then repeated."""
 
 LARGE_LOOK_S = 0.01
-"""Interval between two looks at the agent's buffer while a large record waits for it to be empty. A queue has no event
-for that; parsing a large page takes longer than this."""
+"""Interval of checks whether the agent's buffer is empty, while a large record waits for that. A queue has no event for
+it; parsing a large page takes longer than this."""
 
 YIELD_EVERY = 50
 """Records handed over between two turns of the event loop."""
 
 TURN_S = 0.002
-"""An agent with records waiting yields to the event loop this often; each turn of the loop costs a system call."""
+"""An agent with waiting records yields to the event loop this often; each turn of the loop costs a system call."""
 
 ROOM_SHARE = 0.4
-"""Of the agent's buffer that may be filled when more is handed over."""
+"""Records are handed over again when at most this share of the agent's buffer is filled."""
 
 
 class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overridden; the rest share its one assignment
@@ -92,20 +92,20 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
 
     @property
     def thread(self) -> ConsumerThread:
-        """Where aiokafka lives."""
+        """The thread that runs aiokafka."""
         return self._thread
 
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
-    # Commits: what `Positions` says.
+    # Commits: `Positions` decides.
 
     async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002  # Faust's signature
-        """Write what `positions.done` said."""
+        """Commit the offsets that `positions.done` was given."""
         return await self.crawl.positions.flush()
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002  # so too
-        """The same: nothing is forced past what was said."""
+        """The same: it never commits past `positions.done`."""
         return await self.crawl.positions.flush()
 
     async def write_commit(self, positions: Mapping[int, Position]) -> bool:
@@ -118,13 +118,13 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         return TopicPartition(self.crawl.input_name, partition)
 
     def is_behind(self, taken: Mapping[int, int]) -> bool:
-        """Whether a partition of our input, by the broker's last answer, goes on beyond the offset named for it."""
+        """Whether the end of a partition, by the broker's last answer, is past its offset in `taken`."""
         return any(end > taken.get(partition, end) for partition, end in self._thread.ends().items())
 
     # Assignment: where reading starts.
 
     async def perform_seek(self) -> None:
-        """Place every partition and tell the hooks; called by Faust between the assignment and the flow."""
+        """Set each partition's position and run the hooks; Faust calls this between assignment and flow."""
         rebalance = self._thread.rebalances
         partitions = self.partitions()
         asked = await self._asked(partitions)
@@ -141,11 +141,11 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         await self._thread.run_here(self._thread.place({self._tp(partition): o for partition, o in starts.items()}))
 
     def partitions(self) -> set[int]:
-        """What the group gave us of our input."""
+        """Our partitions of the input topic."""
         return {tp.partition for tp in self.assignment() if tp.topic == self.crawl.input_name}
 
     async def ranges(self, partitions: set[int], rebalance: int | None = None) -> dict[int, HeldRange]:
-        """What the log holds of these partitions; asks until it answers, or until another rebalance begins."""
+        """Log bounds and commits of these partitions; asks until there is an answer, or another rebalance begins."""
         while partitions:
             with contextlib.suppress(TimeoutError, KafkaError):
                 async with asyncio.timeout(BOUNDS_S):
@@ -171,14 +171,14 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         return offset
 
     def _same(self, rebalance: int | None) -> None:
-        """Raise, as aiokafka does, when another rebalance began: Faust then waits for its end."""
+        """Raise aiokafka's error if another rebalance began; Faust then waits for the end of that."""
         if rebalance is not None and self._thread.rebalances != rebalance:
             raise IllegalStateError("another rebalance began")
 
     # Rebalance and stop: giving partitions up.
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Give up first, with limits; what is left for Faust to wait for is then nothing."""
+        """Give up first, within limits; Faust then has nothing left to wait for."""
         if not self.app.should_stop:
             await self.give_up()
         await super().on_partitions_revoked(revoked)
@@ -206,24 +206,25 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         log.warning("event_unfinished", group=self.app.conf.id)
 
     async def wait_empty(self) -> None:
-        """Faust's wait has no limit, and `give_up` has waited."""
+        """Nothing to do: `give_up` has waited already, and Faust's wait has no limit."""
 
     async def leave(self) -> None:
-        """Leave the group on purpose."""
+        """Leave the group, at a planned stop."""
         if not await finish_within(LEAVE_S, self._thread.run_here(self._thread.leave()), "leave"):
             await finish_within(LEAVE_S, self._thread.run_here(self._thread.write_leave()), "leave")
 
     # Flow.
 
     def is_ours(self, message: Any) -> bool:
-        """Whether a record that was handed over is of the assignment that we have, and none is being given up.
+        """Whether a record belongs to the current assignment, and no rebalance is in progress.
 
-        An agent that waited with a record in hand asks again: what it had given up is read anew, by us or another.
+        An agent that waited with a record in hand asks again: a record of an ended assignment is read again, here or
+        by another worker.
         """
         return message.generation_id == self.app.consumer_generation_id and self.app.flow_control.is_active()
 
     def has_room(self) -> None:
-        """The agent's buffer is less than half full."""
+        """The agent's buffer is filled to ROOM_SHARE at most."""
         self._room.set()
 
     def resume_partitions(self, tps: Iterable[Any]) -> None:
@@ -232,7 +233,7 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
         self._room.set()
 
     def stop_flow(self) -> None:
-        """Hand nothing over any more."""
+        """Stop handing over records."""
         super().stop_flow()
         self._room.set()
 
@@ -248,7 +249,7 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
                 await self._for_room()
 
     async def _hand_over(self, records: Any) -> None:
-        """Put records into the buffer; a full one holds this up, which is the back-pressure."""
+        """Put records into the buffer. A full buffer blocks this: that is the back-pressure."""
         generation = self.app.consumer_generation_id
         flow = self.app.flow_control
         [queue] = [channel.queue for channel in self.app.topics]
@@ -259,7 +260,7 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
             while is_large and self.flow_active and not queue.empty():  # noqa: ASYNC110  # see LARGE_LOOK_S
                 await asyncio.sleep(LARGE_LOOK_S)
             if not flow.is_active():
-                await flow.acquire()  # which empties the buffer when it is given
+                await flow.acquire()  # a resume empties the buffer
             if not self.flow_active or self.app.consumer_generation_id != generation:
                 return
             queue.put_nowait(self._to_message(tp, record))
@@ -274,23 +275,23 @@ class Consumer(driver.Consumer):  # long: half of the methods are Faust's, overr
 
     @Service.task
     async def _commit_handler(self) -> None:
-        """Faust's would make up for commits that a broker's absence held up."""
+        """Commit at each interval. Faust's handler would add the commits that were missed while the broker was away."""
         while not self.should_stop:
             await self.sleep(self.commit_interval)
             await self.commit()
 
     @Service.task
     async def _commit_livelock_detector(self) -> None:
-        """The watchdog does this."""
+        """Off: the watchdog does this."""
 
 
 class Stream(faust.Stream[Any]):
-    """Faust's stream, for agents that only want the records."""
+    """Faust's stream, for agents that need only the records."""
 
     async def records(self) -> AsyncIterator[Any]:
-        """What was handed over, in order; a record is in hand until the next one is asked for.
+        """The records handed over, in order. A record is in hand until the agent asks for the next one.
 
-        Those of an assignment that is over are left out.
+        Records of an ended assignment are left out.
         """
         reader = cast("App", self.app).reader
         queue = cast("faust.ChannelT[Any]", self.channel).queue
@@ -304,7 +305,7 @@ class Stream(faust.Stream[Any]):
                 turned_at = time.monotonic()
             try:
                 message = await queue.get()
-            except StopAsyncIteration:  # Faust ends an agent so
+            except StopAsyncIteration:  # Faust's way to end an agent
                 return
             if not reader.is_ours(message):
                 continue
@@ -350,13 +351,13 @@ class KafkaTransport(driver.Transport):
 
 
 async def finish_within(limit_s: float, work: Awaitable[Any], what: str) -> bool:
-    """Wait for `work` for a limited time; False, with a line in the log, when it took longer or failed."""
+    """Wait for `work`, at most `limit_s`; False, with a log line, if it took longer or failed."""
     try:
         async with asyncio.timeout(limit_s):
             await work
     except TimeoutError:
         log.warning("gave_up_waiting", on=what, after_s=limit_s)
-    except Exception as error:  # the caller is on its way out: nothing may hold it up
+    except Exception as error:  # the caller is giving up or stopping: no error may delay it
         log.exception("failed_while_leaving", on=what, error=repr(error))
     else:
         return True

@@ -1,4 +1,4 @@
-"""What the parts of a worker know of its app: so the app imports them, and none of them the app."""
+"""Protocols of the app, for the parts of a worker: the app imports the parts, and no part imports the app."""
 
 from collections.abc import Coroutine
 from typing import Any, Protocol
@@ -12,18 +12,18 @@ from .positions import Positions
 
 
 class Watched(Protocol):
-    """The watchdog, to those who tell it that something moves."""
+    """The watchdog, as the member sees it."""
 
     def look_at_log(self) -> Coroutine[Any, Any, None]:
-        """Ask the broker soon whether its log can be read: a record could not."""
+        """Check whether the log can be read, after a record could not."""
 
 
 class Membership(Protocol):
-    """The member's thread, to those who ask whether it has failed."""
+    """The member's thread, as the watchdog sees it."""
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it."""
+        """The error that ended the group's coordination; None while it runs."""
 
 
 class Reader(Protocol):
@@ -33,23 +33,23 @@ class Reader(Protocol):
 
     @property
     def thread(self) -> Membership:
-        """The member."""
+        """The member's thread."""
 
     async def ranges(self, partitions: set[int]) -> dict[int, HeldRange]:
-        """What the log holds of partitions, and what is committed."""
+        """Bounds of the log and commits, by partition."""
 
     def has_room(self) -> None:
-        """A record was taken out of the buffer."""
+        """The agent's buffer has room again."""
 
     def is_ours(self, message: Any) -> bool:
-        """Whether a record came with the newest assignment."""
+        """Whether a record belongs to the current assignment."""
 
     async def _drain_messages(self, fetcher: Any) -> None:
-        """Faust's name: hand over records until the worker stops."""
+        """Hand over records until the worker stops; Faust's name."""
 
 
 class App(Protocol):
-    """`CrawlApp`, to consumer, member, watchdog and process."""
+    """`CrawlApp`, as consumer, member, watchdog and process see it."""
 
     stage: Stage
     crawl: Settings
@@ -68,7 +68,7 @@ class App(Protocol):
         """Its watchdog."""
 
     def rebalance_started(self) -> None:
-        """The member was told of one."""
+        """A rebalance began."""
 
     async def revoking(self, partitions: set[int], limit_s: float = ...) -> None:
         """These partitions are about to be given up."""

@@ -1,11 +1,11 @@
-"""One worker's Faust app: one stage, its hooks, and what of Faust it replaces or switches off.
+"""One worker's Faust app: one stage, its hooks, and the parts of Faust that it replaces or turns off.
 
 Hooks, all called in the app's loop:
-    `on_rebalance_started`  sync, before anything is waited for: stop dispatching
-    `on_revoking`           async, all together within HOOKS_S: end what is in flight, checkpoint; a commit follows
+    `on_rebalance_started`  sync, before any wait: stop dispatching
+    `on_revoking`           async, in parallel, within HOOKS_S: drain work in flight, checkpoint; a commit follows
     `on_owned`              async, after positions are known and before the first record; must return fast
-A planned stop (SIGTERM) runs the first two, commits, and leaves the group. `app.rebalancing` is true from the start of
-a rebalance, set even before the first hook, and may be read from any thread.
+A planned stop (SIGTERM) runs the first two, commits, and leaves the group. `app.rebalancing` becomes true before the
+first hook of a rebalance; any thread may read it.
 """
 
 import asyncio
@@ -43,33 +43,33 @@ log = structlog.get_logger()
 
 HEARTBEAT_S = 1.0
 REBALANCE_S = 20.0
-"""How long the group waits for a member that is alive and does not join; giving up takes 5 s at most."""
+"""The group's rebalance timeout: its wait for a live member to join. Giving up partitions takes 5 s at most."""
 
 REQUEST_S = 30.0
-"""Longest answer from the broker; JoinGroup takes up to REBALANCE_S."""
+"""Timeout of a request to the broker; JoinGroup takes up to REBALANCE_S."""
 
 COMMIT_EVERY_S = 1.0
 METADATA_MS = 10_000
-"""How often a consumer asks what its topic is like: so soon a worker sees that somebody has added partitions."""
+"""Interval of metadata requests: a worker sees added partitions within this time."""
 
 
 Owned = Callable[[set[int]], Awaitable[None]]
 
 
 class Boot(BootStrategy):
-    """What a worker starts: consumer, agents, conductor; Faust's producer stays off."""
+    """The services of a worker: consumer, agents, conductor. Faust's producer stays off."""
 
     enable_web = False
     enable_kafka_producer = False
     enable_sensors = False
 
     def kafka_consumer(self) -> Iterable[Any]:
-        """Without leader election and replies."""
+        """The consumer, without leader election and replies."""
         return [self.app.consumer] if self._should_enable_kafka_consumer() else []
 
 
 class NoTables(TableManager):
-    """Faust's table manager, which also resumes the streams after a rebalance; without its second of sleep at start."""
+    """Faust's table manager, without its second of sleep at start. It also resumes the streams after a rebalance."""
 
     logger = LIBRARY
 
@@ -84,15 +84,15 @@ class CrawlApp(faust.App):
 
     Attributes:
         stage: `fetch`, `parse` or `sink`.
-        crawl: The settings (`settings` is Faust's name for something else).
+        crawl: The settings; in Faust `settings` means something else.
         worker_name: Unique among live workers; the static member's id.
-        sink_name: Id of the sink, of a worker of that stage; else empty.
+        sink_name: Id of the sink; empty in other stages.
         input_name: The topic this stage reads.
-        positions: What is committed and where reading starts.
-        lease: Whether the partitions are surely still ours.
-        watchdog: Ends a worker that is stuck; long waits on purpose call its `beat`.
+        positions: The offsets to commit and to start from.
+        lease: Tells whether the partitions are certainly still ours.
+        watchdog: Ends a worker that is stuck; long deliberate waits call its `beat`.
         reports: Called once a second for the progress of each owned partition.
-        is_machines_fault: Whether an error of a database is the machine's, such as a full disk.
+        is_machines_fault: Whether the machine caused a database error, such as by a full disk.
     """
 
     BootStrategy = Boot
@@ -146,7 +146,7 @@ class CrawlApp(faust.App):
     # What the consumer calls.
 
     def rebalance_started(self) -> None:
-        """Run the hooks that stop the dispatch; a failing one must not keep the others from it."""
+        """Run the hooks that stop the dispatch. A hook that fails must not prevent the others."""
         for hook in self.on_rebalance_started:
             try:
                 hook()
@@ -154,13 +154,13 @@ class CrawlApp(faust.App):
                 log.exception("hook_failed", hook="on_rebalance_started", error=repr(error))
 
     async def revoking(self, partitions: set[int], limit_s: float = HOOKS_S) -> None:
-        """Run the hooks that end what is in flight."""
+        """Run the hooks that end work in flight."""
         await asyncio.gather(
             *(finish_within(limit_s, hook(set(partitions)), "on_revoking") for hook in self.on_revoking)
         )
 
     async def owned(self, partitions: set[int]) -> None:
-        """Run the hooks of a new assignment; an error ends the worker, since it cannot do its work."""
+        """Run the hooks of a new assignment; an error in a hook ends the worker."""
         log.info("assigned", group=self.conf.id, partitions=_ranges(partitions))
         await asyncio.gather(*(hook(set(partitions)) for hook in self.on_owned))
         self.watchdog.assigned()
@@ -171,10 +171,10 @@ class CrawlApp(faust.App):
     # Faust's life cycle.
 
     def on_init_dependencies(self) -> Iterable[Any]:
-        """The watchdog starts with the first services: it must see an assignment that never comes.
+        """Start the watchdog with the first services: it must notice an assignment that never comes.
 
-        Faust's own statistics, which nobody reads here, give way to a sensor that does nothing: without any Faust
-        complains at each rebalance.
+        An empty sensor replaces Faust's statistics, which crawlog does not use. Without any sensor Faust complains at
+        each rebalance.
         """
         services = [*super().on_init_dependencies(), self.watchdog]
         self.sensors.remove(self.monitor)
@@ -182,13 +182,13 @@ class CrawlApp(faust.App):
         return services
 
     def on_rebalance_end(self) -> None:
-        """An empty assignment has no positions to set, and its hooks run here."""
+        """Run the hooks of an empty assignment here: it has no positions to set."""
         super().on_rebalance_end()
         if not self.consumer.assignment():
             self.add_future(self.owned(set()))
 
     async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:
-        """End the worker: Faust would go on with the next record, and what is done then be committed past this one."""
+        """End the worker. Faust would go on with the next record, and the next commit would skip this one."""
         record = self.reader.in_hand
         place = {} if record is None else {"partition": record.partition, "offset": record.offset}
         log.error("agent_failed", agent=agent.name, exc_info=exc, **place)
@@ -196,7 +196,7 @@ class CrawlApp(faust.App):
         self.watchdog.end("agent_failed", exc, EX_SOFTWARE if is_ours else EX_TEMPFAIL, error=repr(exc), **place)
 
     async def _stop_consumer(self) -> None:
-        """A planned stop: give up, commit, leave, so that others go on with our partitions at once."""
+        """Planned stop: give up, commit, leave the group; other members take over our partitions at once."""
         if self._consumer is None or not self.reader.thread.ready:
             return
         self.rebalance_started()
@@ -206,13 +206,13 @@ class CrawlApp(faust.App):
         await self.tables.stop()
 
     def _on_rebalance_when_stopped(self) -> None:
-        """The stop gives up and leaves; there is nothing to close from here."""
+        """Nothing to do: `_stop_consumer` gives up and leaves."""
 
     def discover(self, *extra_modules: str, **_: Any) -> None:  # Faust's signature
-        """Import the stage's agents; say which one is missing, and let another module's import error show itself."""
+        """Import the stage's agents. A missing agent is named; other import errors pass through."""
         venusian.attach = _unscanned
         names = [name for name in (*STAGES[self.stage].agents, *extra_modules) if name not in self._discovered]
-        self._discovered.update(names)  # `faust -A` discovers twice
+        self._discovered.update(names)  # `faust -A` calls this twice
         for name in names:
             if find_spec(name) is None:
                 raise ModuleNotFoundError(f"{name} is not there, and a {self.stage} worker needs it", name=name)
@@ -221,24 +221,25 @@ class CrawlApp(faust.App):
                 attach(self)
 
     def worker_init(self) -> None:
-        """The first call in a worker process, before there is a loop."""
+        """The first call in a worker process, before the event loop exists."""
         mode.loop.use("uvloop")
         super().worker_init()
 
     def worker_init_post_autodiscover(self) -> None:
-        """Without the web server that Faust builds here even when it is off."""
+        """Skip Faust's web server: Faust builds it here even when it is off."""
         self.on_worker_init.send()
 
     def _create_directories(self) -> None:
-        """Faust's data folder would hold tables; there are none."""
+        """No folder: Faust's is for tables, and there are none."""
 
     def _new_transport(self) -> KafkaTransport:
         return KafkaTransport(self.conf.broker_consumer, self)
 
 
 def _unscanned(*_: Any, **_options: Any) -> None:
-    """Faust notes where each agent and task was defined, for a scan that we have none of, and reads the path of every
-    module for it: 40 ms of CPU in each worker's start.
+    """In place of `venusian.attach`, by which Faust records each agent and task for a scan that crawlog does not use.
+
+    That cost 40 ms of CPU at each worker's start, since it reads the path of every module.
     """
 
 
@@ -262,13 +263,13 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
         "autodiscover": list(STAGES[stage].agents),
         "origin": "",
         "env_prefix": "CRAWLOG_FAUST_",  # Faust reads names like DEBUG and WEB_PORT from the environment
-        "canonical_url": f"http://{_host_label(worker_name)}:6066",  # the assignor tells members apart by it
+        "canonical_url": f"http://{_host_label(worker_name)}:6066",  # the assignor identifies members by it
         "topic_allow_declare": False,
         "topic_disable_leader": True,
         "reply_create_topic": False,
         "web_enabled": False,
         "store": "memory://",
-        "table_standby_replicas": 1,  # 0 would change the sticky assignor for round-robin
+        "table_standby_replicas": 1,  # 0 would replace the sticky assignor by round-robin
         "stream_wait_empty": True,
         "Stream": Stream,
         "worker_redirect_stdouts": False,
@@ -279,7 +280,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
 
 
 def _host_label(name: str) -> str:
-    """The name as a host: letters, digits and dashes; others by their code, so that two names stay two."""
+    """The name as a host label: characters but ASCII letters, digits and dashes become codes, so names stay distinct."""
     return "".join(c if c.isascii() and (c.isalnum() or c == "-") else f"-{ord(c):x}-" for c in name)
 
 
