@@ -280,7 +280,7 @@ def _conf(stage: Stage, settings: Settings, worker_name: str) -> dict[str, Any]:
 
 
 def _host_label(name: str) -> str:
-    """The name as a host label: characters but ASCII letters, digits and dashes become codes, so names stay distinct."""
+    """The name as a host label: characters but ASCII letters, digits and dashes become codes; names stay distinct."""
     return "".join(c if c.isascii() and (c.isalnum() or c == "-") else f"-{ord(c):x}-" for c in name)
 
 
