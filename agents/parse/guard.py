@@ -1,12 +1,13 @@
-"""Keeps one page from harming the others: limits its time and memory, and notes which page is being parsed.
+"""Keeps one page from harming the others: limits its time and memory, and records which page is being parsed.
 
-    one that may be too much for the parser a child process parses it first, and dies in our place (`Trial`)
-    a page in Python too long               the alarm clock ticks every TICK_S in the main thread → `TimeUp` in it
-    one that goes on all the same           the process ends itself (`blame`), and the supervisor starts it anew
-    one stuck in C                          no tick is heard; the kernel's timer of CPU time ends the process
-    one that ends the process               the next process finds it noted (`Suspects`): alone once more, then dead
+    page                                  answer
+    may be too complex for the parser     a child process parses it first, and dies in the worker's place (`Trial`)
+    takes too long in Python code         a tick of the alarm clock (every TICK_S, main thread) raises `TimeUp`
+    catches `TimeUp` and continues        the process ends itself (`blame`), and the supervisor restarts it
+    hangs in C code                       no tick is handled; the kernel's CPU timer ends the process
+    ends the process                      the next process finds it on record (`Suspects`): once alone, then dead letter
 
-A page that takes less than a tick costs its note alone: no timer is set for it.
+A page that takes less than a tick costs only its record: no timer is set for it.
 """
 
 import atexit
@@ -28,53 +29,53 @@ from crawlog.streams.worker import Suspects, Verdict, give_back_memory
 log = structlog.get_logger()
 
 TICK_S = 0.25
-"""Between two looks at the page that is being parsed."""
+"""Time between two checks of the page that is being parsed."""
 
 KILLS_LIMIT = 4
-"""Deaths that look as if they came from outside, after which the page that was being parsed each time is given up.
+"""Kills from outside (such as `kill -9`) during the same page, after which that page is given up.
 
-A page is parsed within a millisecond, so a storm of kills does not meet the same one so often. Fewer than a supervisor
-takes for a broken worker."""
+Parsing takes less than a millisecond, so unrelated kills do not hit one page so often. The limit is lower than the
+number of deaths at which a supervisor takes the worker for broken."""
 
 INSISTENT = 3
-"""Multiple of its limits at which a page ends the process: it catches the exceptions that are raised in it."""
+"""Multiple of its limits at which a page ends the process: it catches the exceptions raised in it."""
 
 PATIENCE = 3
-"""Multiple of its CPU limit that a page may take by the clock: it may sleep, or get little CPU on a busy machine.
-With the largest limit this is less than the watchdog's limit for a loop that stands still (`STUCK_S`)."""
+"""Multiple of the CPU limit that a page may take in ticks: it may sleep, or get little CPU on a busy machine. With the
+largest limit this is less than the watchdog's limit for a blocked loop (`STUCK_S`)."""
 
 BREATH_S = 0.001
-"""Pause at each tick within a page: code in C may hold the interpreter's lock, and heartbeats are sent by a thread."""
+"""Pause at each tick within a page. C code may hold the GIL, and a thread sends the heartbeats."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class TimeUp(BaseException):
-    """A page took too long. No Exception: a spider that catches those must not catch this."""
+    """A page took too long. It is no Exception, because spiders catch Exception."""
 
 
 class Notes(Protocol):
-    """What parse needs of `Suspects`."""
+    """The part of `Suspects` that parse uses."""
 
     def touch(self, key: str) -> None:
-        """About to be handled."""
+        """Record that parsing of this page begins."""
 
     def release(self, key: str) -> None:
-        """Handled, and we live."""
+        """Drop the record: the page is parsed, and the process lives."""
 
     def verdict(self, key: str) -> Verdict:
-        """How to handle it."""
+        """How to parse this page: normally, alone, or not at all."""
 
     def blame(self, why: str) -> None:
-        """What is held is at fault for the end that comes now."""
+        """Record that the process ends now because of the page on record."""
 
     def catch(self, number: signal.Signals) -> None:
-        """Death by this signal is a fault of what is held."""
+        """Count a death by this signal as a fault of the page on record."""
 
 
 class NoNotes:
-    """Notes nothing: for a stage without a worker, whose successor could read it."""
+    """Records nothing; for a stage without a worker."""
 
     def touch(self, key: str) -> None:
         """Nothing."""
@@ -83,7 +84,7 @@ class NoNotes:
         """Nothing."""
 
     def verdict(self, key: str) -> Verdict:  # noqa: ARG002  # as `Notes` has it
-        """Nobody died."""
+        """Always normal: no death is on record."""
         return "normal"
 
     def blame(self, why: str) -> None:
@@ -94,14 +95,14 @@ class NoNotes:
 
 
 class PageClock:
-    """Ends calls that take too long, once it is started; before that it lets them be.
+    """Ends calls that take too long; it has no effect before `start`.
 
-    What counts is CPU time of the main thread, from the first tick within a call; and ticks that were heard, `PATIENCE`
-    times as many: a process that was stopped and continued has used up neither.
+    Two limits count. One is CPU time of the main thread, from the first tick within a call. The other is the number of
+    handled ticks, `PATIENCE` times as long. A process that was stopped and continued uses up neither meanwhile.
 
     Args:
         limit_s: CPU seconds of one call.
-        blame: Told why the process ends.
+        blame: Called with the reason before the process ends itself.
 
     Attributes:
         used_s: CPU seconds of the last call.
@@ -122,21 +123,21 @@ class PageClock:
         return self._ticks > 0
 
     def start(self) -> None:
-        """Tick; to be called in the main thread, where the calls are."""
+        """Start the ticks. Call this in the main thread, where pages are parsed."""
         signal.signal(signal.SIGALRM, self._tick)
-        atexit.register(self.stop)  # or the last tick would meet no handler, and end the process by its signal
+        atexit.register(self.stop)  # a tick after the handler is gone would kill the process
         signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
 
     def stop(self) -> None:
-        """Tick no more."""
+        """Stop the ticks."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function returns. Raises: TimeUp: it took too long; and whatever it raises."""
+        """The function's result. Raises: TimeUp: it took too long; and every exception of the function."""
         self._ticks = 0
-        began_s = time.thread_time()  # no tick is heard within code in C
+        began_s = time.thread_time()  # measured here too, because no tick is handled within C code
         self._is_running = True
         try:
             return function(*args, **kwargs)
@@ -145,7 +146,7 @@ class PageClock:
             self.used_s = time.thread_time() - began_s
 
     def _tick(self, *_: object) -> None:
-        # While ticks are heard the kernel's timer never runs out; its signal ends a process that is stuck in C.
+        # Each handled tick restarts the kernel's CPU timer. C code handles no tick, so the timer ends a process stuck in C.
         signal.setitimer(signal.ITIMER_VIRTUAL, INSISTENT * self.limit_s)
         if not self._is_running:
             return
@@ -166,9 +167,11 @@ class PageClock:
 
 
 class Guard(NamedTuple):
-    """What a page may take, and which spiders may be run for it; without a trial none is tried.
+    """The limits of a page, and the spiders that may be run.
 
-    `give_back_memory` is told the size of each page before it is parsed.
+    Attributes:
+        trial: Parses suspicious pages in a child process first; None for no trials.
+        make_room: Called with the size of each page before it is parsed.
     """
 
     bounds: Bounds = Bounds()
@@ -179,13 +182,13 @@ class Guard(NamedTuple):
     trust: Trust = Trust()
 
     def load(self, path: str) -> tuple[str, Parse]:
-        """A spider's `NAME@VERSION` and what it does. Raises: Misconfigured: it may not be run, or it is broken."""
+        """A spider's `NAME@VERSION` and its parser. Raises: Misconfigured: it may not be run, or it is broken."""
         loaded = load_spider(path, self.trust)
         return loaded.label, loaded.parser(self.bounds)
 
 
 def guard_of(settings: Settings, worker: str) -> Guard:
-    """A worker's guard, on the watch; to be called in the main thread, where its pages are parsed."""
+    """A worker's guard, with its clock started. Call this in the main thread, where pages are parsed."""
     _limit_memory(settings.parse.max_memory_mb << 20)
     notes = Suspects(settings.run.data / "suspects" / worker, KILLS_LIMIT, shared=True)
     clock = PageClock(settings.parse.timeout_s, notes.blame)
@@ -197,7 +200,7 @@ def guard_of(settings: Settings, worker: str) -> Guard:
 
 
 def _limit_memory(size_bytes: int) -> None:
-    """Let this process have so much of its own; beyond it an allocation fails, in Python with a MemoryError."""
+    """Limit the private memory of this process; beyond it an allocation fails, in Python with a MemoryError."""
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     if most != resource.RLIM_INFINITY:
         size_bytes = min(size_bytes, most)

@@ -1,11 +1,11 @@
-"""A page's outputs on their way to the log: items, founds, records of crawl.control; or the page as a dead letter.
+"""Sends a page's outputs to the log: items, founds, records of crawl.control; or the page as a dead letter.
 
-    PageOutputs ─► crawl.items ─► crawl.control ─► batches of founds ─► crawl.urls at `flush`, or when one is full
-                                                                          │
-    each output acknowledged ─► its page is told ─► all are: the page is done ◄┘
+    PageOutputs ─► crawl.items ─► crawl.control ─► batches of founds ─► crawl.urls, at `flush` or when a batch is full
 
-All of it is decided before anything is sent (`streams/parse/outputs.py`). Founds wait for others of their partition
-until `flush`, for each record costs the broker a request.
+    each output acknowledged ─► counted by its page ─► after the last one the page is done
+
+All outputs are decided before the first is sent (`streams/parse/outputs.py`). Founds wait for others of their partition
+until `flush`, because each record costs the broker a request.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Headers = list[tuple[str, bytes]]
 
 
 class Sender(Protocol):
-    """What parse needs of the producer."""
+    """The part of the producer that parse uses."""
 
     def send(
         self,
@@ -36,20 +36,20 @@ class Sender(Protocol):
         headers: Headers | None = None,
         on_delivery: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Put a record on its way."""
+        """Send a record."""
 
 
 class Outputs:
-    """Sends what pages give; each of them is told when an output of its own is in the log.
+    """Sends the outputs of pages, and counts their acknowledgements on the page.
 
     Args:
-        founds: Sends what somebody waits for: founds, joins, dead letters; see `Producer.send`.
-        items: Sends item records, for which only the page's acknowledgement waits.
+        founds: Producer of records that the crawl waits for: founds, joins, dead letters; see `Producer.send`.
+        items: Producer of item records; only the page's own acknowledgement waits for these.
         now: UTC epoch seconds.
         partitions: Of crawl.items.
 
     Attributes:
-        written: Offsets behind the last founds and items that the log has.
+        written: Offsets behind the last acknowledged founds and items, by partition.
     """
 
     def __init__(self, names: Topics, founds: Sender, items: Sender, now: Callable[[], float], partitions: int) -> None:
@@ -64,7 +64,7 @@ class Outputs:
         self.written = WrittenEnds(self._found_ends, self._item_ends)
 
     def give(self, job: Job, outputs: PageOutputs, page: Page) -> None:
-        """Send all that a page gave; its founds gather until `flush`."""
+        """Send all outputs of a page; its founds gather until `flush`."""
         if outputs.item is not None:
             self._give_item(outputs.item, page)
         for key, value in outputs.controls:
@@ -96,7 +96,7 @@ class Outputs:
         page.wait()
 
     def bury(self, message: Message, job: str, error: str, page: Page, trace: str = "") -> None:
-        """The page goes to crawl.dead as it was, with its own headers; then it is done."""
+        """Send the page unchanged, with its own headers, to crawl.dead; then it is done."""
         letter = dead.DeadLetter(
             topic=self._names.pages,
             partition=message.partition,
@@ -110,7 +110,7 @@ class Outputs:
         headers = letter.headers() + [(name, value) for name, value in message.headers or ()]
         try:
             self._bury(message.value, message.key, headers, page)
-        except GiveUp:  # as large as a record may be: its place in crawl.pages is named, its body stays there
+        except GiveUp:  # with the letter's headers it is too large: only its place in crawl.pages is sent
             self._bury(None, message.key, headers, page)
 
     def _bury(self, value: bytes | None, key: bytes | None, headers: Headers, page: Page) -> None:

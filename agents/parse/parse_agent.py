@@ -1,15 +1,15 @@
-"""Parse: pages in, items and founds out, in the order that loses nothing.
+"""The parse worker: brings events to the parse stage, and commits offsets in an order that loses nothing.
 
     crawl.pages ─► take ─► (hold until the job's revision is known) ─► spider ─┬─► crawl.items, one record a page
                                                                             ├─► crawl.urls, founds batched across pages
                                                                             └─► crawl.control, a host that joins a scope
     every output of a page acknowledged ─► its offset is done ─► committed in offset order
 
-A page is parsed inside its event: 0.2 ms, and there is no queue to lose. Only its founds wait for others of their
-partition, at most `GATHER_S` or `GATHER_PAGES` pages. A page gives all or nothing: its outputs are sent once all of
-them are decided (`outputs.py`). A page goes to crawl.dead if it fails each time, takes too long or kills its worker
-(`guard.py`). A page that might take the HTML parser too long waits until a child process has tried it; a large page
-waits until smaller ones are parsed (`turns.py`). `stage.py` has the way of a page; here are the events that bring it.
+A page is parsed inside its event: this takes 0.2 ms, and no queue can be lost. Only its founds wait for others of their
+partition, at most `GATHER_S` or `GATHER_PAGES` pages. A page gives all its outputs or none: they are sent once all are
+decided (`outputs.py`). A page goes to crawl.dead if every try fails, if it takes too long, or if it kills its worker
+(`guard.py`). A page that may be too complex for the HTML parser waits until a child process has tried it. A large page
+waits until smaller ones are parsed (`turns.py`). `stage.py` handles one page; this module handles the events.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from .turns import GATHER_S, PageTurns
 
 FOUND_LINGER_MS = 10
 ITEM_LINGER_MS = 300
-"""How long a record waits for others of its partition: each partition's batch is a request of its own to the broker,
-which costs it some 250 µs."""
+"""Time that a record waits for others of its partition. Each partition's batch is a request of its own, which costs the
+broker some 250 µs."""
 
 HURRY_S = 0.005
-"""Length of one flush, which keeps the loop, when partitions are given up: nothing lingers then."""
+"""Length of one flush when partitions are revoked; it blocks the loop, and no record lingers."""
 
 HEARD_S = 0.020
-"""Between two looks for acknowledgements: only the commit waits for them, which is written once a second."""
+"""Time between two polls for acknowledgements. Only the commit waits for them, and it is written once a second."""
 
 
 class ParseWorker:
@@ -54,13 +54,13 @@ class ParseWorker:
         self._timer: asyncio.TimerHandle | None = None
 
     def serve(self, stage: ParseStage) -> PageTurns:
-        """From now on events go to this stage; returns what gives pages their turn that wait in it."""
+        """Send events to this stage from now on; returns the turns of its waiting pages."""
         self._stage = stage
         self._waits = PageTurns(self._app, stage, self._orders, self._flush_soon)
         return self._waits
 
     async def owned(self, _partitions: set[int]) -> None:
-        """The first assignment builds the stage; each one lets pages in again."""
+        """Let pages in after an assignment; the first one builds the stage."""
         self._orders.owned()
         settings = self._app.crawl
         count = await asyncio.to_thread(partition_count, settings)
@@ -84,7 +84,7 @@ class ParseWorker:
         follow(self._app, self._orders, stage.learn, self._found_garbage)
 
     def _found_garbage(self, garbage: Garbage) -> None:
-        """Bury what is no record on a side topic, where every worker sees it: the owner of partition 0 does."""
+        """Send a bad record of a side topic to crawl.dead. Every worker sees it; the owner of partition 0 sends it."""
         if self._founds is None or 0 not in self._app.positions.owned:
             return
         letter = dead.DeadLetter(garbage.topic, 0, garbage.offset, "control", garbage.error)
@@ -92,7 +92,7 @@ class ParseWorker:
         self._founds.send(dead_topic, garbage.value, key=garbage.key, partition=0, headers=letter.headers())
 
     async def events(self, stream: Any) -> None:
-        """The agent: one record, one page."""
+        """The Faust agent; each record is a page."""
         async for message in stream.records():
             stage, waits = self._stage, self._waits
             assert stage is not None, "the first record comes after the first assignment"
@@ -124,7 +124,7 @@ class ParseWorker:
             self._stage.flush()
 
     async def _drain(self, stage: ParseStage) -> None:
-        """Wait until the log has all that pages gave, and the group knows: then a death costs none of them."""
+        """Wait until the log has all outputs and the offset is committed: a crash then loses no other page's work."""
         stage.flush()
         while stage.undone and not self._orders.is_rebalancing:
             self._app.watchdog.beat()
@@ -132,11 +132,11 @@ class ParseWorker:
         await finish_within(COMMIT_S, self._app.positions.flush(), "commit")
 
     def rebalance_started(self) -> None:
-        """Let nobody wait for room."""
+        """End all waits for a pause or for room."""
         self._orders.rebalance_started()
 
     async def revoking(self, _partitions: set[int]) -> None:
-        """Send what gathered, wait for the log to have it, then forget what is left."""
+        """Send the gathered founds, wait until the log has all outputs, then forget the remaining pages."""
         stage, founds, items = self._stage, self._founds, self._items
         if stage is None or founds is None or items is None:
             return
@@ -146,11 +146,11 @@ class ParseWorker:
                 for producer in (founds, items):
                     producer.flush(HURRY_S)
                 await asyncio.sleep(0.002)
-        finally:  # also when the time is up: what is not done is then read again
+        finally:  # also when the time is up: pages that are not done are read again
             stage.give_up()
 
     def reports(self) -> list[Progress]:
-        """Where each partition stands."""
+        """One progress report for each partition."""
         stage = self._stage
         if stage is None:
             return []

@@ -1,7 +1,10 @@
-"""The parse stage: a page from the moment it is taken to the last of its outputs; no broker, no loop, no clockwork.
+"""The parse stage: routes each page, without broker, event loop or timers.
 
-Here is only the way of a page: to the dead letters, to those that wait (`streams/parse/waiting.py`), to its spider, to
-its outputs. It is parsed within one call. `streams/parse/job.py` decides about it.
+    take ─┬─► dead letter
+          ├─► waits (`streams/parse/waiting.py`) ─► its turn (`turns.py`) ─┐
+          └────────────────────────────────────────────────────────────────┴─► spider ─► outputs
+
+A page is parsed within one call. `streams/parse/job.py` has the decisions.
 """
 
 import traceback
@@ -27,40 +30,41 @@ from .outputs import Outputs, Sender
 log = structlog.get_logger()
 
 GATHER_PAGES = 64
-"""Pages after which founds are sent."""
+"""Pages parsed before the gathered founds are sent."""
 
 CRASH_LOOP = "crash_loop: its worker died of it again and again, at last while it was parsed alone"
 
 MAX_TRIES = 3
-"""Times that a page is parsed which fails: what failed for want of memory may succeed."""
+"""Attempts to parse a page. A page that failed for lack of memory may succeed at the next attempt."""
 
 MAX_UNDONE = 4096
-"""Pages taken and not done at which no more are taken."""
+"""No more pages are taken while this many are not done."""
 
 MAX_ASIDE = 256
-"""Large pages put aside. They hold back the commit, so what is parsed meanwhile is parsed again after a kill."""
+"""Large pages put aside. They hold back the commit, so pages parsed meanwhile are parsed again after a kill."""
 
 MAX_UNTRIED = 1024
-"""Pages that wait for a trial, at which no more are taken; they hold back the commit too."""
+"""No more pages are taken while this many wait for a trial. They too hold back the commit."""
 
 COSTLY_PAGES = 2
-"""Costly pages of a domain after which others are tried: a look for cycles may meet any page once."""
+"""Costly pages of a domain after which its pages are tried first. One is not enough: any page may be slow once, when
+the garbage collector runs."""
 
 MAX_COSTLY = 10_000
-"""Domains that are remembered for a page that cost much; then they are forgotten."""
+"""Domains remembered for a costly page; beyond this number all of them are forgotten."""
 
 MAX_BEYOND = 65_536
-"""Pages taken beyond the commits, at which no more are taken: 8 MB, and three minutes to parse them again after a kill.
+"""No more pages are taken while this many are beyond the commits: 8 MB, and three minutes of parsing after a kill.
 
-Fetch's back-pressure counts pages as parsed once they are taken: this bounds how far fetch runs ahead of a page that
-waits."""
+Fetch's back-pressure counts a page as parsed once it is taken. So this limit bounds how far fetch runs ahead of a
+waiting page."""
 
 MAX_HELD_BYTES = 32 << 20
-"""Bodies held for jobs that are not known yet, bytes, at which no more pages are taken."""
+"""No more pages are taken while pages of unknown jobs hold this many bytes."""
 
 
 class Bodiless(NamedTuple):
-    """A page that was not modified: its body lies in an older record, and is awaited."""
+    """A page that was not modified; it waits for its body from an older record."""
 
     message: Message
     meta: PageMeta
@@ -68,24 +72,24 @@ class Bodiless(NamedTuple):
 
 
 class ParseStage:
-    """Everything about parse but the event stream and the clockwork.
+    """All of parse except the event stream and the timers.
 
     Args:
-        founds: Sends what somebody waits for: founds, joins, dead letters; see `Producer.send`.
-        items: Sends item records, for which only the page's acknowledgement waits.
-        done: Tells that everything before an offset of a partition is done.
+        founds: Producer of records that the crawl waits for: founds, joins, dead letters; see `Producer.send`.
+        items: Producer of item records; only the page's own acknowledgement waits for these.
+        done: Called with a partition and an offset: all pages before it are done.
         now: UTC epoch seconds.
-        guard: What a page may take.
+        guard: The limits of a page.
 
     Attributes:
         taken: By partition, the offset behind the last page taken.
         written: See `Outputs.written`.
-        aside: Large pages that let others go first.
-        untried: Pages that wait for their trial; `lacks_trial` is called when one more does.
-        bodiless: Pages that were not modified, by their place; `lacks_bodies` is called when there is one more.
+        aside: Large pages that let smaller ones go first.
+        untried: Pages that wait for their trial; each new one calls `lacks_trial`.
+        bodiless: Pages that were not modified, by (partition, offset); each new one calls `lacks_bodies`.
         gathered: Pages parsed since the last flush.
-        parsed: Pages taken, by job, the one taken last at the end.
-        passes_over: Whether a page, by partition, offset and job, was done before a replay of another job alone.
+        parsed: Pages taken, by job; the latest job is at the end.
+        passes_over: Whether a page (partition, offset, job) is skipped: a replay of another job reads it again.
     """
 
     def __init__(
@@ -120,27 +124,27 @@ class ParseStage:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more pages should be taken for now."""
+        """Whether no more pages shall be taken for now."""
         is_crowded = self._taken.undone >= MAX_UNDONE or len(self.untried) >= MAX_UNTRIED
         return is_crowded or self.is_far or self._held.size_bytes >= MAX_HELD_BYTES
 
     @property
     def is_far(self) -> bool:
-        """Whether so many pages were taken beyond those that hold back the commit that these go first."""
+        """Whether the pages that hold back the commit must go first: too many pages are beyond the commits."""
         return self._taken.beyond >= MAX_BEYOND
 
     @property
     def undone(self) -> int:
-        """Pages taken and not done, without those that gave nothing yet: held, aside, not tried, or without a body."""
+        """Parsed pages whose outputs are not all in the log."""
         return self._taken.undone - self._held.count - len(self.aside) - len(self.untried) - len(self.bodiless)
 
     @property
     def holds(self) -> bool:
-        """Whether pages wait for their job, or for a revision of it."""
+        """Whether pages wait for their job or a revision of it."""
         return self._held.count > 0
 
     def learn(self, record: control.Control) -> None:
-        """A record of crawl.control: a job's revision, a name that joined a scope, what a host answers to probes."""
+        """Apply a record of crawl.control: a job's revision, a name that joined a scope, a host's answer to a probe."""
         revised = self._jobs.learn(record)
         if revised is not None:
             if revised.error is not None:
@@ -150,7 +154,7 @@ class ParseStage:
             self.flush()
 
     def look_after_held(self) -> None:
-        """Let go pages that waited too long: parsed by the newest known revision of their job, or buried."""
+        """End the wait of pages held too long: parse them by the newest known revision of their job, or bury them."""
         for name in self._held.look():
             job = self._jobs.get(name)
             log.warning("held_too_long", job=name, known=job is not None)
@@ -162,7 +166,11 @@ class ParseStage:
             self.flush()
 
     def take(self, message: Message, *, aside: bool = False) -> None:
-        """Parse a page, hold it, or put it aside if it may be; else its outputs are on their way, or gather."""
+        """Take a page: parse it, bury it, or let it wait.
+
+        Args:
+            aside: Whether it waits until smaller pages are parsed.
+        """
         page = self._taken.take(message.partition, message.offset)
         crash_points.point("parse.taken")
         self.bytes += len(message.value or b"")
@@ -171,7 +179,7 @@ class ParseStage:
             if self.passes_over(message.partition, message.offset, meta.job):
                 page.one_done()
                 return
-            if meta.kind != "robots":  # what names sitemaps is none that was fetched as a page
+            if meta.kind != "robots":  # a robots.txt was not fetched as a page
                 self.pages += 1
                 self._count(meta.job)
         except ValueError as error:
@@ -185,7 +193,7 @@ class ParseStage:
             self.parsed[job] = self.parsed.pop(job, 0) + 1
 
     def is_suspect(self, message: Message) -> bool:
-        """Whether a page is to be parsed while nothing else is on its way: workers died of it."""
+        """Whether a page must be parsed alone, with nothing else in flight: workers died while parsing it."""
         return self.guard.notes.verdict(_key(message)) == "alone"
 
     def _parse(self, message: Message, meta: PageMeta, page: Page, *, aside: bool = False) -> None:
@@ -204,7 +212,12 @@ class ParseStage:
     def _handle(  # a page, and what is known of it
         self, job: Job, message: Message, meta: PageMeta, page: Page, body: bytes = b"", *, tried: bool = False
     ) -> None:
-        """Parse a page, with the body of another record where one is given; or have it tried first."""
+        """Parse a page, or let it wait for its body or its trial.
+
+        Args:
+            body: From another record; empty for the page's own.
+            tried: Whether its trial is over.
+        """
         notes, key = self.guard.notes, _key(message)
         body = body or message.value or b""
         if notes.verdict(key) == "give_up":
@@ -226,7 +239,7 @@ class ParseStage:
             if parsed.reached or outputs.is_duplicate or outputs.is_soft_404 is not None:
                 _tell(judged, parsed, outputs)
             self._outputs.give(job, outputs, page)
-        except BaseException as error:  # noqa: BLE001  # whatever a spider may raise must not end the worker
+        except BaseException as error:  # noqa: BLE001  # no exception of a spider may end the worker
             log.error("page_failed", url=meta.url, at=key, error=_said(error))  # noqa: TRY400  # its traceback is buried with it
             self._outputs.bury(message, meta.job, _said(error), page, _trace(error))
         notes.release(key)
@@ -237,13 +250,13 @@ class ParseStage:
             self.flush()
 
     def _may_cost(self, meta: PageMeta, body: bytes) -> bool:
-        """Whether a page is to be tried before it is parsed: for its tags, or as pages of its domain cost much."""
+        """Whether a page needs a trial: by its tags, or because pages of its domain were costly."""
         if not is_simple(body):
             return True
         return bool(self._costly) and self._costly.get(self.domain(meta.url), 0) >= COSTLY_PAGES
 
     def _note_cost(self, meta: PageMeta) -> None:
-        """A page cost much that no count of tags told of, such as a single tag of 30,000 attributes."""
+        """Count a page that was costly although its tags looked simple, such as one tag with 30,000 attributes."""
         domain = self.domain(meta.url)
         if len(self._costly) >= MAX_COSTLY:
             self._costly.clear()
@@ -251,13 +264,14 @@ class ParseStage:
         if count == COSTLY_PAGES:
             log.warning("pages_costly", url=meta.url, then=f"pages of {domain} are tried first from now on")
 
-    # Those that waited, when their turn has come.
+    # Waiting pages, when their turn has come.
 
     def parse_aside(self, body: bytes) -> None:
-        """Parse the page that was put aside first.
+        """Parse the first page that was put aside.
 
         Args:
-            body: Where it was let go; empty where crawl.pages has it no more. Then its URL is fetched once more.
+            body: Its body, read again if memory no longer had it. If it is empty, crawl.pages has lost it, and the URL
+                is fetched once more.
         """
         waited = self.aside.pop()
         body = body if waited.body is None else waited.body
@@ -270,8 +284,8 @@ class ParseStage:
         """Parse the page that waited longest for its trial, or bury it.
 
         Args:
-            body: Its own, or the one read again; empty where crawl.pages has it no more: its URL is fetched once more.
-            refusal: Why it is not to be parsed; empty where it may be.
+            body: As `parse_aside` has it.
+            refusal: Why it must not be parsed; empty if it may be.
         """
         waited = self.untried.pop()
         meta, page = waited.meta, waited.page
@@ -286,9 +300,11 @@ class ParseStage:
         self._outputs.bury(message, meta.job, refusal, page)
 
     def body_came(self, at: tuple[int, int], old: PageMeta | None, body: bytes) -> None:
-        """Parse a page that was not modified with the body of the older one; None where crawl.pages has that no more.
+        """Parse a page that was not modified with the body of the older page.
 
-        Then its URL is fetched once more, without a condition: an epoch sets one once for each URL.
+        Args:
+            old: The older page. If it is None, crawl.pages has lost it, and the URL is fetched once more. That request
+                has no condition, because an epoch makes only one conditional request for each URL.
         """
         held = self.bodiless.pop(at, None)
         if held is None:  # given up meanwhile
@@ -315,7 +331,7 @@ class ParseStage:
         self._outputs.flush()
 
     def give_up(self) -> None:
-        """The partitions are no longer ours: their next owner reads again what is not done."""
+        """Forget all pages: the partitions are revoked, and their next owner reads again those that are not done."""
         self._taken.give_up()
         self._held.clear()
         self.bodiless.clear()
@@ -332,9 +348,9 @@ def _header(message: Message) -> bytes | None:
 
 
 def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
-    """The page, marked where it is a soft 404, and what the spider makes of it.
+    """The page, marked if it is a soft 404, and its spider's result.
 
-    Raises: BaseException: whatever it raised at the last of its tries.
+    Raises: BaseException: the spider's exception at the last attempt.
     """
     judged = job.judged(meta, body)
     if judged is not meta:
@@ -352,7 +368,7 @@ def _parsed(job: Job, meta: PageMeta, body: bytes) -> tuple[PageMeta, Parsed]:
 
 
 def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
-    """Log what is unusual about a page's outputs."""
+    """Log the unusual outputs of a page."""
     if parsed.reached:
         log.warning("limit_reached", url=meta.url, limit=parsed.reached, links=len(parsed.outlinks))
     if outputs.is_duplicate:
@@ -362,10 +378,10 @@ def _tell(meta: PageMeta, parsed: Parsed, outputs: PageOutputs) -> None:
 
 
 def _said(error: BaseException) -> str:
-    """An error on one line, as far as it can say anything."""
+    """An error on one line; its class alone if its text cannot be made."""
     try:
         text = f"{type(error).__name__}: {error}"
-    except BaseException:  # noqa: BLE001  # it is a spider's: anything may happen
+    except BaseException:  # noqa: BLE001  # a spider's error class may raise anything
         text = type(error).__name__
     return text.partition("\n")[0][:1000]
 
@@ -373,5 +389,5 @@ def _said(error: BaseException) -> str:
 def _trace(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
-    except BaseException:  # noqa: BLE001  # its words, or its source, cannot be had
+    except BaseException:  # noqa: BLE001  # its text or its source cannot be read
         return "".join(traceback.format_tb(error.__traceback__))

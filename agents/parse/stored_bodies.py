@@ -1,8 +1,8 @@
-"""Bodies of pages that were not modified: read again from crawl.pages, where the older page lies.
+"""Reads bodies from crawl.pages again: of pages that were not modified, and of waiting pages that dropped theirs.
 
 A plain consumer without a group seeks to the wanted records, batch by batch, and reads no further. A page comes back
-without a body if its record is gone, is another page, or lies in a damaged batch or behind one that is read with it.
-Its URL is then fetched once more.
+without a body in three cases: its record is gone, is another page, or lies in a damaged batch or behind one in the same
+read. Its URL is then fetched once more.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,14 +18,14 @@ BATCH = 256
 """Pages looked up together."""
 
 MOST_BYTES = 16 << 20
-"""Of bodies in one batch, beyond one: what is left comes with the next one."""
+"""Bodies read in one batch, bytes, but at least one body; the others come with the next batch."""
 
 NEAR = 8
-"""Records between two that are wanted which are read through rather than jumped over."""
+"""Longest distance in offsets between two wanted records that are read in one run, without a seek."""
 
 _READS_LITTLE = {
     "enable.partition.eof": True,
-    "max.partition.fetch.bytes": 256 << 10,  # what is read beyond a run is thrown away; a larger record comes whole
+    "max.partition.fetch.bytes": 256 << 10,  # bytes beyond a run are discarded; a larger record still comes whole
     "queued.max.messages.kbytes": 1024,
 }
 
@@ -37,7 +37,7 @@ Found = tuple[PageMeta | None, bytes]
 
 
 class Bodies:
-    """Reads them, in a thread, one batch at a time."""
+    """Reads bodies, one batch at a time; call it in a thread."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings = settings
@@ -45,7 +45,9 @@ class Bodies:
         self._consumer: Consumer | None = None
 
     def read(self, wanted: Mapping[Place, PageMeta]) -> dict[Place, Found]:
-        """The older page and its body of each page in `wanted`, of one at least; None and nothing where it is gone.
+        """By place in `wanted`, the older page and its body; None and an empty body if that page is gone.
+
+        One call may return only a part of `wanted`, at least one.
 
         Raises: EngineError, KafkaException: the cluster does not answer.
         """
@@ -70,13 +72,13 @@ class Bodies:
         return found
 
     def _there(self, places: Collection[Place]) -> set[Place]:
-        """Those that lie between the ends of their partitions."""
+        """The places that their partitions still hold."""
         assert self._consumer is not None
         ends = partition_edges(self._consumer, self._topic, {number for number, _ in places})
         return {(number, offset) for number, offset in places if ends[number][0] <= offset < ends[number][1]}
 
     def _read(self, runs: Mapping[int, list[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
-        """The records of one run a partition; one that is not there, though its run is, comes without a header."""
+        """The records of one run per partition; a missing record comes without a header."""
         consumer = self._consumer
         assert consumer is not None
         left = {number: set(offsets) for number, offsets in runs.items()}
@@ -91,13 +93,16 @@ class Bodies:
             consumer.unassign()
 
     def close(self) -> None:
-        """Release the connection."""
+        """Close the connection."""
         if self._consumer is not None:
             self._consumer.close()
 
 
 def _taken(record: Message, left: dict[int, set[int]]) -> Iterator[tuple[Place, bytes | None, bytes]]:
-    """What a record is of what is left to read; that ends at the log's end, and with what is behind it."""
+    """The wanted record in `record`, and the wanted ones that are missing: those before it, and all behind an error.
+
+    Removes them from `left`.
+    """
     error, number = record.error(), record.partition() or 0
     if error is not None and not is_log_end(error) and error.code() not in DAMAGE_CODES:
         if is_transient(error):
@@ -121,7 +126,7 @@ def _header(record: Message) -> bytes | None:
 
 
 def rounds(places: Iterable[Place]) -> Iterator[dict[int, list[int]]]:
-    """Runs of offsets to read, one a partition and round: each a stretch whose records lie near each other."""
+    """Rounds of reading: each has at most one run per partition, of offsets that are near each other."""
     runs: dict[int, list[list[int]]] = {}
     for number, offset in sorted(places):
         of_partition = runs.setdefault(number, [[offset]])
@@ -135,7 +140,7 @@ def rounds(places: Iterable[Place]) -> Iterator[dict[int, list[int]]]:
 
 
 def older(header: bytes | None, body: bytes, new: PageMeta) -> PageMeta | None:
-    """The older page's metadata; None where the record is not the page that was meant: offsets are given out again."""
+    """The older page's metadata; None if the record is another page, because a new topic gives offsets out again."""
     try:
         old = pages.decode(header)
     except ValueError:

@@ -1,11 +1,11 @@
-"""Pages that wait in parse get their turn, while others go on.
+"""Gives waiting pages their turn, while other pages are parsed.
 
-    large ones (`aside`)     one at a time; then others have as much CPU time as it took, while the log holds more
-    `untried` ones           one at a time, in a child process (`agents/sandbox/trial.py`)
-    without a body           read again from crawl.pages, in batches (`stored_bodies.py`)
-    of an unknown job        looked at now and then, until they wait no more
+    large pages (`aside`)      one at a time; while the log holds more, others then get as much CPU time as it took
+    `untried` pages            one at a time, in a child process (`agents/sandbox/trial.py`)
+    pages without a body       read again from crawl.pages, in batches (`stored_bodies.py`)
+    pages of an unknown job    checked every `LOOK_AFTER_S`, until their job is known or they waited too long
 
-This module decides when a page is due, by the loop's clock and the log's end; `ParseStage` decides what becomes of it.
+This module decides when a page is due, by the clock and the log's end. `ParseStage` then handles it.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ from .stored_bodies import BATCH, Bodies
 log = structlog.get_logger()
 
 GATHER_S = 0.010
-"""Longest time that a found waits for others, seconds; and between two looks at what keeps pages waiting."""
+"""Longest time that a found waits for others, and time between two checks of a wait, seconds."""
 
 LOOK_AFTER_S = 5.0
-"""Between two looks at pages whose job is not known, and after a failure to read a body."""
+"""Time between two checks of pages of unknown jobs, and pause after a failure to read a body, seconds."""
 
 T = TypeVar("T")
 
 
 class PageTurns:
-    """Gives pages of one stage their turn.
+    """Gives the waiting pages of one stage their turn.
 
     Args:
-        orders: Whether a page may be worked on, and whether a rebalance takes them all away.
-        flush_soon: Called after each page that had its turn.
+        orders: Says whether a page may be parsed now, and whether a rebalance has begun.
+        flush_soon: Called after each trial.
     """
 
     def __init__(self, app: CrawlApp, stage: ParseStage, orders: Obedience, flush_soon: Callable[[], None]) -> None:
@@ -52,21 +52,21 @@ class PageTurns:
         self._flush_soon = flush_soon
         self._bodies: Bodies | None = None
         self._reading = asyncio.Lock()
-        self._owed_s = 0.0  # CPU time that others have before the next large page
+        self._owed_s = 0.0  # CPU time that other pages get before the next large one
 
     def tasks(self, trial: Trial) -> list[Coroutine[Any, Any, None]]:
-        """What is to run beside the events until the worker stops."""
+        """The background tasks, which run until the worker stops."""
         return [self._look_after_held(), self._read_bodies(), self._try_pages(trial)]
 
     def take(self, message: Message, *, alone: bool) -> None:
-        """Let the stage have a page; a large one lets others go first, unless it is to be parsed alone."""
-        began_s = time.thread_time() if self._owed_s > 0 else 0.0  # a call into the kernel
+        """Give a page to the stage. A large page lets others go first, unless it must be parsed alone."""
+        began_s = time.thread_time() if self._owed_s > 0 else 0.0  # skipped when not needed: it is a system call
         self._stage.take(message, aside=not alone and self._lets_others_go(message))
         if self._owed_s > 0:
             self._owed_s -= time.thread_time() - began_s
 
     async def breathe(self) -> None:
-        """Several slow pages in a row must not look like a loop that stands still."""
+        """Yield after a slow page: several in a row must not look like a blocked loop."""
         if self._stage.guard.clock.is_slow:
             self._app.watchdog.beat()
             await asyncio.sleep(0)
@@ -79,11 +79,11 @@ class PageTurns:
         return self._app.reader.is_behind({p: taken.get(p) or held.next(p) or 0 for p in held.owned})
 
     def _lets_others_go(self, message: Message) -> bool:
-        """Whether a page is so large that those behind it go first, as each may be a host's only source of URLs."""
+        """Whether a page is large and others wait behind it: each of these may be a host's only source of URLs."""
         return len(message.value or b"") >= LARGE_BYTES and (bool(self._stage.aside) or self._is_behind())
 
     async def parse_asides(self) -> None:
-        """Give pages that were put aside their turn as long as one is due, and none of them waits for a trial."""
+        """Parse pages that were put aside while one is due; a large page that waits for a trial goes first."""
         stage = self._stage
         while stage.aside and (self._owed_s <= 0 or stage.is_far or not self._is_behind()):
             if stage.untried.size_bytes >= LARGE_BYTES:
@@ -95,7 +95,7 @@ class PageTurns:
                 return
 
     async def parse_aside(self) -> bool:
-        """Give one page that was put aside its turn, then others as much time; False when a rebalance took it away."""
+        """Parse one page that was put aside, and owe others its CPU time; False if a rebalance took it away."""
         stage = self._stage
         first = stage.aside.first
         assert first is not None
@@ -117,7 +117,7 @@ class PageTurns:
     # Trials.
 
     async def _try_pages(self, trial: Trial) -> None:
-        """Have the pages tried that might take the parser too long, one after the other, until stopped."""
+        """Try pages that may be too complex for the parser, one after the other, until stopped."""
         lacking = asyncio.Event()
         self._stage.lacks_trial = lacking.set
         try:
@@ -133,7 +133,7 @@ class PageTurns:
             trial.close()
 
     async def try_page(self, trial: Trial) -> None:
-        """Have the first one tried; dropped when a rebalance takes it away meanwhile."""
+        """Try the first page; the result is dropped if a rebalance took the page away meanwhile."""
         stage, refusal = self._stage, ""
         first = stage.untried.first
         assert first is not None
@@ -159,13 +159,13 @@ class PageTurns:
     # Bodies.
 
     async def _read_bodies(self) -> None:
-        """Fetch from the log the bodies of pages that were not modified, in batches, until stopped."""
+        """Read the bodies of pages that were not modified from the log, in batches, until stopped."""
         stage, bodies, lacking = self._stage, self._new_bodies(), asyncio.Event()
         stage.lacks_bodies = lacking.set
         while not self._app.should_stop:
             await lacking.wait()
             lacking.clear()
-            await asyncio.sleep(GATHER_S)  # for others: a batch is a request a partition
+            await asyncio.sleep(GATHER_S)  # let more pages gather: a batch costs one request per partition
             while stage.bodiless and not self._app.should_stop:
                 wanted = {at: held.meta for at, held in islice(stage.bodiless.items(), BATCH)}
                 try:
@@ -179,7 +179,7 @@ class PageTurns:
                 stage.flush()
 
     async def _body_of(self, waiting: Waiting) -> bytes:
-        """A body that was let go; empty where crawl.pages has it no more. Raises: EngineError, KafkaException."""
+        """A dropped body, read again; empty if crawl.pages has lost it. Raises: EngineError, KafkaException."""
         self._bodies = self._bodies or self._new_bodies()
         at = waiting.message.partition, waiting.message.offset
         async with self._reading:
@@ -196,7 +196,7 @@ class PageTurns:
         self._app.watchdog.beat()
         await asyncio.sleep(LOOK_AFTER_S)
 
-    # Jobs that are not known.
+    # Unknown jobs.
 
     async def _look_after_held(self) -> None:
         while not self._app.should_stop:
@@ -206,7 +206,7 @@ class PageTurns:
             self._stage.look_after_held()
 
     async def _beating(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns, which has a limit of its own; the watchdog is told meanwhile that pages wait for it."""
+        """The result of `work`, with watchdog beats meanwhile; `work` has a time limit of its own."""
         working = asyncio.create_task(work)
         try:
             while not working.done():
