@@ -146,7 +146,7 @@ class PageClock:
             self.used_s = time.thread_time() - began_s
 
     def _tick(self, *_: object) -> None:
-        # Each handled tick restarts the kernel's CPU timer. C code handles no tick, so the timer ends a hanging process.
+        # A handled tick restarts the kernel's CPU timer. C code handles no tick, so the timer ends a hung process.
         signal.setitimer(signal.ITIMER_VIRTUAL, INSISTENT * self.limit_s)
         if not self._is_running:
             return
