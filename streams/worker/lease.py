@@ -1,9 +1,8 @@
-"""The lease on a worker's partitions: until when the broker cannot have given them to somebody else.
+"""The lease on a worker's partitions: the time until which no other worker can own them.
 
-The broker moves a member's partitions once it has heard nothing for the session timeout, counted from when it received
-the last heartbeat. We count from when that heartbeat was *sent*, which is earlier, and stop a margin before: so while
-the lease is held nobody else can own the partitions. The clock counts suspended time, and a response says nothing about
-now, only about its request:
+The broker moves a member's partitions one session timeout after it received the last heartbeat. We count from when that
+heartbeat was *sent*, which is earlier, and end a margin before. So no other worker owns the partitions while the lease
+is held. The clock counts suspended time. A response renews the lease from the time of its request, not from now:
     1 heartbeat sent → 2 process stopped (SIGSTOP, laptop lid) → 3 broker gives the partitions away → 4 process
     continued, reads the response to 1 → the lease runs from 1 and has run out.
 """
@@ -11,7 +10,7 @@ now, only about its request:
 import time
 
 MARGIN_S = 0.5
-"""The lease ends this long before the session: time for what was checked a moment ago to end."""
+"""The lease ends this long before the session, so that work begun after a check can end."""
 
 _CLOCK = getattr(
     time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
@@ -37,7 +36,7 @@ class Lease:
         self._until = 0.0
 
     def held(self, now: float) -> bool:
-        """True while nobody else can own our partitions; `now` is `boottime()`."""
+        """True while no other worker can own our partitions; `now` is `boottime()`."""
         return now < self._until
 
     def left_s(self, now: float) -> float:
@@ -45,9 +44,9 @@ class Lease:
         return max(0.0, self._until - now)
 
     def renew(self, sent_at: float) -> None:
-        """The request sent at `sent_at` was answered: the broker still counted us as a member."""
+        """Renew from the time of a request: its answer counts us as a member."""
         self._until = max(self._until, sent_at + self._length_s)
 
     def drop(self) -> None:
-        """The broker said that we are no member, or we are leaving."""
+        """End the lease: the broker said that we are no member, or we are leaving."""
         self._until = 0.0

@@ -1,8 +1,8 @@
 """Logs of a worker: one line per event on standard error, `time level event key=value …`.
 
-Ours (structlog) and the libraries' (logging) come out alike. Faust, mode and aiokafka tell their whole life at level
-info, with tables; above debug only their warnings are shown, each at most every `AGAIN_S`: while a broker is
-away some come ten times a second.
+Lines of crawlog (structlog) and of libraries (logging) have the same form. Faust, mode and aiokafka log much at level
+info, with tables. So unless the level is debug, only their warnings are shown, each at most every `AGAIN_S`: while a
+broker is away, some come ten times a second.
 """
 
 import logging
@@ -16,25 +16,25 @@ from crawlog.streams.printable import escaped
 LIBRARIES = ("faust", "mode", "aiokafka", "asyncio", "aiohttp")
 
 LEAST = {"aiokafka.consumer.group_coordinator": logging.ERROR, "mode.crawlog.worker": logging.CRITICAL}
-"""Louder than they should be: they warn about each rebalance, and tell a crash that we tell."""
+"""Least levels of two loggers: one warns about each rebalance, the other repeats a crash that crawlog logs."""
 
 TELLS_SECRETS = "aiokafka.conn"
-"""At level debug it prints every request, and with it the password that it logs in with; at each login it warns that
-this goes in the clear, as the user has it, or as on loopback."""
+"""At level debug this logger prints every request, the login's password included. At each login it warns that the
+password goes in the clear: the user chose that, or the broker is on loopback."""
 
 AGAIN_S = 10.0
 """Least time between two lines of a library that differ in their arguments only."""
 
 
 class Seldom(logging.Filter):
-    """Lets the same message of a library pass once in a while."""
+    """Lets a library's message pass once per `AGAIN_S`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._told: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """True for what was not told lately."""
+        """True for a message that did not pass within `AGAIN_S`."""
         if record.levelno <= logging.INFO or not record.name.startswith(LIBRARIES):
             return True
         message, now = (record.name, str(record.msg)[:80]), time.monotonic()

@@ -1,15 +1,15 @@
 """A worker as a member of its group: aiokafka, in a thread of its own, so that heartbeats go on while the app is busy.
 
-Faust's thread with our rules, and why:
-    positions are held until `place` sets them: aiokafka would start at the commit, or fail a group that has none
-    `leave`             a static member leaves at once when it stops on purpose; aiokafka sends no LeaveGroup for one
+Changes to Faust's thread, and why:
+    hold until `place`  aiokafka would start at the commit, or fail if the group has none
+    `leave`             a static member leaves at once at a planned stop; aiokafka sends no LeaveGroup for one
     `watched`           each answered heartbeat renews the lease from when it was sent
-    `paced`             a fetch waits for much while much comes, and for anything while nothing does; what is refused
-                        rests, where aiokafka asks 2,500 times a second
+    `paced`             a fetch waits for many bytes while records come, else for the first byte; refused fetches are
+                        repeated after a pause, where aiokafka repeats them 2,500 times a second
     damage              a record that fails its CRC, or that the broker refuses, ends the worker for good
-    `patient`           a leader to whom the broker names no topic gives nothing to anybody; a broker that was just
-                        started may, and would hand that out to members that come back, for ever
-    `check_errors`      what ended the group's coordination is raised; aiokafka would wait for ever to be asked
+    `patient`           a broker that has just started may not name the topic yet; the assignment would then be empty,
+                        and static members that come back would get the empty one for ever
+    `check_errors`      raises the error that ended the group's coordination; aiokafka would wait for ever instead
 """
 
 import asyncio
@@ -36,44 +36,44 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 LIBRARY = logging.getLogger("mode.crawlog")
-"""Where mode logs the life of our services; ours would be at level info."""
+"""Where mode logs the life of our services, so that `logs` hides it below warnings."""
 T = TypeVar("T")
 
 FETCH_BYTES = {"fetch": 64 << 10, "parse": 512 << 10, "sink": 64 << 10}
-"""The broker answers a fetch when it has so many bytes for it: a round trip costs some 300 µs, 2 ms of CPU on a busy
-machine, whatever it brings."""
+"""Least bytes of a fetch's answer, by stage: a round trip of any size costs some 300 µs, 2 ms of CPU on a busy
+machine."""
 
 FETCH_WAIT_MS = {"fetch": 50, "parse": 50, "sink": 100}
-"""Or after this: so long a URL that was just found, or a page, waits at most."""
+"""The broker answers after this time with fewer bytes: the longest that a new URL or page waits for a fetch."""
 
 FETCH_MOST_BYTES = 1 << 20
-"""A fetch brings no more; the first batch it finds comes whole whatever its size (KIP-74). Far behind the log it would
-be full each time, in memory several times over, and what a page needs pushed out of the processor's caches."""
+"""Most bytes of a fetch's answer; its first batch comes whole at any size (KIP-74). A worker far behind the log gets
+full answers, which take several times their size in memory and push page data out of the processor's caches."""
 
 REFUSED_S = 0.005
-"""A fetch that brings nothing sooner was refused: it waits for the first byte otherwise."""
+"""An empty answer within this time is a refusal: otherwise the broker waits for the first byte."""
 
 REFUSED_REST_S = 0.2
 REFUSED_TIMES = 20
-"""Fetches refused in a row, after which a plain consumer looks whether the log is damaged."""
+"""Refused fetches in a row after which a plain consumer checks whether the log is damaged."""
 
 REST_WAIT_MS = 250
-"""Once that brought nothing, the next is answered with the first byte, or after this: what comes seldom comes at once,
-and an idle worker asks 4 times a second, not 20. A new position waits behind it."""
+"""Wait of a fetch while no records come; the first byte ends it. Rare records still come at once, and an idle worker
+asks 4 times a second, not 20. A new position waits until the fetch ends."""
 
 POLLED_BYTES = 4 << 20
-"""Records handed to the app's loop at a time are `polled` in number, or so large together; a page may have 8 MiB."""
+"""Records are handed to the app's loop in groups of `polled` records, or of this size; a page may have 8 MiB."""
 
 POLLED_PIECE = 4
-"""Records looked at a time for that; 2 µs a record, while a hand-over costs some 200 µs. One after a large one, for
-others may follow, and four pages have 32 MiB."""
+"""Records taken at a time until a group is full: 2 µs a record, while a hand-over costs some 200 µs. After a large
+record one at a time: four large pages have 32 MiB."""
 
 LARGE_BYTES = 512 << 10
 """A record of this size waits until the agent's buffer is empty: that counts records, and a page may have 8 MiB."""
 
 NEVER_MS = 24 * 3600 * 1000
-"""aiokafka leaves the group when records are not taken for this long. Back-pressure may hold for hours; the watchdog
-tells a stuck worker from a waiting one."""
+"""aiokafka leaves the group when no records are taken for this long. Back-pressure may last for hours; the watchdog
+distinguishes a stuck worker from a waiting one."""
 
 _REBALANCE_IN_PROGRESS = 27
 _NOT_A_MEMBER = frozenset({22, 25, 82})  # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
@@ -84,7 +84,7 @@ class UnknownTopic(Exception):
 
 
 class Assignor(PartitionAssignor):
-    """Faust's, which leaves out a topic without partitions."""
+    """Faust's assignor, which leaves out a topic without partitions; this one raises an error instead."""
 
     def _perform_assignment(self, cluster: Any, member_metadata: Any) -> Any:
         for topic in sorted({topic for member in member_metadata.values() for topic in member.subscription}):
@@ -99,15 +99,15 @@ class RebalanceListener(driver.ConsumerRebalanceListener):
     _thread: "ConsumerThread"
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> Awaitable[None]:
-        """Tell the app at once: this runs before anything is waited for."""
+        """Tell the app at once, before any wait."""
         self._thread.rebalances += 1
         self._thread.tell(self._thread.crawl.rebalance_started)
         return super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        """Hold the partitions until `place`: aiokafka would start at the commit, or fail a group that has none.
+        """Hold the partitions until `place`: aiokafka would start at the commit, or fail if the group has none.
 
-        Runs before aiokafka's fetcher has heard from the broker, and it asks again whether a position was set.
+        This runs before the broker answers aiokafka's fetcher, which then checks again whether a position is set.
         """
         consumer = self._thread.client()
         held = list(assigned)
@@ -144,13 +144,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         self.parent_loop.call_soon_threadsafe(call)
 
     async def run_here(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in this thread; Faust's own queue has two places, one taken by the fetch in progress."""
+        """Run a coroutine in this thread. Faust's own queue has two slots, and the fetch in progress takes one."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread_loop))
 
     async def on_start(self) -> None:
         """In the thread: start aiokafka and watch what it sends to the group's coordinator."""
         await super().on_start()
-        fetcher: Any = self.client()._fetcher  # nor for how long one fetch waits
+        fetcher: Any = self.client()._fetcher  # aiokafka cannot change a fetch's wait later
         fetcher._proc_fetch_request = paced(fetcher, self.crawl.stage, self.crawl.watchdog.look_at_log)
         coordinator: Any = self.client()._coordinator  # aiokafka has no hook for heartbeats
         coordinator._do_rejoin_group = patient(coordinator._do_rejoin_group, coordinator._client.force_metadata_update)
@@ -192,9 +192,9 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         timeout: float | None = None,  # noqa: ASYNC109  # Faust's signature
         max_records: int | None = None,
     ) -> Any:
-        """In the thread: records that are there, by number and by bytes.
+        """In the thread: available records, limited by number and by bytes.
 
-        Also raises what ended the group's coordination; nobody else asks, and it would wait for ever.
+        Also raises the error that ended the group's coordination: without that, the fetch would wait for ever.
         """
         consumer._coordinator.check_errors()
         fetch = super()._fetch_records
@@ -202,7 +202,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         found: dict[Any, list[Any]] = {}
         while left > 0 and size_bytes < POLLED_BYTES:
             if found and consumer._subscription.reassignment_in_progress:
-                break  # it would wait for the end of it, and what was found be another owner's
+                break  # the fetch would wait for its end, and another member may then own these records
             try:
                 some = await fetch(
                     consumer, active, timeout=0 if found else timeout, max_records=min(left, self._piece)
@@ -210,10 +210,10 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
             except CorruptRecordException as error:
                 log.warning("record_corrupt", group=self.app.conf.id, error=repr(error))
                 await self.crawl.watchdog.look_at_log()
-                raise  # what was found goes with it: aiokafka is past it
+                raise  # the records found are dropped too: aiokafka's position is past them
             except KafkaError:
                 if found:
-                    break  # and it comes again with the next call
+                    break  # the next call raises it again
                 raise
             if not some:
                 break
@@ -226,7 +226,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return found
 
     async def write_commit(self, positions: Mapping[TopicPartition, Position]) -> bool:
-        """In the thread: commit; False when the group moved on or the broker refused. Retries while it is away."""
+        """In the thread: commit; False if a rebalance began or the broker refused. Retries while the broker is away."""
         consumer = self.client()
         assigned = consumer.assignment()
         wanted = {tp: OffsetAndMetadata(at.offset, at.metadata) for tp, at in positions.items() if tp in assigned}
@@ -243,7 +243,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return True
 
     async def ranges(self, tps: set[TopicPartition]) -> dict[TopicPartition, HeldRange]:
-        """In the thread: what group and log hold of these partitions."""
+        """In the thread: commits and log bounds of these partitions."""
         consumer = self.client()
         committed, first, end = await asyncio.gather(
             consumer._coordinator.fetch_committed_offsets(list(tps)),  # one request for all partitions
@@ -259,7 +259,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return {tp: HeldRange(offset, first[tp], end[tp], *more) for tp, (offset, *more) in found.items()}
 
     def ends(self) -> dict[int, int]:
-        """From any thread: where the partitions that we have ended when the broker last answered for them."""
+        """From any thread: the end of each assigned partition, by the broker's last answer."""
         subscription = self.client()._subscription.subscription
         assignment = subscription.assignment if subscription is not None else None
         if assignment is None:
@@ -267,7 +267,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return {tp.partition: assignment.state_value(tp).highwater or 0 for tp in assignment.tps}
 
     async def place(self, starts: dict[TopicPartition, int]) -> None:
-        """In the thread: set the positions and let the records come."""
+        """In the thread: set the positions and resume the partitions."""
         consumer = self.client()
         for tp, offset in starts.items():
             consumer.seek(tp, offset)
@@ -276,7 +276,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
     async def leave(self) -> None:
         """In the thread: leave the group now, so that the partitions move now.
 
-        aiokafka sends no LeaveGroup for a static member; without its instance id it is one like any other.
+        aiokafka sends no LeaveGroup for a static member, so the instance id is removed first.
         """
         coordinator: Any = self.client()._coordinator
         coordinator._group_instance_id = None
@@ -285,29 +285,29 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the group's coordination, without which no partition ever comes; None while it goes on."""
+        """The error that ended the group's coordination, after which no partition is assigned; None while it runs."""
         task = self.client()._coordinator._coordination_task if self.ready else None
         return task.exception() if task is not None and task.done() and not task.cancelled() else None
 
     async def write_leave(self) -> None:
-        """In the thread: only the good-bye, where `leave` is stuck behind a rebalance."""
+        """In the thread: only send LeaveGroup, when `leave` is stuck behind a rebalance."""
         coordinator: Any = self.client()._coordinator
         await coordinator._maybe_leave_group()
 
     def close(self) -> None:
-        """Faust would close aiokafka from the wrong loop here; the thread closes it when it stops."""
+        """Nothing to do: Faust would close aiokafka from the wrong loop; the thread closes it when it stops."""
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """The watchdog does this."""
+        """Off: the watchdog does this."""
 
 
 def paced(
     fetcher: Any, stage: str, is_refused: Callable[[], Awaitable[None]] | None = None
 ) -> Callable[..., Awaitable[bool]]:
-    """A `_proc_fetch_request` that says by what came last for how long the next request waits.
+    """A `_proc_fetch_request` that sets the wait of the next request by the last answer.
 
     Args:
-        is_refused: Called when fetches are refused again and again.
+        is_refused: Called after each REFUSED_TIMES refused fetches in a row.
     """
     fetch = fetcher._proc_fetch_request
     work_s = FETCH_WAIT_MS[stage] / 1000
@@ -325,11 +325,11 @@ def paced(
             refused = 0
         else:
             refused += 1
-            if refused > 1:  # an assignment that is over has one too
+            if refused > 1:  # the end of an assignment causes one too
                 await asyncio.sleep(REFUSED_REST_S)
             if refused % REFUSED_TIMES == 0 and is_refused is not None:
                 await is_refused()
-        works = now - brought_at < work_s  # with several brokers, any of them
+        works = now - brought_at < work_s  # several brokers: any of them brought records
         fetcher._fetch_min_bytes = FETCH_BYTES[stage] if works else 1
         fetcher._fetch_max_wait_ms = FETCH_WAIT_MS[stage] if works else REST_WAIT_MS
         return has_brought

@@ -1,7 +1,7 @@
-"""What a group commits and where it starts: exactly what the agents said, nothing that Faust counted.
+"""The offsets that a group commits and starts from: exactly those that agents pass to `done`.
 
 Faust's own list of acknowledged offsets commits past gaps when events end out of order, and records a failed commit as
-done. So it is not used: a commit carries the offset that `done` named last, and counts only once the broker took it.
+done. So it is not used. A commit carries the last offset passed to `done`, and counts once the broker has accepted it.
 """
 
 import asyncio
@@ -11,21 +11,21 @@ from crawlog.streams import crash_points
 from crawlog.streams.log import HeldRange, Position, ReplayOrder, WrittenEnds, merged_ends
 
 Start = Callable[[set[int]], Awaitable[dict[int, int]]]
-"""Where to start reading, by partition; a partition left out starts where the group committed."""
+"""Start offsets by partition; a partition left out starts at the group's commit."""
 
 Commit = Callable[[dict[int, Position]], Awaitable[bool]]
-"""Writes positions for the group; False when the broker did not take them."""
+"""Writes positions for the group; False if the broker did not accept them."""
 
 
 class Positions:
     """The next offset of each owned partition.
 
     Attributes:
-        start: Hook of the stage that keeps its own offset (fetch); None for committed, else the log's start.
-        taken: The next offset to be taken, by partition, of a stage that takes more than what is done (parse), which
-            keeps it true; a partition left out has nothing in hand.
-        written: What the stage has in the log (parse), which keeps it true.
-        cuts: Offsets that were wanted, and that the log no longer reached, by partition.
+        start: Hook of a stage that keeps its own offsets (fetch, sink). None: the commit, else the log's start.
+        taken: The next offset to take, by partition, in a stage that takes records before earlier ones are done (parse
+            sets it). A partition left out has no record in hand.
+        written: Ends of the stage's output in the log (parse sets it).
+        cuts: Wanted start offsets past the log's end, by partition.
     """
 
     def __init__(self, commit: Commit) -> None:
@@ -49,30 +49,30 @@ class Positions:
         return frozenset(self._began)
 
     def done(self, partition: int, offset: int) -> None:
-        """Everything before `offset` is done: the next commit says so.
+        """All records before `offset` are done; the next commit carries this offset.
 
-        For a partition that is no longer ours it does nothing: the new owner reads on from the last commit.
+        Ignored for a partition that is no longer ours: the new owner reads on from the last commit.
         """
         if partition in self._began and self._said.get(partition) != offset:
             self._said[partition] = offset
             self.moves += 1
 
     def next(self, partition: int) -> int | None:
-        """The offset `done` named last, else where reading began; None for a partition that is not ours."""
+        """The offset last passed to `done`, else where reading began; None for a partition that is not ours."""
         return self._said.get(partition, self._began.get(partition))
 
     def passes_over(self, partition: int, offset: int, job: str) -> bool:
-        """Whether a record was done before a replay, which is of another job alone."""
+        """Whether to skip a record: it was done before a replay, and the replay is of another job."""
         replayed = self._only.get(partition)
         return replayed is not None and offset < replayed.upto and job != replayed.job
 
     def committed(self, partition: int) -> int | None:
-        """The offset that the broker holds; None when there is none, or the partition is not ours."""
+        """The committed offset; None if there is none, or the partition is not ours."""
         held = self._committed.get(partition)
         return None if held is None else held.offset
 
     def pending(self) -> dict[int, Position]:
-        """What was said, or taken, and is not committed yet. A start alone is no claim."""
+        """Positions done or taken that are not committed yet. A start position alone is not committed."""
         found = {}
         for partition, held in self._committed.items():
             offset = self._said.get(partition, self._began[partition])
@@ -85,7 +85,7 @@ class Positions:
         return found
 
     async def flush(self) -> bool:
-        """Commit now; True when the broker holds all that `done` said before the call."""
+        """Commit now; True if the broker holds all offsets passed to `done` before the call."""
         async with self._one_at_a_time:
             positions = self.pending()
             if positions:
@@ -101,10 +101,10 @@ class Positions:
     def begin(
         self, starts: dict[int, int], committed: Mapping[int, Position | None], before: WrittenEnds | None = None
     ) -> None:
-        """An assignment: these partitions are ours, read from here.
+        """Begin an assignment: these partitions are ours, read from these offsets.
 
         Args:
-            before: What those that had them before had in the log.
+            before: Ends of the previous owners' output in the log.
         """
         self._written_before = before or WrittenEnds()
         self._began = dict(starts)
@@ -113,23 +113,23 @@ class Positions:
         self._only = {
             partition: held.only
             for partition, held in self._committed.items()
-            if held is not None and held.only is not None and starts[partition] >= held.offset  # else a log made anew
+            if held is not None and held.only is not None and starts[partition] >= held.offset  # else a new log
         }
 
     def end(self) -> None:
-        """The assignment is over: nothing is committed until the next `begin`."""
+        """End the assignment: nothing is committed until the next `begin`."""
         self._began, self._said, self._committed, self._only = {}, {}, {}, {}
 
 
 def first_offset(asked: int | None, held: HeldRange) -> tuple[int, str | None]:
-    """Where to start reading, and what to tell the user about it.
+    """The offset where reading starts.
 
     Args:
-        asked: What the stage's own state wants; None for the group's commit.
-        held: What the log holds.
+        asked: The offset of the stage's own state; None for the group's commit.
+        held: Bounds of the log, and the commit.
 
-    Returns: The offset, within the log; a reason where it is not the one wanted. An offset past the end means that the
-        log was recreated or cut: reading starts over, since doing a record twice is harmless and skipping it is not.
+    Returns: The offset, within the log; and the reason if it is not the wanted one. A wanted offset past the end means
+        that the log was recreated or cut. Reading then starts over: to repeat a record is harmless, to skip one is not.
     """
     wanted = held.committed if asked is None else asked
     if wanted is None:

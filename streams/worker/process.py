@@ -1,6 +1,6 @@
-"""A worker process around one app: loop, log, signals, end.
+"""The process of a worker: event loop, logs, signals, exit.
 
-Faust's worker sleeps more than a second when it ends, paints spinners and banners, and answers SIGUSR2 with a debugger.
+Faust's worker sleeps more than a second at its end, prints spinners and banners, and starts a debugger at SIGUSR2.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 STOP_S = 6.0
-"""A stop takes 0.1 s, and 4 s when every wait reaches its limit; what takes longer is cut off, as a kill would."""
+"""Limit of a stop; after it the process exits as if killed. A stop takes 0.1 s, or 4 s if each wait is at its limit."""
 
 
 class StageWorker(faust.Worker):
@@ -48,7 +48,7 @@ class StageWorker(faust.Worker):
         logs.configure(logging.getLevelName(level) if isinstance(level, int) else _severity(level))
 
     def change_workdir(self, path: Any) -> None:
-        """Stay: relative paths in the settings are the user's."""
+        """Keep the working folder: relative paths in the settings start there."""
 
     def _setproctitle(self, info: str, *, ident: str = "") -> None:
         """Keep the command line: it says more."""
@@ -65,11 +65,11 @@ class StageWorker(faust.Worker):
         super()._schedule_shutdown(signal)
 
     def _enter_debugger(self) -> None:
-        """SIGUSR2 shows the stacks like SIGUSR1: a debugger would hang a daemon."""
+        """Print the stacks at SIGUSR2, as at SIGUSR1: a debugger would hang a daemon."""
         self._on_sigusr1()
 
     def _shutdown_loop(self) -> None:
-        """Everything was stopped: end, without waiting for what nobody awaits."""
+        """Exit once all services have stopped, without waiting for leftover tasks."""
         error = self.crash_reason or self._start_error()
         error = error and (denial(self.app.crawl, error) or error)
         code = 0
@@ -79,7 +79,7 @@ class StageWorker(faust.Worker):
             code = EX_TEMPFAIL
             log.error("kafka_unreachable", group=self.app.conf.id, bootstrap=self.app.crawl.kafka.bootstrap)
         elif isinstance(error, OffsetOutOfRangeError):
-            code = EX_TEMPFAIL  # the next one finds out what was lost, and begins where the log goes on
+            code = EX_TEMPFAIL  # the next worker finds the lost range, and starts after it
             log.error("log_ends_early", group=self.app.conf.id, wanted=str(error))
         else:
             code = exit_codes.code_of(error)
@@ -111,10 +111,10 @@ def run_worker(app: "CrawlApp") -> NoReturn:
 
 
 def spare_the_collector() -> None:
-    """Look for cycles less often: a worker holds some 100,000 small objects in caches, which each full look walks.
+    """Collect cycles less often: each full collection walks the some 100,000 small objects in a worker's caches.
 
-    What is loaded now stays for good and is left out, the megabyte of cycles that imports left among it. Others come
-    from failed requests and parses, and are few.
+    Objects loaded so far are frozen and never collected, with a megabyte of cycles from imports. Later cycles come from
+    failed requests and parses, and are few.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -122,7 +122,7 @@ def spare_the_collector() -> None:
 
 
 def refuse_to_start(error: Exception, stage: str) -> NoReturn:
-    """End before the start, with the reason in one line."""
+    """Exit before the start, with the reason in one log line."""
     logs.configure("error")
     log.critical("worker_refused", stage=stage, error=str(error))
     exit_codes.say(error)

@@ -1,13 +1,14 @@
-"""What a worker was about to touch when it died, so that what kills its worker is found and in the end left alone.
+"""Records which keys a worker handles, so that a key that kills its worker is found and finally given up.
 
-A worker writes a key (a URL, a page's place) into its own small file before it touches it, and takes it out after. The
-file is mapped, so that is a store and no call, and without fsync: it need only outlive the process. The next bearer of
-the worker's name opens the same file and sees what was held. How the worker died stands there too: a fatal signal
-leaves its traceback behind (faulthandler), a blocked event loop is noted by `blame`, and the kernel counts the
-processes that it killed for want of memory. Anything else, such as `kill -9` or a silent exit, says little: it may come
-from outside, again and again, without any page's fault.
+A worker writes a key (a URL, or a page's place) into its own small file before it handles the key, and removes it
+afterwards. The file is mapped, so a write is a memory store without a system call. No fsync: the file need only outlive
+the process. The next worker of the same name opens the file and sees which keys were held.
 
-    file: header | slots × 8 bytes, a key's hash each | rows × 16 bytes, what died before | text of a fatal error
+The file also says how the worker died. faulthandler writes the traceback of a fatal signal, `blame` notes a blocked
+event loop, and a higher kernel count of out-of-memory kills is a crash too. Any other death, such as by `kill -9` or a
+silent exit, says little: it may come from outside, again and again, without any page's fault.
+
+    file: header | slots × 8 bytes, a key's hash each | rows × 16 bytes, deaths of a key | text of a fatal error
 """
 
 import contextlib
@@ -29,10 +30,10 @@ log = structlog.get_logger()
 Verdict = Literal["normal", "alone", "give_up"]
 
 ALONE_AFTER = 2
-"""Deaths after which a key is tried with nothing beside it."""
+"""Deaths after which a key is handled alone."""
 
 GIVE_UP_AFTER = 3
-"""Deaths after which it is given up, if it was alone at the last one."""
+"""Deaths after which a key is given up, if it was alone at the last one."""
 
 _HEADER = struct.Struct("=4sIQQ")
 _ROW = struct.Struct("=QBB?xxxxx")
@@ -42,12 +43,12 @@ _TEXT_BYTES = 64 << 10
 
 
 class Deaths(NamedTuple):
-    """What a key was held at.
+    """The deaths of workers that held a key.
 
     Attributes:
         crashes: Deaths by a fault of the process itself: a fatal signal, no memory, a blocked loop.
         kills: Deaths that may have come from outside.
-        alone: Whether nothing else was held at the last one.
+        alone: Whether no other key was held at the last one.
     """
 
     crashes: int = 0
@@ -55,20 +56,20 @@ class Deaths(NamedTuple):
     alone: bool = False
 
     def after(self, *, crash: bool, alone: bool) -> "Deaths":
-        """With one death more."""
+        """With one more death."""
         crashes, kills = self.crashes + crash, self.kills + (not crash)
         return Deaths(min(crashes, 255), min(kills, 255), alone)
 
     def and_those(self, others: "Deaths") -> "Deaths":
-        """With those of other workers."""
+        """With the deaths of other workers."""
         return Deaths(self.crashes + others.crashes, self.kills + others.kills, self.alone or others.alone)
 
 
 def judge(deaths: Deaths, kills_limit: int | None) -> Verdict:
-    """How a key is to be handled; it is given up only if it was alone when its worker died last.
+    """How to handle a key; it is given up only if it was alone at the last death.
 
     Args:
-        kills_limit: Deaths, those from outside counted too, that speak against a key; None: those never do.
+        kills_limit: Deaths, kills from outside included, after which a key is given up; None ignores those kills.
     """
     known, counted = deaths.crashes, deaths.crashes + (deaths.kills if kills_limit is not None else 0)
     if deaths.alone and (known >= GIVE_UP_AFTER or (kills_limit is not None and counted >= kills_limit)):
@@ -77,17 +78,17 @@ def judge(deaths: Deaths, kills_limit: int | None) -> Verdict:
 
 
 class Suspects:
-    """The keys that one worker touches now, and those that it died of; one process at a time has a path.
+    """The keys that one worker handles now, and the deaths at earlier ones. One process at a time uses a path.
 
-    A file that cannot be had or written costs the protection, never the worker.
+    If the file cannot be opened or written, the protection is lost and the worker goes on.
 
     Args:
-        path: Named after the worker, whose next bearer finds it.
-        kills_limit: See `judge`. A number only where few keys are held at a time and briefly: else a storm of kills
-            would condemn what is merely slow.
-        slots: Keys held at a time; more are not noted.
-        shared: Whether what stands in the files beside this one counts too: a key that kills its worker moves on to
-            the next one with its partition, and back.
+        path: Named after the worker; the next worker of that name reads it.
+        kills_limit: See `judge`. Only where few keys are held at a time, each briefly: otherwise many kills from
+            outside would condemn keys that are merely slow.
+        slots: Keys held at a time; further keys are not noted.
+        shared: Whether deaths in the other files of the folder count too: a key that kills its worker moves with its
+            partition to another worker, and back.
     """
 
     def __init__(self, path: Path, kills_limit: int | None = None, slots: int = 1024, *, shared: bool = False) -> None:
@@ -100,7 +101,7 @@ class Suspects:
         self._free = list(range(slots - 1, -1, -1))
         self._rows: dict[int, Deaths] = {}
         self._map: mmap.mmap | None = None
-        self._marks: memoryview | None = None  # the slots, of that
+        self._marks: memoryview | None = None  # the slots within the map
         self._text = -1
         try:
             self._open()
@@ -108,14 +109,14 @@ class Suspects:
             self._broken(error)
 
     def touch(self, key: str) -> None:
-        """Note a key before anything is done with it."""
+        """Note a key before it is handled."""
         if self._marks is None or not self._free or key in self._held:
             return
         slot = self._held[key] = self._free.pop()
         self._marks[slot] = _hash(key)
 
     def release(self, key: str) -> None:
-        """The key is dealt with, and the worker lives: what was said against the key is forgotten."""
+        """Remove a key that was handled without harm, and forget its earlier deaths."""
         slot = self._held.pop(key, None)
         if slot is not None:
             self._free.append(slot)
@@ -127,7 +128,7 @@ class Suspects:
             self._write_rows()
 
     def verdict(self, key: str) -> Verdict:
-        """Whether a key may be handled beside others, by itself, or never again."""
+        """Whether a key may be handled beside others, only alone, or never again."""
         if not self._rows and not self._others:
             return "normal"
         hashed = _hash(key)
@@ -139,22 +140,22 @@ class Suspects:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing is held against anyone."""
+        """Whether no key has a death on record."""
         return not self._rows and not self._others
 
     def blame(self, why: str) -> None:
-        """This process is about to end through a fault of what it holds."""
+        """Note that this process is about to end, through a fault of a key that it holds."""
         if self._text >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._text, why.encode() + b"\n")
 
     def catch(self, number: signal.Signals) -> None:
-        """Let death by this signal be a fault of what is held, and leave its traceback behind, as a fatal one does."""
+        """Treat this signal as a fatal one: it writes a traceback, and the death counts against the held keys."""
         if self._text >= 0:
             faulthandler.register(number, self._text, all_threads=False, chain=True)
 
     def close(self) -> None:
-        """A clean stop: nothing is suspected."""
+        """Remove the file at a clean stop: no key is suspected."""
         if self._map is not None:
             self._let_go()
             with contextlib.suppress(OSError):
@@ -168,7 +169,7 @@ class Suspects:
             self._ask_others()
         new = self._path.with_suffix(".new")
         header = _HEADER.pack(_MAGIC, self._slots, _boot(), _oom_kills())
-        # written, not only made as long: a store into a hole on a full disk would end the process by SIGBUS
+        # all bytes are written: on a full disk a store into a hole of the file would end the process by SIGBUS
         new.write_bytes(header + bytes(self._slots * _SLOT.size) + self._packed_rows())
         with new.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), self._rows_at + self._slots * _ROW.size)
@@ -178,7 +179,7 @@ class Suspects:
         faulthandler.enable(self._text)
 
     def _learn(self, stored: bytes) -> None:
-        """What the last bearer of the name left; a file of another boot or in disorder says nothing."""
+        """Read what the last worker of this name left; a damaged file, or one of another boot, is ignored."""
         rows = _rows_in(stored)
         if rows is None:
             return
@@ -208,7 +209,7 @@ class Suspects:
                     self._others[key] = self._others.get(key, Deaths()).and_those(deaths)
 
     def _trim(self) -> None:
-        """Keep those with most deaths, as many as the file has rows."""
+        """Keep the keys with most deaths, as many as the file has rows."""
         if len(self._rows) > self._slots:
             worst = sorted(self._rows.items(), key=lambda row: row[1][:2], reverse=True)
             self._rows = dict(worst[: self._slots])
@@ -231,7 +232,7 @@ class Suspects:
 
     def _let_go(self) -> None:
         if self._text >= 0:
-            faulthandler.disable()  # before its file's number may be another file's
+            faulthandler.disable()  # before another file can get this descriptor
             os.close(self._text)
         if self._marks is not None:
             self._marks.release()
@@ -242,7 +243,7 @@ class Suspects:
 
 
 def _rows_in(stored: bytes) -> dict[int, Deaths] | None:
-    """What a file says of keys that workers died of; None for one of another boot or in disorder."""
+    """Deaths by key in a file; None if it is damaged or of another boot."""
     if len(stored) < _HEADER.size:
         return None
     magic, slots, boot, _ = _HEADER.unpack_from(stored)
@@ -254,10 +255,10 @@ def _rows_in(stored: bytes) -> dict[int, Deaths] | None:
 
 
 def _fault(text: str) -> dict[str, str]:
-    """What a traceback of faulthandler says: the error, and the frame that was on top."""
+    """The error and the top frame of a traceback by faulthandler."""
     if not text:
         return {"fault": "killed for want of memory"}
-    current = text.partition("Current thread")[2] or text  # the others wait somewhere
+    current = text.partition("Current thread")[2] or text  # other threads only wait
     at = next((line.strip() for line in current.splitlines() if line.startswith("  File")), "")
     return {"fault": text.splitlines()[0], "at": at}
 
@@ -267,7 +268,7 @@ def _hash(key: str) -> int:
 
 
 def _boot() -> int:
-    """Which boot of the machine this is; after a power cut files without fsync hold anything."""
+    """Identifies the machine's boot: after a power cut, a file without fsync may hold any bytes."""
     try:
         return xxhash.xxh3_64_intdigest(Path("/proc/sys/kernel/random/boot_id").read_bytes())
     except OSError:
@@ -275,7 +276,7 @@ def _boot() -> int:
 
 
 def _oom_kills() -> int:
-    """Processes that the kernel killed for want of memory since it booted; 0 where it does not say."""
+    """The kernel's count of out-of-memory kills since boot; 0 if it gives none."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

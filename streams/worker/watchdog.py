@@ -1,11 +1,15 @@
 """Ends a worker that is stuck, with one line that says why, so that its supervisor starts a new one.
 
-Consumers are known to stop in silence after trouble with the broker. Stuck means: the group's coordination ended; or
-no assignment soon after the start; or records wait and nothing moved for long; or the broker answers and the group's
-heartbeats do not get through; or an agent failed; or the event loop itself stands still (seen from a thread). A
-broker that is away is not stuck: there is nothing a new process could do better. Where the cause is a damaged log, no
-new process could either: the worker ends for good. The state on disk and the committed offsets are right at any
-instant, so the end is at once.
+Consumers are known to stop silently after trouble with the broker. A worker is stuck if
+    - the group's coordination ended,
+    - no assignment came soon after the start,
+    - records wait and nothing moved for long,
+    - the broker answers and the group's heartbeats do not get through,
+    - an agent failed,
+    - or the event loop is blocked (a thread checks that).
+A worker whose broker is away is not stuck: a new process could do no better. After damage of the log the worker ends
+for good, since a new one would meet the same damage. The state on disk and the commits are consistent at any instant,
+so the worker exits at once.
 """
 
 import asyncio
@@ -45,11 +49,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 STUCK_S = 60.0
-"""No progress for this long while records wait. Every wait that crawlog imposes is shorter, and reports itself with
-`beat` where others may follow it: a worker that is ended amid a wait begins it anew, and so for ever."""
+"""Limit without progress while records wait. Every deliberate wait of crawlog is shorter, and calls `beat` if others
+may follow: a worker ended during a wait would begin that wait again, for ever."""
 
 HEARTBEATS = "heartbeats"
-"""What waits where the broker answers and the group's heartbeats do not get through."""
+"""Result of `_waiting` when the broker answers and the group's heartbeats do not get through."""
 
 DENIALS = (
     AuthenticationFailedError,
@@ -60,18 +64,18 @@ DENIALS = (
 )
 
 LOOK_S = 2.0
-"""Rest between two looks."""
+"""Interval of the checks."""
 
 ASK_S = 5.0
-"""How long the consumer's thread may take to say where the log ends."""
+"""Timeout for the log's bounds from the consumer's thread, and for a connection to a broker."""
 
 
 class Watchdog(Service):
-    """Looks whether the worker gets on; `beat()` says that it does, or that it waits on purpose.
+    """Checks that the worker makes progress; `beat()` reports progress, or a deliberate wait.
 
     Args:
-        assignment_s: How long the first assignment may take. It takes 1.2 s as a rule; longer where a member died just
-            before, or does not join.
+        assignment_s: Limit of the first assignment. It usually takes 1.2 s, and longer if a member died just before or
+            does not join.
     """
 
     logger = LIBRARY
@@ -85,10 +89,10 @@ class Watchdog(Service):
         self._assigned = False
         self._loop_at = 0.0
         self.on_blocked: Callable[[str], None] = lambda _why: None
-        """Told, in a thread, before a worker whose event loop stands still is ended: what it holds may be the cause."""
+        """Called in a thread before a worker with a blocked event loop is ended: a key it holds may be the cause."""
 
     def beat(self) -> None:
-        """Something moved, or waits for a reason of its own."""
+        """Report progress, or a deliberate wait."""
         self._beats += 1
 
     def assigned(self) -> None:
@@ -97,7 +101,7 @@ class Watchdog(Service):
         self.beat()
 
     async def on_start(self) -> None:
-        """Watch the loop from outside."""
+        """Start the thread that watches the event loop."""
         self._loop_at = time.monotonic()
         threading.Thread(target=self._guard, name="watchdog", daemon=True).start()
 
@@ -129,7 +133,7 @@ class Watchdog(Service):
         self.end("no_progress", after_s=after_s, waiting=waiting)
 
     async def look_at_log(self) -> None:
-        """End the worker for good where the log cannot be read on: a new one would meet the same record."""
+        """End the worker for good if the log is damaged: a new worker would meet the same record."""
         positions = self.app.positions
         places = {partition: positions.next(partition) or 0 for partition in positions.owned}
         try:
@@ -143,7 +147,7 @@ class Watchdog(Service):
         return self._beats, self.app.positions.moves
 
     async def _waiting(self) -> str:
-        """What waits while nothing moves; empty when nothing does, or when the broker is away."""
+        """Partitions with lag, or HEARTBEATS; empty if there is no lag, or the broker is away."""
         positions = self.app.positions
         try:
             async with asyncio.timeout(ASK_S):
@@ -167,7 +171,7 @@ class Watchdog(Service):
         return False
 
     def _guard(self) -> None:
-        """What ends the thread ends the worker: without it a blocked loop would hold its partitions for ever."""
+        """End the worker if this thread fails: without it a blocked loop would hold its partitions for ever."""
         try:
             self._watch_loop()
         except Exception as error:  # noqa: BLE001  # whatever it is
@@ -175,7 +179,7 @@ class Watchdog(Service):
                 self.end("watchdog_broken", error=repr(error))
 
     def _watch_loop(self) -> None:
-        """Time counts in looks: a process that was stopped and continued has a loop that could not go on."""
+        """Count checks, not clock time: while the process was suspended (SIGSTOP) its loop could not run."""
         still_s, seen = 0.0, self._loop_at
         while not self.should_stop:
             time.sleep(LOOK_S)
@@ -187,7 +191,7 @@ class Watchdog(Service):
                 self.end("loop_blocked", after_s=round(still_s), at=where)
 
     def end(self, why: str, cause: BaseException | None = None, code: int = EX_TEMPFAIL, **fields: object) -> None:
-        """One line, then the end of the process; the supervisor starts no new one where the cause would stay."""
+        """Log one line and exit; after a lasting cause with a code for which the supervisor starts no new worker."""
         if cause is not None and exit_codes.is_for_good(cause):
             exit_codes.end(cause, why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
         log.critical("worker_stuck", why=why, group=self.app.conf.id, worker=self.app.worker_name, **fields)
@@ -195,9 +199,9 @@ class Watchdog(Service):
 
 
 def denial(settings: "Settings", error: BaseException) -> AccessDenied | None:
-    """An error of aiokafka as ours, if the cluster denies access.
+    """An error of aiokafka as `AccessDenied`, if the cluster denies access; else None.
 
-    It says no more than that it found no broker where it could not log in: another client then asks for the reason.
+    After a refused login aiokafka only says that it found no broker, so another client asks for the reason.
     """
     if isinstance(error, AccessDenied):
         return error
