@@ -1,8 +1,8 @@
-"""The whole log, checked: each record's CRC and its decoding, and the conservation of pages (`ledger.py`).
+"""A check of the whole log: each record's CRC and decoding, and the conservation of pages (`ledger.py`).
 
-Reads every topic once with plain consumers, pages with their bodies, as a CRC covers them. Workers may run: the ends
-are read in such an order that nothing that a healthy crawl writes meanwhile looks like a loss. A damaged batch ends
-nothing: the reader looks for the next record that can be read, and notes the offsets between.
+Reads every topic once with plain consumers, page bodies too, since the CRC covers them. Workers may run: the ends are
+asked in an order in which the new records of a healthy crawl never look like a loss. A damaged batch does not end the
+check: the reader searches for the next readable record and notes the range between.
 """
 
 import time
@@ -27,28 +27,25 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 PROBE_TRIES = 3
-"""Answers of a partition that are errors, after which an offset counts as unreadable."""
+"""Number of errors after which an offset counts as unreadable."""
 
 PROBE_S = 5.0
-"""How long a partition that is damaged may give nothing for an offset: a broker that cannot read its file is silent."""
+"""Timeout after which an offset counts as unreadable, seconds: a broker that cannot read its file is silent."""
 
 POLL_S = 0.2
 
 Range = tuple[int, int]
 Take = Callable[[Message], object]
-"""What to do with a record.
-
-Raises: ValueError: it does not decode.
-"""
+"""Handles a record. Raises: ValueError: the record does not decode."""
 
 
 class Part(msgspec.Struct):
-    """What was read of one partition.
+    """The result of reading one partition.
 
     Attributes:
-        start, end: Its offsets.
-        undecodable: Records that are none of ours; the stages put such records into crawl.dead.
-        damaged: Ranges of offsets that cannot be read.
+        start, end: Bounds of the partition.
+        undecodable: Number of records that do not decode; the stages send such records to crawl.dead.
+        damaged: Ranges of unreadable offsets.
     """
 
     topic: str
@@ -61,11 +58,11 @@ class Part(msgspec.Struct):
 
 
 class CheckFinding(msgspec.Struct, omit_defaults=True):
-    """Something that is missing.
+    """A missing range of a partition.
 
     Attributes:
-        start, end: Offsets of the topic's partition.
-        url, job: Whose it is, as far as that is known.
+        start, end: Offsets in the partition.
+        url, job: Of the page; empty where unknown.
     """
 
     topic: str
@@ -77,17 +74,17 @@ class CheckFinding(msgspec.Struct, omit_defaults=True):
     job: str = ""
 
     def __str__(self) -> str:
-        """For people."""
+        """One line for users."""
         offsets = f"{self.start}" if self.end == self.start + 1 else f"{self.start} to {self.end - 1}"
         return f"{self.topic}[{self.partition}] {offsets}: {self.what}" + f" ({self.url})" * bool(self.url)
 
 
 class LostPage(NamedTuple):
-    """A done whose page is gone.
+    """A done whose page is lost.
 
     Attributes:
-        partition, offset: Of its record in crawl.urls.
-        page: Offset of the page in crawl.pages, whose partition has the same number.
+        partition, offset: Of the done's record in crawl.urls.
+        page: Offset of the page in crawl.pages, in the partition of the same number.
     """
 
     partition: int
@@ -99,7 +96,7 @@ class LostPage(NamedTuple):
 
 
 class Unparsed(NamedTuple):
-    """A page that was parsed, by the group's commit, and came to nothing."""
+    """A page before parse's commit that has no result (`ledger.py`)."""
 
     partition: int
     offset: int
@@ -107,19 +104,18 @@ class Unparsed(NamedTuple):
 
     @property
     def job(self) -> str:
-        """Whose it is."""
+        """The page's job."""
         return self.meta.job
 
 
 class Check:
-    """A log that was read in full.
+    """Reads the whole log when it is created; the results are kept.
 
     Args:
-        parsed: How far parse is known to be, where that is more than its group has committed.
+        parsed: Known offsets of parse, by partition, if they are higher than its group's commits.
 
     Attributes:
-        parts: Of all topics, in their order.
-        trimmed: Dones whose page was trimmed since.
+        parts: Of all topics, in the order in which they were read.
     """
 
     def __init__(self, settings: "Settings", parsed: Mapping[int, int] | None = None) -> None:
@@ -131,27 +127,27 @@ class Check:
 
     @property
     def trimmed(self) -> int:
-        """Dones whose page was trimmed since."""
+        """Number of dones whose page was trimmed."""
         return sum(one.trimmed for one in self._ledgers.values())
 
     @property
     def missing(self) -> int:
-        """Pages that are gone, pages that came to nothing, and ranges that cannot be read."""
+        """Number of lost pages, pages without a result, and unreadable ranges."""
         told = sum(len(one.gone()) + len(one.unparsed()) for one in self._ledgers.values())
         return told + sum(len(part.damaged) for part in self.parts)
 
     @property
     def lacking(self) -> int:
-        """The same without damaged reports of progress, which nobody needs any more."""
+        """Like `missing`, without unreadable ranges of crawl.progress: its reports are replaced within a second."""
         return self.missing - sum(len(part.damaged) for part in self.parts if part.topic == self.names.progress)
 
     def unparsed_from(self) -> dict[int, int]:
-        """The first page of each partition that came to nothing."""
+        """The first page without a result, by partition."""
         found = {number: one.unparsed() for number, one in self._ledgers.items()}
         return {number: offsets[0] for number, offsets in found.items() if offsets}
 
     def lost(self) -> Iterator[LostPage]:
-        """The dones whose pages are gone, read once more."""
+        """The dones whose pages are lost; reads their records again."""
         for number, ledger in self._ledgers.items():
             pages_of = dict(ledger.gone())
             gone = {(one.done, one.page) for one in ledger.gone()}
@@ -164,7 +160,7 @@ class Check:
                         )
 
     def unparsed(self) -> Iterator[Unparsed]:
-        """The pages that came to nothing, read once more."""
+        """The pages without a result; reads their records again."""
         for number, ledger in self._ledgers.items():
             for message in _at(self._settings, self.names.pages, number, ledger.unparsed()):
                 try:
@@ -174,7 +170,7 @@ class Check:
                 yield Unparsed(number, message.offset() or 0, meta)
 
     def findings(self) -> Iterator[CheckFinding]:
-        """All that is missing."""
+        """All losses."""
         for part in self.parts:
             for start, end in part.damaged:
                 yield CheckFinding(part.topic, part.partition, start, end, "cannot be read: damaged")
@@ -188,7 +184,11 @@ class Check:
             )
 
     def _read(self, told: Mapping[int, int]) -> dict[int, Ledger]:
-        """Reads all topics; where each ends is asked in the order in which records follow from each other."""
+        """Reads all topics.
+
+        The end of crawl.urls is asked before that of crawl.pages, because a page is written before its done. Likewise
+        parse's commits are asked before the ends of items and dead letters.
+        """
         settings, names, numbers = self._settings, self.names, list(range(self._count))
         committed = committed_offsets(settings, stage_group(settings, "parse"), names.pages, numbers)
         parsed = {n: max(told.get(n, 0), committed.get(n, (0, ""))[0]) for n in numbers}
@@ -242,7 +242,7 @@ class Check:
 
 
 def _note(ledger: Ledger, offset: int, record: u.UrlsRecord) -> None:
-    """What a record of crawl.urls says of pages: a URL's pages are in the partition of the same number."""
+    """Feeds the pages that a record of crawl.urls names; they are in the partition of the same number."""
     job = record.job or u.DEFAULT_JOB
     for result in record.results or ():
         if result.page is not None:
@@ -263,7 +263,7 @@ def _header(message: Message) -> bytes | None:
 
 
 def _at(settings: "Settings", topic: str, partition: int, offsets: list[int]) -> Iterator[Message]:
-    """The records at some offsets of a partition, as far as they can be read."""
+    """The readable records at some offsets of a partition."""
     if not offsets:
         return
     wanted = set(offsets)
@@ -272,7 +272,7 @@ def _at(settings: "Settings", topic: str, partition: int, offsets: list[int]) ->
 
 
 def readable(settings: "Settings", topic: str, parts: Mapping[int, Part]) -> Iterator[Message]:
-    """The records of some partitions, from each one's start to its end; what cannot be read is noted in the part.
+    """The records of some partitions, from start to end. Unreadable ranges are added to the part.
 
     Raises: EngineError: the cluster does not answer.
     """
@@ -283,7 +283,7 @@ def readable(settings: "Settings", topic: str, parts: Mapping[int, Part]) -> Ite
         for number in damaged:
             part, at = parts[number], left[number]
             behind = log_bounds(settings, topic, [number])[number][0]
-            if behind <= at:  # else it was trimmed meanwhile
+            if behind <= at:  # else `at` was trimmed meanwhile
                 behind = _next_readable(settings, topic, number, at, part.end)
                 part.damaged.append((at, behind))
             left[number] = behind
@@ -294,10 +294,10 @@ def readable(settings: "Settings", topic: str, parts: Mapping[int, Part]) -> Ite
 def _until_damaged(
     settings: "Settings", topic: str, parts: Mapping[int, Part], left: dict[int, int], damaged: set[int]
 ) -> Iterator[Message]:
-    """The records of all partitions in `left`, which keeps the next offset of each until it is read to its end.
+    """The records of all partitions in `left`, up to the first damage.
 
-    Ends early when a partition gives what is no record: it is added to `damaged`, and all that are not read stay in
-    `left`.
+    `left` holds the next offset of each partition; a partition leaves it when it is read to its end. A damaged
+    partition is added to `damaged`, and reading stops.
     """
     consumer = _consumer(settings)
     try:
@@ -312,9 +312,9 @@ def _until_damaged(
 
 
 def _is_record(consumer: Consumer, message: Message, parts: Mapping[int, Part], left: dict[int, int]) -> bool:
-    """Whether a message is a record before its partition's end; `left` goes on behind it.
+    """Whether a message is a record before its partition's end; advances `left`.
 
-    Raises: DamagedLog: it is none that was written. EngineError: the partition cannot be read.
+    Raises: DamagedLog: the record is damaged. EngineError: the partition cannot be read.
     """
     number, error, offset = message.partition() or 0, message.error(), message.offset() or 0
     if number not in left:
@@ -332,9 +332,10 @@ def _is_record(consumer: Consumer, message: Message, parts: Mapping[int, Part], 
 
 
 def _next_readable(settings: "Settings", topic: str, partition: int, at: int, end: int) -> int:
-    """The offset of the first record behind `at` that can be read, as far as it is found; `end` where there is none.
+    """The offset of the first readable record behind `at`; `end` where none is found.
 
-    Ever longer steps, then halves: a batch has up to some thousand offsets, and any of them leads to all of it.
+    Steps double until a record can be read, then a binary search: a damaged batch covers up to some thousand offsets,
+    and each of them fails.
     """
     step, low = 1, at
     found = _readable_from(settings, topic, partition, at, end)
@@ -356,7 +357,7 @@ def _next_readable(settings: "Settings", topic: str, partition: int, at: int, en
 
 
 def _readable_from(settings: "Settings", topic: str, partition: int, at: int, end: int) -> int | None:
-    """The offset of the record that a consumer is given which begins at `at`; None where it is given errors."""
+    """The offset of the first record that a consumer reads from `at` on; None after errors or silence."""
     consumer = _consumer(settings)
     until, errors = time.monotonic() + PROBE_S, 0
     try:

@@ -1,12 +1,11 @@
-"""What the log must have and has no more: its ends, compared with every offset that is known to have been in it.
+"""Detects a cut log: compares the ends of its partitions with every offset that is known to have been written.
 
-Known are the commits of all groups, the founds and items that crawlog-parse had written at its commits, and the pages
-that dones name (`JobCounts.page_end`). A log that ends before one of them was cut: by a broker that lost its last
-writes or found them damaged, by an unclean election, by a lost disk or a deleted folder. The comparison is made before
-workers write: offsets that are gone are given out again. That others came in their place is noticed by the leaders'
-epochs (`marks.py`).
+Known offsets are the commits of all groups, the ends that crawlog-parse's commits list, and the pages that dones name
+(`JobCounts.page_end`). A partition that ends before one of them was cut: a broker lost its last writes or found them
+damaged, or there was an unclean election, a lost disk or a deleted folder. The comparison runs before workers write,
+because Kafka assigns the lost offsets again. A loss that new records have covered is detected by `marks.py`.
 
-crawl.progress holds reports alone, and each is replaced within a second: where it is damaged, the others are read.
+crawl.progress holds reports only, and each is replaced within a second: damaged ones are skipped.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 REPORTS_READ = 2_000
-"""Reports at the end of crawl.progress that are read: a minute of 32 partitions."""
+"""Number of reports read from the end of crawl.progress: a minute of 32 partitions."""
 
 Say = Callable[[str], None]
 
 
 class Known(NamedTuple):
-    """An offset of which somebody knows that it was in the log: everything before it was."""
+    """An end that the log once had: all records before `offset` were written. `by` names the source."""
 
     topic: str
     partition: int
@@ -41,13 +40,13 @@ class Known(NamedTuple):
 
 
 class CutPartition(NamedTuple):
-    """A partition that ends before an offset that is known, or was cut there and has had other records since.
+    """A partition that has lost its last records.
 
     Attributes:
-        end: The first offset whose record is gone.
-        known: The one behind the last that is known to have been there.
-        by: Who knows it.
-        is_replaced: The log goes on, with other records at these offsets.
+        end: The first lost offset.
+        known: The end that the partition is known to have had.
+        by: The source of `known`.
+        is_replaced: Whether other records have taken the lost offsets.
     """
 
     topic: str
@@ -58,7 +57,7 @@ class CutPartition(NamedTuple):
     is_replaced: bool = False
 
     def __str__(self) -> str:
-        """For people."""
+        """One line for users."""
         if self.is_replaced:
             lost = f"has lost its records {self.end} to {self.known - 1}, and others came in their place"
             return f"{self.topic}[{self.partition}] {lost}: {self.by} had them"
@@ -66,7 +65,7 @@ class CutPartition(NamedTuple):
 
 
 def cuts_against(known: Iterable[Known], ends: Mapping[str, tuple[int, ...]]) -> list[CutPartition]:
-    """The partitions that end too early, each with the highest offset that is known of it."""
+    """The partitions that end too early, each with its highest known offset."""
     highest: dict[tuple[str, int], Known] = {}
     for one in known:
         at = one.topic, one.partition
@@ -80,10 +79,10 @@ def cuts_against(known: Iterable[Known], ends: Mapping[str, tuple[int, ...]]) ->
 
 
 def find_cuts(settings: "Settings", names: Topics, say: Say) -> list[CutPartition]:
-    """The partitions that were cut; in a log that no worker has worked on, none.
+    """The partitions that were cut; none in a log that no worker has used yet.
 
     Args:
-        say: Told of damaged reports, which are passed over.
+        say: Called when damaged reports are skipped.
 
     Raises: EngineError: the cluster does not answer.
     """
@@ -93,7 +92,7 @@ def find_cuts(settings: "Settings", names: Topics, say: Say) -> list[CutPartitio
     if start == end and not any(admin.ends((names.urls,), count)[names.urls]):
         return []
     known = [*_commits(admin, names), *_named(settings, names, max(start, end - REPORTS_READ), end, say)]
-    ends = admin.ends((names.urls, names.pages, names.items), count)  # others may write: last
+    ends = admin.ends((names.urls, names.pages, names.items), count)  # last, since others may write meanwhile
     return cuts_against(known, ends)
 
 
@@ -114,7 +113,7 @@ def _commits(admin: Admin, names: Topics) -> Iterator[Known]:
 
 
 def _named(settings: "Settings", names: Topics, start: int, end: int, say: Say) -> Iterator[Known]:
-    """What the last reports of fetch and parse tell: how far they are, and the pages that dones name."""
+    """Known offsets from the last reports of fetch and parse: their progress, and the pages that dones name."""
     newest: dict[tuple[str, int], progress.Progress] = {}
     topics = {"fetch": names.urls, "parse": names.pages}
 
@@ -131,7 +130,7 @@ def _named(settings: "Settings", names: Topics, start: int, end: int, say: Say) 
 
 
 def pages_named(names: Topics, reports: Iterable[progress.Progress]) -> Iterator[Known]:
-    """The ends of crawl.pages by the dones that reports of fetch tell of."""
+    """Known ends of crawl.pages: the last page of each job's dones, from reports of fetch."""
     for report in reports:
         for job, counts in report.jobs.items():
             yield Known(names.pages, report.partition, counts.page_end, f"the last page that job {job} has fetched")

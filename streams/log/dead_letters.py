@@ -1,7 +1,7 @@
-"""The dead letters of a log: which are open, which were dealt with, and how often a record was tried. Pure.
+"""The dead letters of a log: which are open, which are handled, and how often each record was tried. Pure.
 
-A fold of crawl.dead: letters add, marks close. A record that was redriven and failed again is a new letter about
-the place it was redriven to, so its tries are counted along the marks and no stage needs to know of them.
+A fold of crawl.dead: a letter opens, a mark closes. A redriven record has a new place. If it fails again, the new
+letter names that place. The mark names both places, so tries are counted here, and no stage has to count them.
 """
 
 import re
@@ -15,7 +15,7 @@ from crawlog.schemas.codec import decoded
 from crawlog.schemas.dead import HANDLED, Mark, decode_mark, from_headers
 
 FOLD = "frontier"
-"""The stage whose verdict on a record is always the same."""
+"""The stage that writes the same letter again when the log is folded again."""
 
 Headers = list[tuple[str, bytes]]
 
@@ -24,11 +24,11 @@ class Letter(msgspec.Struct):
     """A dead letter without its record.
 
     Attributes:
-        offset, at: Its place and time in crawl.dead.
-        place: Where the failing record is: topic, partition, offset.
-        url: That it is about; empty where the record names none.
+        offset, at: Its offset and time in crawl.dead.
+        place: Topic, partition and offset of the failed record.
+        url: The URL of the record; empty where it names none.
         size_bytes: Of the record's value; None where only its place was kept.
-        tries: How often the record was handled in vain, redrives included.
+        tries: How often the record failed, redrives included.
         handled: `redriven`, `dropped`, or empty while it is open.
     """
 
@@ -45,11 +45,11 @@ class Letter(msgspec.Struct):
 
 
 class LetterChoice(msgspec.Struct, frozen=True):
-    """Which letters are meant; empty fields choose all.
+    """A filter of letters; empty fields match all.
 
     Attributes:
-        reason: Part of the error's text, in any case.
-        offsets: Of these alone.
+        reason: Part of the error's text; upper and lower case are equal.
+        offsets: In crawl.dead.
     """
 
     stage: str = ""
@@ -58,7 +58,7 @@ class LetterChoice(msgspec.Struct, frozen=True):
     offsets: frozenset[int] = frozenset()
 
     def takes(self, letter: Letter) -> bool:
-        """Whether a letter is meant."""
+        """Whether a letter matches."""
         return (
             (not self.stage or letter.stage == self.stage)
             and (not self.job or letter.job == self.job)
@@ -76,7 +76,7 @@ class Letters:
         self._folded: set[tuple[tuple[str, int, int], str, int]] = set()
 
     def take(self, offset: int, at: float, headers: Headers, value: bytes | None) -> None:
-        """One record of crawl.dead, whoever wrote it."""
+        """Fold one record of crawl.dead; it may be garbage of another client."""
         named = dict(headers)
         if HANDLED in named:
             self._close(value)
@@ -91,7 +91,7 @@ class Letters:
         self.all[offset] = Letter(offset, at, found.stage, found.job, place, found.error, url, size_bytes, tries)
 
     def _is_told(self, place: tuple[str, int, int], error: str, value: bytes | None) -> bool:
-        """Whether a state that was folded again, from the log's start, says what was said, and perhaps dealt with."""
+        """Whether the same letter of the fold came before: a log that is folded again gives its letters again."""
         said = place, error, hash(value)
         was_told = said in self._folded
         self._folded.add(said)
@@ -101,7 +101,7 @@ class Letters:
         try:
             mark = decode_mark(value)
         except ValueError:
-            return  # garbage of another client closes nothing
+            return  # garbage of another client
         for index, offset in enumerate(mark.handled):
             letter = self.all.get(offset)
             if letter is None:
@@ -113,12 +113,12 @@ class Letters:
                 self._tries[place] = max(self._tries.get(place, 1), letter.tries + 1)
 
     def chosen(self, choice: LetterChoice, *, handled: bool = False) -> list[Letter]:
-        """The letters meant, oldest first; those dealt with only on request."""
+        """The letters that match, oldest first; handled ones only on request."""
         return [one for one in self.all.values() if (handled or not one.handled) and choice.takes(one)]
 
 
 class _About(msgspec.Struct):
-    """What any record of crawl.urls or crawl.items is about."""
+    """The URLs of any record of crawl.urls or crawl.items."""
 
     url: str = ""
     urls: "list[_About]" = []
@@ -129,7 +129,7 @@ _about = msgspec.json.Decoder(_About)
 
 
 def _url(header: bytes | None, value: bytes | None) -> str:
-    """The URL that a record is about, by a page's metadata or by its value."""
+    """The URL of a record, from a page's metadata or from its value."""
     try:
         if header is not None:
             return pages.decode(header).url
@@ -141,7 +141,7 @@ def _url(header: bytes | None, value: bytes | None) -> str:
 
 
 def letters_by_error(letters: Iterable[Letter]) -> list[list[Letter]]:
-    """Letters with the same stage and error together, the commonest first; numbers in an error may differ."""
+    """Letters grouped by stage and error, the largest group first; numbers in an error may differ."""
     errors: dict[tuple[str, str], list[Letter]] = {}
     for letter in letters:
         errors.setdefault((letter.stage, re.sub(r"\d+", "0", letter.error)), []).append(letter)
@@ -149,19 +149,19 @@ def letters_by_error(letters: Iterable[Letter]) -> list[list[Letter]]:
 
 
 def letter_fate(letter: Letter) -> str:
-    """What was done with a letter, in words: URLs are dropped, letters are laid aside."""
+    """The word for users: a dropped letter is `laid aside`, since `dropped` is a word for URLs."""
     return "laid aside" if letter.handled == "dropped" else letter.handled
 
 
 class CommonestError(NamedTuple):
-    """The kind of error that most records failed with: the first of them, and how many records have one."""
+    """The commonest kind of error: the text of its first error, and its number of records."""
 
     error: str
     records: int
 
 
 class LetterTally:
-    """Records of one job that could not be handled; one that failed several times at its place counts once."""
+    """Counts the failed records of one job; a record that failed several times at its place counts once."""
 
     def __init__(self, job: str) -> None:
         self._job = job.encode()
@@ -169,7 +169,7 @@ class LetterTally:
         self._kinds: dict[str, CommonestError] = {}
 
     def take(self, headers: Headers) -> None:
-        """One record of crawl.dead, by its headers."""
+        """Count one record of crawl.dead, by its headers."""
         named = dict(headers)
         place = tuple(named.get(name, b"") for name in ("topic", "partition", "offset"))
         if HANDLED in named or named.get("job") != self._job or place in self._places:
@@ -182,17 +182,17 @@ class LetterTally:
 
     @property
     def count(self) -> int:
-        """How many records."""
+        """Number of failed records."""
         return len(self._places)
 
     @property
     def commonest(self) -> CommonestError | None:
-        """Errors of one kind are one: their texts may name the page. None where nothing failed."""
+        """The commonest kind, without the details that follow the first colon. None if no record failed."""
         return max(self._kinds.values(), key=lambda kind: kind.records, default=None)
 
 
 def letters_by_place(letters: Iterable[Letter]) -> list[list[Letter]]:
-    """Letters about one record together: a record that was read again, or is bad in two ways, has several."""
+    """Letters grouped by record: a record that was read twice, or that has two faults, has several letters."""
     places: dict[tuple[str, int, int], list[Letter]] = {}
     for letter in letters:
         places.setdefault(letter.place, []).append(letter)
@@ -203,7 +203,7 @@ def letter_mark(groups: list[list[Letter]], how: str, to: list[tuple[int, int]],
     """The mark that closes groups of letters.
 
     Args:
-        to: Where each group's record went; empty when they went nowhere.
+        to: New partition and offset of each group's record; empty if no record was sent.
     """
     offsets = [letter.offset for group in groups for letter in group]
     places = [place for group, place in zip(groups, to, strict=True) for _ in group] if to else []
@@ -211,14 +211,14 @@ def letter_mark(groups: list[list[Letter]], how: str, to: list[tuple[int, int]],
 
 
 def redrive_refusal(letter: Letter, inputs: Mapping[str, str], partitions: int) -> str:
-    """Why a letter's record cannot go back to its topic; empty when it can.
+    """The reason why a letter's record cannot be redriven; empty when it can.
 
-    A letter says what its writer wrote, and anyone may write to crawl.dead. So a record goes to the topic that its
-    stage reads, and to no other: crawl.control would take commands and jobs from it.
+    Any client may write to crawl.dead, so a letter may name any topic. A record is redriven only to the topic that its
+    stage reads. A forged letter could else write commands and jobs into crawl.control.
 
     Args:
-        inputs: The topic that each stage reads.
-        partitions: Of each of these topics.
+        inputs: The input topic of each stage.
+        partitions: Number of partitions of each of these topics.
     """
     topic, partition, offset = letter.place
     if letter.stage not in inputs:

@@ -1,8 +1,10 @@
-"""The consumer groups of a crawl, as `crawlog replay` sees them: who they are, what they hold, and how they are moved.
+"""The consumer groups of a crawl, for `crawlog replay`: their members, their commits, and how their offsets are moved.
 
-A group can be moved only while it has no members: the broker refuses otherwise. For crawlog-parse the group's commit is
-where it goes on. A sink's truth is its state, which takes a commit that crawlog has not made itself for an order (see
-the sink's agent). Of crawlog-fetch the truth is the fold, so it is rewound by a record in its log.
+The broker moves a group only while it has no members. Where a stage continues differs by stage:
+
+    parse   at the group's commit
+    sink    at the offset in its state; it obeys a commit of another program as an order (`agents/sink/sink_agent.py`)
+    fetch   at the offset of the fold; so a rewind is a record in crawl.urls
 """
 
 import re
@@ -44,8 +46,8 @@ STAGES = ("parse", "sink", "fetch")
 _SINK_ID = re.compile(r"(sink-)?[0-9a-f]{16}")
 
 PEEKED_BYTES = 1 << 20
-"""Read of a partition to see one record; a batch is seldom larger. The broker gives a larger one only to the first
-partition that it is asked for, so with less than a batch the others would wait for their turn."""
+"""Bytes fetched from a partition to see one record; a batch is seldom larger. The broker returns a batch over the limit
+for the first partition of a request only, so with a lower limit the other partitions would wait for their turn."""
 
 EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
@@ -54,7 +56,7 @@ class Group(NamedTuple):
     """A consumer group.
 
     Attributes:
-        of: What a sink writes: `job J to FILE`; empty where this machine does not know.
+        of: The output of a sink: `job J to FILE`; empty where this machine does not know it.
     """
 
     name: str
@@ -64,9 +66,9 @@ class Group(NamedTuple):
 
 
 def named(admin: Admin, text: str) -> list[Group]:
-    """The groups that a user means: a stage, a group's full name, a sink's id, or the file that it writes.
+    """The groups that a text names: a stage, a group's full name, a sink's id, or a sink's output file.
 
-    Raises: Misconfigured: there is none of that name; those that there are are told.
+    Raises: Misconfigured: no such group; the message lists the groups.
     """
     topics = Topics(admin.settings.kafka.prefix)
     for stage, topic in (("parse", topics.pages), ("fetch", topics.urls)):
@@ -88,9 +90,9 @@ def named(admin: Admin, text: str) -> list[Group]:
 
 
 def check_group_name(settings: "Settings", text: str) -> None:
-    """Refuse what is no group's name, whatever groups there are.
+    """Refuses a text that cannot name a group, without asking the cluster.
 
-    Raises: Misconfigured: those known without a cluster are told.
+    Raises: Misconfigured: it cannot; the message lists the groups that are known here.
     """
     names = [text, text.removeprefix(stage_group(settings, "")), text.removeprefix(stage_group(settings, "sink-"))]
     if not any(name in STAGES or _SINK_ID.fullmatch(name) for name in names) and not _id_of(settings.run.data, text):
@@ -102,7 +104,10 @@ def _no_group(text: str, sinks: Iterable[str]) -> Misconfigured:
 
 
 def known_sink_groups(admin: Admin) -> dict[str, Group]:
-    """The sinks' groups; also those with a state here, as a broker that has just started lists none for a moment."""
+    """The sinks' groups, by name: those that the broker lists, and those with a state here.
+
+    A broker that has just started lists none for a moment.
+    """
     topic = Topics(admin.settings.kafka.prefix).items
     known = {
         stage_group(admin.settings, f"sink-{sink.id}"): f"job {sink.job} to {sink.output}"
@@ -113,7 +118,7 @@ def known_sink_groups(admin: Admin) -> dict[str, Group]:
 
 
 def _id_of(data: Path, output: str) -> str:
-    """The sink that writes a file; the one since the newest epoch or rewind where there are several."""
+    """The id of the sink that writes a file; of several, the one of the newest epoch or rewind. Empty for none."""
     path = str(Path(output).absolute())
     found = sorted(
         (sink for sink in known_sinks(data) if sink.output == path),
@@ -123,9 +128,9 @@ def _id_of(data: Path, output: str) -> str:
 
 
 def held(admin: Admin, of: Group, partitions: Iterable[int] | None = None) -> dict[int, HeldRange]:
-    """What group and log hold, by partition. A rewind counts from the log's end: all of it has been folded, or will be.
+    """The bounds and the commit of each partition. For fetch the log's end counts as committed: it folds all records.
 
-    Raises: EngineError: no answer. Misconfigured: the topic is not there yet.
+    Raises: EngineError: no answer. Misconfigured: the topic does not exist yet.
     """
     if partitions is None:
         partitions = range(count(admin, of.topic))
@@ -136,7 +141,7 @@ def held(admin: Admin, of: Group, partitions: Iterable[int] | None = None) -> di
 
 
 def count(admin: Admin, topic: str) -> int:
-    """Partitions of a topic. Raises: Misconfigured: it is not there yet."""
+    """Number of partitions of a topic. Raises: Misconfigured: it does not exist yet."""
     found = admin.metadata(topic).topics.get(topic)
     if found is None or not found.partitions:
         raise Misconfigured(f"there is no topic {topic} yet, so nothing to replay: the first crawl creates it")
@@ -151,7 +156,7 @@ def offsets_at(admin: Admin, topic: str, partitions: Iterable[int], at_ms: int) 
 
 
 def times_ms(settings: "Settings", topic: str, moves: Sequence["Move"]) -> dict[int, tuple[int, int]]:
-    """The log's times of the first and the last record of each move, by partition."""
+    """The timestamps of the first and the last record of each move, by partition."""
     moved = [move for move in moves if move.records]
     first = _times_ms(settings, topic, {move.partition: move.first for move in moved})
     last = _times_ms(settings, topic, {move.partition: move.end - 1 for move in moved})
@@ -159,7 +164,7 @@ def times_ms(settings: "Settings", topic: str, moves: Sequence["Move"]) -> dict[
 
 
 def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[int, int]:
-    """The times of single records: one consumer for all partitions, each read until it has given one."""
+    """The timestamp of one record of each partition, by one consumer for all of them."""
     config = {"enable.partition.eof": True, "max.partition.fetch.bytes": PEEKED_BYTES, "queued.min.messages": 1}
     found: dict[int, int] = {}
     waiting = set(at)
@@ -184,7 +189,7 @@ def _times_ms(settings: "Settings", topic: str, at: Mapping[int, int]) -> dict[i
 
 
 def members(admin: Admin, names: Iterable[str]) -> list[str]:
-    """The members of these groups, `GROUP: MEMBER, MEMBER` each; empty when all may be moved.
+    """One text `GROUP: MEMBER, MEMBER` for each group that has members; empty when all groups may be moved.
 
     Raises: EngineError: no answer.
     """
@@ -194,7 +199,7 @@ def members(admin: Admin, names: Iterable[str]) -> list[str]:
 
 
 def member_names(admin: Admin, name: str, within_s: float) -> set[str]:
-    """The names of a group's members; during a rebalance too.
+    """The names of a group's members, also during a rebalance.
 
     Raises: EngineError: no answer in time.
     """
@@ -211,7 +216,7 @@ def _who(found: ConsumerGroupDescription) -> str:
 
 
 def _described(admin: Admin, name: str, within_s: float = ANSWER_TIMEOUT_S) -> ConsumerGroupDescription | None:
-    """What the broker says of a group; None when it knows of none. Asked again while the broker loads its groups."""
+    """The broker's description of a group; None for an unknown group. Retried while the broker loads its groups."""
     deadline = time.monotonic() + within_s
     while True:
         asked = admin.client.describe_consumer_groups([name], request_timeout=within_s)
@@ -229,20 +234,20 @@ def _described(admin: Admin, name: str, within_s: float = ANSWER_TIMEOUT_S) -> C
 
 
 def remove_groups(settings: "Settings", names: list[str]) -> None:
-    """Remove groups that nobody needs any more: they would show a lag that nobody works off.
+    """Remove unused groups: tools would show a growing lag for them.
 
-    One that has members, or that the cluster does not let us remove, stays: no work depends on it.
+    A group stays if it has members or if the cluster refuses; no work depends on the removal.
     """
     with suppress(EngineError, KafkaException):
         admin = Admin(settings)
-        admin.metadata()  # says soon that nobody listens
+        admin.metadata()  # fails fast without a broker
         for removed in admin.client.delete_consumer_groups(names, request_timeout=ANSWER_TIMEOUT_S).values():
             with suppress(KafkaException):
                 removed.result(ANSWER_TIMEOUT_S + 1)
 
 
 def _order(move: "Move", job: str) -> str:
-    """The metadata of a commit that moves a partition; empty where all records are to be done again."""
+    """The metadata of a commit that moves a partition; empty for a replay of all jobs."""
     return (
         ReplayOrder(job, move.before).metadata if job and move.before is not None and move.after < move.before else ""
     )
@@ -251,10 +256,10 @@ def _order(move: "Move", job: str) -> str:
 def move(admin: Admin, of: Group, moves: Iterable["Move"], job: str = "") -> None:
     """Commit the new offsets for a group that has no members.
 
-    The commit carries no metadata, as one of Kafka's own tool: that is how a sink tells an order from its own commits.
-    Where parse is to replay one job alone, it says which, and up to where the records of others were done.
+    The commit has no metadata, like a commit of Kafka's own tool: so a sink tells an order from its own commits. To
+    replay one job in parse, the metadata names the job and the offset before the replay.
 
-    Raises: Misconfigured: it has members again. EngineError: the broker did not take it.
+    Raises: Misconfigured: the group has members again. EngineError: the broker refused.
     """
     commit(admin, of, [TopicPartition(of.topic, one.partition, one.after, _order(one, job)) for one in moves])
 
@@ -262,7 +267,7 @@ def move(admin: Admin, of: Group, moves: Iterable["Move"], job: str = "") -> Non
 def commit(admin: Admin, of: Group, places: list[TopicPartition]) -> None:
     """Commit offsets with their metadata for a group that has no members.
 
-    Raises: Misconfigured: it has members again. EngineError: the broker did not take it.
+    Raises: Misconfigured: the group has members again. EngineError: the broker refused.
     """
     asked = admin.client.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(of.name, places)], request_timeout=ANSWER_TIMEOUT_S

@@ -1,8 +1,8 @@
-"""Jobs in the log: their record in every partition of crawl.urls, and its copy, joins and end in crawl.control.
+"""Jobs in the log: a record in every partition of crawl.urls; its copy, joins and end in crawl.control.
 
 Order of writes: every partition of crawl.urls → acknowledged → crawl.control → acknowledged → the first seed. So a job
-that is known is known everywhere, and a start that was killed in between writes the same record once more. Scope names
-beyond `seed.MAX_NAMES` stand in records of their own, each name in its domain's partition alone, before the seeds too.
+in crawl.control is known to every partition. A start that was killed in between writes the same record again. Scope
+names beyond `sower.MAX_NAMES` have their own records, before the seeds: each name in the partition of its domain only.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 JOINS = b"join/"
-"""What keys of joins in crawl.control begin with."""
+"""Prefix of the keys of joins in crawl.control."""
 
 ACKNOWLEDGED_S = 60.0
-"""How long the few records of a job may take to be acknowledged, seconds."""
+"""Timeout of the acknowledgements of a job's records, seconds."""
 
 
 def resolve_spec(
     settings: "Settings", spider: str = "", names: Iterable[str] = (), requests: RequestRules | None = None
 ) -> JobSpec:
-    """The record of a new job: every value that decides about its URLs, so that workers' own settings do not matter.
+    """The record of a new job. It holds every setting that decides about its URLs; the workers' own do not matter.
 
     Args:
         names: Scope names of the seeds; see `scope_name`.
@@ -54,7 +54,7 @@ def resolve_spec(
 
 @cache
 def setting_of(record: type[msgspec.Struct]) -> dict[str, Setting]:
-    """The setting of each field of a job's record; the record's own annotations are the only list."""
+    """The setting of each field of a job's record, from the annotations of the record."""
     fields = get_type_hints(record, include_extras=True).items()
     return {
         field: mark for field, hint in fields for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Setting)
@@ -63,7 +63,7 @@ def setting_of(record: type[msgspec.Struct]) -> dict[str, Setting]:
 
 @cache
 def _groups() -> dict[str, type[msgspec.Struct]]:
-    """The groups of rules in a job's record: their fields are settings of the section of that name."""
+    """The groups of rules in a job's record; a group's fields are the settings of the section of the same name."""
     hints = get_type_hints(JobSpec).items()
     return {field: hint for field, hint in hints if isinstance(hint, type) and issubclass(hint, msgspec.Struct)}
 
@@ -79,19 +79,19 @@ def request_rules(settings: "Settings") -> RequestRules:
 
 
 def said_rules(settings: "Settings") -> RequestRules:
-    """The same, of the settings alone that a flag, the environment or a file gives; the other fields stay open."""
+    """Like `request_rules`, only for settings that a flag, the environment or a file gives; other fields are unset."""
     given = _given(settings)
     said = {field: setting for field, setting in setting_of(RequestRules).items() if setting.key in given}
     return RequestRules(**_values(settings, said))
 
 
 def own_manner(settings: "Settings") -> Manner:
-    """A worker's own manner of requests, for jobs whose records leave it open."""
+    """A worker's own manner of requests, for the fields that a job's record leaves unset."""
     return within(request_rules(settings), settings.robots.token, limits_of(settings))
 
 
 def limits_of(settings: "Settings") -> WorkerLimits:
-    """A worker's limits, which no record can widen: `limits.*` and `network.*`."""
+    """A worker's limits, `limits.*` and `network.*`; no job's record can exceed them."""
     limits, network = settings.limits, settings.network
     return WorkerLimits(
         delay_s=limits.delay_s,
@@ -108,7 +108,7 @@ def limits_of(settings: "Settings") -> WorkerLimits:
 
 
 def _given(settings: "Settings") -> set[str]:
-    """The keys of the settings that some source gives."""
+    """The keys of the settings that a flag, the environment or a file gives."""
     return {f"{name}.{field}" for name, section in settings for field in section.model_fields_set}
 
 
@@ -125,12 +125,12 @@ def _values(settings: "Settings", fields: Mapping[str, Setting]) -> dict[str, An
 
 
 def kept_settings(job: str, spec: JobSpec, settings: "Settings", requests: RequestRules | None = None) -> str:
-    """A note about settings that the command gives and that a known job keeps otherwise; empty where there are none.
+    """A note for the user: which settings of the command have no effect, since the job has other ones. Empty for none.
 
     Args:
         spec: The job's record in the log.
         requests: The rules that a command without workers gives. None for a command with workers: their settings decide
-            where the job's record names none.
+            where the job's record sets none.
     """
     wanted = _settings_of(resolve_spec(settings, spec.spider, spec.scope.names, requests))
     own = _settings_of(spec)
@@ -161,7 +161,7 @@ def _settings_of(spec: JobSpec) -> dict[str, object]:
     return fields
 
 
-def write_job(  # a record and where it goes
+def write_job(
     settings: "Settings",
     producer: "Producer",
     topics: "Topics",
@@ -169,7 +169,7 @@ def write_job(  # a record and where it goes
     spec: JobSpec,
     epoch: int = 0,
 ) -> JobCopy:
-    """Write a job record, new or changed, to every partition and then its copy, acknowledged when this returns.
+    """Write a job record, new or changed, to every partition, then its copy; wait for the acknowledgements.
 
     Raises: EngineError: not acknowledged in time.
     """
@@ -186,9 +186,9 @@ def write_job(  # a record and where it goes
 
 
 def cancel_job(settings: "Settings", job: str) -> JobCopy | None:
-    """End a job for good, by a change of its record. Its queued URLs stay in the state, and are not fetched.
+    """End a job for good, by a change of its record. Its queued URLs stay in the state and are not fetched.
 
-    Returns: The record; None when there is no such job.
+    Returns: The copy of the record; None when there is no such job.
     """
     topics = Topics(settings.kafka.prefix)
     copy = known_job(settings, topics, job)
@@ -199,15 +199,15 @@ def cancel_job(settings: "Settings", job: str) -> JobCopy | None:
 
 
 def write_joins(producer: "Producer", topics: "Topics", job: str, names: Iterable[str]) -> None:
-    """Tell parse of scope names that join a job: those of new seeds, or of a host that a seed led to."""
+    """Tell parse about scope names that join a job: names of new seeds, or of a host that a seed led to."""
     write_control(producer, topics, (Join(job, name, tuple(more)) for name, *more in _batched(sorted(set(names)))))
 
 
 def write_names(producer: "Producer", topics: "Topics", copy: JobCopy, names: Iterable[str], count: int) -> None:
-    """Let scope names join a job where their domains are folded, acknowledged when this returns.
+    """Add scope names to a job, each in the partition of its domain; wait for the acknowledgements.
 
     Args:
-        names: By the job's kind of scope.
+        names: Of the job's kind of scope; see `scope_name`.
         count: Partitions of crawl.urls.
 
     Raises: EngineError: not acknowledged in time.
@@ -224,22 +224,22 @@ def write_names(producer: "Producer", topics: "Topics", copy: JobCopy, names: It
 
 
 def _batched(names: list[str]) -> Iterator[list[str]]:
-    """Names, as many together as one record may have."""
+    """Batches of names, each for one record."""
     return (names[at : at + MAX_BATCH_NAMES] for at in range(0, len(names), MAX_BATCH_NAMES))
 
 
 def write_finished(producer: "Producer", topics: "Topics", record: Finished) -> None:
-    """Put on record that a job has ended, and where the log then was."""
+    """Write that a job has ended, and the log's ends at that time."""
     write_control(producer, topics, [record])
 
 
 def write_command(producer: "Producer", topics: "Topics", command: Command) -> None:
-    """Let every worker obey a command, until the next one for the same target."""
+    """Write a command. Every worker obeys it until the next command for the same target."""
     write_control(producer, topics, [command.check()])
 
 
 def commands_in_force(settings: "Settings", topics: "Topics") -> Commands:
-    """The commands in force."""
+    """The newest command for each target."""
     return Commands(entry for entry in control_entries(settings, topics).values() if isinstance(entry, Command))
 
 
@@ -247,7 +247,7 @@ def control_entries(settings: "Settings", topics: "Topics", *, joins: bool = Fal
     """The present content of crawl.control: the newest record of each key.
 
     Args:
-        joins: Whether the names that joined jobs are read, too; there may be a million.
+        joins: Whether to include joins; there may be a million.
     """
     start, end = log_bounds(settings, topics.control, [0])[0]
     said: dict[bytes, Control] = {}
@@ -255,24 +255,24 @@ def control_entries(settings: "Settings", topics: "Topics", *, joins: bool = Fal
         key = record.key() or b""
         if not joins and key.startswith(JOINS):
             continue
-        said.pop(key, None)  # a tombstone, or a record that will stand behind what came since
+        said.pop(key, None)  # a tombstone removes the key; a newer record moves it to the end
         try:
             entry = control.decode(key, record.value())
         except ValueError:
-            continue  # garbage from another client: who reads crawl.control live dead-letters it
+            continue  # another client wrote it; the live reader of crawl.control sends it to crawl.dead
         if entry is not None:
             said[key] = entry
     return said
 
 
 def known_job(settings: "Settings", topics: "Topics", job: str) -> JobCopy | None:
-    """The newest record of a job; None when there is no such job."""
+    """The newest copy of a job's record; None when there is no such job."""
     entry = control_entries(settings, topics).get(f"job/{job}".encode())
     return entry if isinstance(entry, JobCopy) else None
 
 
 def job_end(said: Mapping[bytes, Control], job: str) -> Finished | None:
-    """The end of a job; None before it, or when the job goes on in a later epoch."""
+    """The end of a job; None while it runs, or when it goes on in a later epoch."""
     copy, end = said.get(f"job/{job}".encode()), said.get(f"finished/{job}".encode())
     if not isinstance(end, Finished) or (isinstance(copy, JobCopy) and copy.epoch > end.epoch):
         return None
@@ -291,16 +291,16 @@ def pages_done(value: bytes | None, job: str) -> int:
 
 
 def write_control(producer: "Producer", topics: "Topics", records: Iterable[Control]) -> None:
-    """Tell every worker, acknowledged when this returns."""
+    """Write records to crawl.control, which every worker reads; wait for the acknowledgements."""
     for record in records:
         producer.send(topics.control, control.encode(record), key=control.key(record), partition=0)
     acknowledged(producer, topics.control)
 
 
 def acknowledged(producer: "Producer", what: str) -> None:
-    """Wait until the log has all that was sent.
+    """Wait for all acknowledgements.
 
-    Raises: EngineError: not in time.
+    Raises: EngineError: some are missing after ACKNOWLEDGED_S.
     """
     if not producer.flush(ACKNOWLEDGED_S):
         raise EngineError(f"Kafka did not acknowledge {what} within {ACKNOWLEDGED_S:.0f} s; see `crawlog doctor`")

@@ -1,10 +1,11 @@
-"""Conservation in one partition of crawl.pages: each page that a done names is there, and each page came to something.
+"""Conservation in one partition of crawl.pages: each page that a done names exists, and each page has a result.
 
-Pure. `logcheck.py` reads the log and feeds it: first the pages of the partition, then dones and founds of crawl.urls in
-their order, then items and dead letters in any order. A page came to something when an item record, a dead letter or a
-found with `again` names it or a later page of its URL.
+A page has a result when an item record, a dead letter or a found with `again` names it or a later page of its URL.
 
-Memory: 9 bytes a page, by offset (a hash of job and URL, and a mark), beside what is missing: some 150 bytes each.
+Pure. `check.py` reads the log and feeds the ledger: first the pages of the partition, then dones and founds of
+crawl.urls in their order, then items and dead letters in any order.
+
+Memory: 9 bytes a page (a hash of job and URL, and a mark), and some 150 bytes for each missing page.
 """
 
 from array import array
@@ -19,26 +20,26 @@ NAMED = 2
 
 
 def page_name(job: str, url: str) -> int:
-    """A page of a job, as the ledger knows it: 8 bytes, never 0."""
+    """Hash of job and URL that identifies a page in the ledger: 8 bytes, never 0."""
     return xxhash.xxh3_64_intdigest(f"{job} {url}".encode()) or 1
 
 
 class GonePage(NamedTuple):
-    """A done whose page is gone: its record's offset in crawl.urls, and the offset of the page."""
+    """A done whose page is lost: the offset of its record in crawl.urls, and the offset of the page."""
 
     done: int
     page: int
 
 
 class Ledger:
-    """The pages of one partition, and what is known of each.
+    """The pages of one partition, each with a mark: whether it exists, and whether it has a result.
 
     Args:
-        start, end: The offsets that crawl.pages has.
-        parsed: Everything before this offset has been parsed; pages behind it are nobody's fault yet.
+        start, end: The bounds of the partition in crawl.pages.
+        parsed: Each page before this offset has been parsed; later pages need no result yet.
 
     Attributes:
-        trimmed: Dones whose page lies before the log's start.
+        trimmed: Number of dones whose page lies before the log's start.
     """
 
     def __init__(self, start: int, end: int, parsed: int) -> None:
@@ -51,7 +52,7 @@ class Ledger:
         self._asked: dict[int, float] = {}
 
     def page(self, offset: int, name: int, *, needs_item: bool = True) -> None:
-        """A page is there; `name` is 0 for a record that is no page."""
+        """A page exists; `name` is 0 for a record that is no page."""
         at = offset - self._start
         self._names[at] = name
         self._marks[at] = THERE if needs_item else THERE | NAMED
@@ -68,12 +69,12 @@ class Ledger:
             self._gone[name] = GonePage(at, page)
 
     def again(self, name: int) -> None:
-        """A URL was queued once more: what was lost of it before is asked for."""
+        """A URL was queued again: its earlier losses are being repaired."""
         self._gone.pop(name, None)
         self._asked[name] = inf
 
     def named(self, offset: int, name: int | None = None) -> None:
-        """An item record names a page of a URL, or a dead letter the record at an offset, whatever it is."""
+        """An item record names a page by offset and URL; or a dead letter names any record by its offset alone."""
         if name is None:
             if self._start <= offset < self._end:
                 self._marks[offset - self._start] |= NAMED
@@ -81,11 +82,11 @@ class Ledger:
             self._marks[offset - self._start] |= NAMED
 
     def gone(self) -> list[GonePage]:
-        """Dones whose page is not in the log, and whose URL was not asked for since."""
+        """Dones whose page is not in the log and whose URL was not queued again since."""
         return sorted(self._gone.values())
 
     def unparsed(self) -> list[int]:
-        """Offsets before `parsed` of pages that came to nothing."""
+        """Offsets before `parsed` of pages without a result."""
         alone = [at for at in self._unnamed() if self._start + at >= self._asked.get(self._names[at], 0)]
         if not alone:
             return alone
@@ -105,5 +106,5 @@ class Ledger:
         return self._start <= offset < self._end and self._names[offset - self._start] == name
 
     def _is_settled(self, at: int) -> bool:
-        """Whether a page came to something, or will."""
+        """Whether a page has a result, or is not parsed yet."""
         return bool(self._marks[at] & NAMED) or self._start + at >= self._parsed

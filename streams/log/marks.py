@@ -1,17 +1,17 @@
-"""Where each partition ended, and under which leader: records that were lost show by it although others came since.
+"""Marks detect lost records even after new records have taken their offsets.
 
-A leader that lacks records which its partition had (an unclean election, a disk that was lost, a folder put back from a
-copy) gives their offsets out again. Soon the log is as long as before, and its end tells nothing. But each record bears
-the epoch of the leader that wrote it, and a leader's successor has a higher one. So a mark, an end and the epoch of the
-leader that told it, is enough: no record before that end may be of a later leader (KIP-101, KIP-320).
+A leader may lack records of its partition: after an unclean election, a lost disk, or a folder restored from a backup.
+It assigns their offsets again. Soon the log is as long as before, so its end shows no loss. But each record carries the
+epoch of the leader that wrote it, and each new leader has a higher epoch. A mark is an end offset and the epoch of the
+leader that reported it. A record before that end with a higher epoch replaced a lost one (KIP-101, KIP-320).
 
     epoch 4, end 20    noted
     epoch 6, end 25    another leader: the record at 19 is read; it is of epoch 4, so nothing is lost
                        or it is of epoch 6, and the first such one is at 10: the records 10 to 19 are lost
 
-The marks are kept in `<data>/run/ends.json`, since damage while no command runs is to be noticed too. That file is no
-memory of the crawl: without it less damage is noticed, and nothing else. What was lost stays on record there until it
-has been made again.
+The marks are kept in `<data>/run/ends.json`, to detect damage that happens while no command runs. The crawl does not
+depend on that file; without it less damage is detected. After a loss the file keeps the old marks until the records
+have been made again.
 """
 
 import time
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 FILE = "ends.json"
 
 ANSWER_S = 2.0
-"""Longest wait for the ends: who looks has other things to see after, and looks again."""
+"""Timeout of a request for the ends, seconds. Short, since the caller has other work; the next look retries."""
 
 LOOK_S = 2.0
-"""Between two looks, seconds."""
+"""Interval of looks, seconds."""
 
 Place = tuple[str, int]
 
 
 class EndMark(NamedTuple):
-    """A partition as its leader told it.
+    """The end of a partition as its leader reported it.
 
     Attributes:
-        end: Its next offset then.
-        leader_epoch: Of that leader; -1 where the broker tells none.
+        end: Offset of the next record.
+        leader_epoch: Of that leader; -1 where the broker reports none.
     """
 
     end: int
@@ -57,11 +57,11 @@ class EndMark(NamedTuple):
 
 
 class _Kept(msgspec.Struct):
-    """The file.
+    """The content of the file.
 
     Attributes:
-        topics: Ids by name: a topic that was made anew is another log.
-        marks: By name; partitions in order.
+        topics: Topic ids by name; a topic that was deleted and recreated has another id.
+        marks: By topic name; partitions in order.
     """
 
     topics: dict[str, str]
@@ -69,7 +69,7 @@ class _Kept(msgspec.Struct):
 
 
 def is_suspect(before: EndMark, now: EndMark) -> bool:
-    """Whether records may have been lost between two marks: there was another leader, or the end is lower."""
+    """Whether records may have been lost between two marks: the leader has changed, or the end is lower."""
     return now.leader_epoch != before.leader_epoch or now.end < before.end
 
 
@@ -77,7 +77,7 @@ class Marks:
     """The marks of crawl.urls, crawl.pages and crawl.items, kept in a folder.
 
     Args:
-        count: Partitions of each.
+        count: Partitions of each topic.
     """
 
     def __init__(self, settings: "Settings", count: int) -> None:
@@ -93,11 +93,11 @@ class Marks:
         self._looked_at = 0.0
 
     def at(self, topic: str, partition: int) -> EndMark:
-        """What is noted of a partition. Raises: KeyError: nothing yet."""
+        """The mark of a partition. Raises: KeyError: there is none yet."""
         return self._marks[topic, partition]
 
     def due(self) -> list[CutPartition]:
-        """A look, unless the last one was just now."""
+        """A look, if the last one was at least LOOK_S ago; else nothing."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
             return []
@@ -105,9 +105,9 @@ class Marks:
         return self.look()
 
     def look(self) -> list[CutPartition]:
-        """What was lost since the last look; it is told once. Nothing where the cluster gives no answer.
+        """The losses since the last look, each reported once; none when the cluster does not answer.
 
-        Until `mended`, whoever looks next with the same folder is told too.
+        Until `mended`, the next process with the same folder reports them again.
         """
         try:
             if not self._ids:
@@ -123,7 +123,7 @@ class Marks:
         return lost
 
     def mended(self) -> None:
-        """What was told has been made again."""
+        """The lost records have been made again."""
         self._is_owed = False
         self._keep()
 
@@ -132,7 +132,7 @@ class Marks:
         try:
             told = {(at.topic, at.partition): future.result(ANSWER_S + 1) for at, future in asked.items()}
         except KafkaException:
-            self._admin.client.list_topics(timeout=ANSWER_S)  # else it asks with the leader epochs it knows for ever
+            self._admin.client.list_topics(timeout=ANSWER_S)  # refreshes leader epochs that may be stale
             raise
         return {
             at: EndMark(one.offset, -1 if one.leader_epoch is None else one.leader_epoch) for at, one in told.items()
@@ -153,13 +153,14 @@ class Marks:
         return lost
 
     def _first_of_later(self, topic: str, number: int, before: EndMark, low: int, end: int) -> int:
-        """The first offset before a mark's end that a later leader has written, or has not; that end where none is.
+        """The first lost offset before a mark's end: a later leader wrote it, or the log ends there.
 
-        Epochs only grow along the log. Most often the last record tells that nothing is lost.
+        The mark's end if nothing is lost. Epochs only grow along the log, so this is a binary search. Mostly one read
+        of the last record is enough.
         """
         past = min(before.end, end)
         if before.leader_epoch < 0 or past <= low or not self._is_of_later(topic, number, before, past - 1):
-            return max(past, low)  # what was trimmed is not lost
+            return max(past, low)  # trimmed records are not lost
         known = low - 1
         past -= 1
         while past - known > 1:
@@ -176,7 +177,7 @@ class Marks:
         return epoch is not None and epoch > before.leader_epoch
 
     def _load(self) -> None:
-        """What is kept of the same topics."""
+        """Loads the marks of topics that still have the same id."""
         answers = self._admin.client.describe_topics(TopicCollection(list(self._topics)), request_timeout=ANSWER_S)
         ids = {name: str(future.result(ANSWER_S + 1).topic_id) for name, future in answers.items()}
         try:
@@ -198,4 +199,4 @@ class Marks:
         try:
             files.write(self._path, msgspec.json.encode(_Kept(self._ids, marks)).decode())
         except OSError:
-            return  # the supervisor tells of a full disk
+            return  # the supervisor reports a full disk

@@ -1,23 +1,26 @@
-"""After a power cut, or any damage of the log: what it has lost is made again, from what it still has.
+"""Recovery after a power cut or any damage of the log: lost records are made again from the records that are left.
 
-The promise covers the death of processes. When the machine dies, each file of Kafka's log ends where the disk had it,
-one topic later than another; a damaged file ends before its first damaged batch; a folder may be gone. What that can
-break, and what is done, while no worker of ours writes:
+The delivery guarantee covers killed processes, not a dead machine. After a power cut each file of Kafka's log ends
+where the disk had it, so topics end at different times. A damaged file ends before its first damaged batch. A folder
+may be gone. Recovery runs while none of our workers writes:
 
-    a job's record is gone, its copy is there      written again to every partition: the fold knows a revision it has
-    some of a rewind is gone, its note is there    carried out once more
-    a done stands, its page is gone                a found with `again`: the URL is queued although it is known
-    a page stands, its items are gone              crawlog-parse goes back to it; where it cannot, a found with `again`
-    crawl.urls was cut                             crawlog-parse goes back to the log's start: it finds the founds again
-    crawl.items was cut                            the sinks read its cut partitions again, and keep the rows they have
-    others' workers hold crawlog-parse             their supervisors recover too, and one of them moves it; else it ends
-    the machine died                               crawlog-parse goes back by the last minute of pages: their founds
+    lost, and left                          recovery
+    a job's record, its copy is left        is written again to every partition; the fold ignores a known revision
+    part of a rewind, its note is left      the rewind is repeated
+    a page, its done is left                a found with `again` queues the URL although it is known
+    items, their page is left               crawlog-parse goes back to the page; where it cannot, a found with `again`
+    the end of crawl.urls                   crawlog-parse goes back to the log's start, and writes all founds again
+    the end of a partition of crawl.items   the sinks read that partition again, and keep their rows
+    founds, after a power cut               crawlog-parse goes back by the last minute of pages
+    any, but crawlog-parse has members      the supervisors of those workers recover too, and one moves the group;
+                                            else recovery ends with an error
 
-Which pages and items are gone is found out by a check of the whole log (`logcheck.py`), not by a time. That is done
-before workers go, since the offsets that are gone are given out again: once a worker has written a page, a done that
-names a lost one looks as if it named that. The found with `again` is a record like any other, so the fold stays a
-function of the log. What is left to the user: seeds that `crawlog seed` had written; giving them again does no harm.
-A `run` without seeds of its own therefore ends with 5 where crawl.urls was cut; one that has seeds sends them again.
+A check of the whole log (`check.py`) finds the lost pages and items. It runs before workers start, because Kafka
+assigns the lost offsets again: once a worker has written a new page there, a done that names the lost page seems to
+name the new one. The found with `again` is an ordinary record, so the state stays a fold of the log.
+
+Seeds that `crawlog seed` had written cannot be made again; the user may give them again without harm. So a `run`
+without seeds ends with exit code 5 if crawl.urls was cut; a `run` with seeds sends them again.
 """
 
 import time
@@ -51,10 +54,10 @@ if TYPE_CHECKING:
     from .damage import CutPartition
 
 WINDOW_S = 60.0
-"""What the operating system had not written may be so old; Linux writes what is older than 30 s."""
+"""Age up to which records may be missing on the disk, seconds; Linux writes data that is older than 30 s."""
 
 EMPTY_S = 30.0
-"""How long the group of workers that died may take to empty: their session, from the start on."""
+"""How long to wait until a group of dead workers is empty, seconds: their session timeout."""
 
 ACKNOWLEDGED_S = 60.0
 
@@ -62,7 +65,7 @@ Report = Callable[[str], None]
 
 
 def after_power_cut(settings: "Settings", report: Report) -> None:
-    """Do all of it; doing it twice is harmless.
+    """Recover from a power cut. A second call is harmless.
 
     Raises: EngineError: the log cannot be read or written.
     """
@@ -83,10 +86,10 @@ def after_cuts(
     *,
     founds: bool = False,
 ) -> None:
-    """The same for partitions that end too early, or for what a check has found to be missing.
+    """Recover from cut partitions, or from the losses that a check has found.
 
     Args:
-        founds: Founds are gone, though crawl.urls does not end too early any more.
+        founds: Whether founds are lost although crawl.urls is not among the cuts.
 
     Raises: EngineError: the log cannot be read or written.
     """
@@ -105,10 +108,10 @@ def after_cuts(
 def offer_again(
     settings: "Settings", report: Report, file: str, founds: "Iterable[tuple[str, int, u.UrlsRecord]]"
 ) -> None:
-    """Gives the founds to the log again that were readable behind damage: a URL that is known stays known.
+    """Writes founds that were saved from behind damage to the log again. A URL that is known stays known.
 
     Args:
-        file: Where they stand.
+        file: The file with the saved founds, for the messages.
         founds: Topic, partition and record of each.
 
     Raises: EngineError: the log cannot be written.
@@ -124,9 +127,9 @@ def offer_again(
 
 
 def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[int, int]) -> None:
-    """Makes again what a check finds to be missing; parse goes back to `back`, by partition, in any case.
+    """Repairs the losses that a check has found, and moves parse back to `back`, by partition.
 
-    Raises: EngineError: others' workers hold parse's group, and nobody moved it; or no answer.
+    Raises: EngineError: no answer; or parse's group has members, and no other command has moved it.
     """
     names, admin = Topics(settings.kafka.prefix), Admin(settings)
     of = groups.Group(stage_group(settings, "parse"), "parse", names.pages)
@@ -169,7 +172,7 @@ def _write_jobs(settings: "Settings", producer: Producer, names: Topics) -> None
 
 
 def _again(settings: "Settings", names: Topics, lost: Iterable[LostPage]) -> Iterator[tuple[int, str, int, u.FoundUrl]]:
-    """Partition, job, epoch and the found that asks for each page that is gone, as it was found before."""
+    """Partition, job, epoch and the found with `again`, for each lost page; a copy of the old found if that is left."""
     for number, of_one in groupby(lost, key=attrgetter("partition")):
         gone = list(of_one)
         queued = _queued(settings, names, number, {one.result.row for one in gone})
@@ -181,7 +184,7 @@ def _again(settings: "Settings", names: Topics, lost: Iterable[LostPage]) -> Ite
 
 
 def _of_page(page: Unparsed) -> u.FoundUrl:
-    """The found that asks for a page which others' workers have passed and cannot be told to parse again."""
+    """The found with `again` for a page without a result, when parse's group has members and cannot be moved."""
     meta, status = page.meta, "failed"
     if meta.http is not None:
         status = "redirected" if meta.location else "not_modified" if meta.same_as else "fetched"
@@ -191,7 +194,7 @@ def _of_page(page: Unparsed) -> u.FoundUrl:
 
 
 def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> dict[int, int]:
-    """Where each partition's records of the topic's last minute start; those without any are left out."""
+    """The first offset of the topic's last minute, by partition; partitions without such records are left out."""
     limits = log_bounds(settings, topic, list(range(count)))
     newest_ms = 0
     for number, (low, end) in limits.items():
@@ -202,7 +205,7 @@ def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> 
 
 
 def _queued(settings: "Settings", names: Topics, number: int, rows: set[int]) -> dict[int, u.FoundUrl]:
-    """The founds that queued URLs, by row; those that are gone too are left out. Read in one go, in the log's order."""
+    """The founds that queued URLs, by row; lost founds are left out. One pass over the partition."""
     low, end = log_bounds(settings, names.urls, [number])[number]
     offsets = {row >> 16 for row in rows if low <= row >> 16 < end}
     found: dict[int, u.FoundUrl] = {}
@@ -221,7 +224,7 @@ def _queued(settings: "Settings", names: Topics, number: int, rows: set[int]) ->
 
 
 def _parse_again(admin: Admin, of: groups.Group, back: Mapping[int, int]) -> int:
-    """Move crawlog-parse back to these offsets, where it is further; returns how many pages that are."""
+    """Move crawlog-parse back to these offsets, where its commit is higher; returns the number of pages."""
     held = groups.held(admin, of)
     further = {n: at for n, at in back.items() if (held[n].committed or 0) > at}
     beyond = {n: one.end for n, one in held.items() if (one.committed or 0) > one.end and n not in further}
@@ -235,12 +238,15 @@ def _parse_again(admin: Admin, of: groups.Group, back: Mapping[int, int]) -> int
 
 
 def _was_moved(before: Mapping[tuple[str, int], int], now: Mapping[tuple[str, int], int]) -> bool:
-    """Whether somebody has moved a group back meanwhile: another command that noticed the same."""
+    """Whether another command has moved a group back meanwhile."""
     return any(now.get(at, 0) < offset for at, offset in before.items())
 
 
 def _forget_ends(settings: "Settings", numbers: list[int]) -> None:
-    """Has crawlog-parse's commits say no more how far the log went: it would count as cut until it has grown so far."""
+    """Removes the written ends from crawlog-parse's commits.
+
+    Else the log would count as cut until it has grown to its old ends.
+    """
     admin, name = Admin(settings), stage_group(settings, "parse")
     topic = Topics(settings.kafka.prefix).pages
     places = [
@@ -254,7 +260,7 @@ def _forget_ends(settings: "Settings", numbers: list[int]) -> None:
 
 
 def _is_empty(admin: Admin, of: groups.Group) -> bool:
-    """Whether a group has no members, once those that died are forgotten."""
+    """Whether a group has no members; waits for the session timeout of dead ones."""
     until = time.monotonic() + EMPTY_S
     while (live := groups.members(admin, [of.name])) and time.monotonic() < until:
         time.sleep(0.2)
@@ -262,7 +268,7 @@ def _is_empty(admin: Admin, of: groups.Group) -> bool:
 
 
 def _sinks_again(settings: "Settings", names: Topics, cut: Container[int]) -> None:
-    """Have the sinks read those partitions again that were cut, or that end before their commits.
+    """Move the sinks back to the start of partitions that were cut, or that end before a sink's commit.
 
     See `SinkStage.starts`.
     """

@@ -1,16 +1,22 @@
 """Rewinds: a job back to its seeds, or the whole crawl back to an earlier place in crawl.urls.
 
-Order of writes, each acknowledged before the next: a note of what is to be done in crawl.control → the epoch record in
-every partition → the job records of that epoch, then their copies → what was found meanwhile by pages that are not
-fetched again → the note, complete. Killed between any two, whoever comes next finds the note and goes on from the
-first step: an epoch record or a found that is there already changes nothing. Until its job record comes nothing of a
-job is fetched, so nobody works on half a rewind.
+Order of writes, each acknowledged before the next:
 
-Nothing locks crawl.control, so two commands may note one epoch: 1 both read what it says → 2 both write a note → 3 both
-read it again. The note that stands first counts, whoever looks; the other command says so and has changed nothing.
+    1  a note of the rewind in crawl.control
+    2  the epoch record in every partition
+    3  the job records of that epoch, then their copies
+    4  of the crawl: the founds of pages that are not fetched again, and the seeds given since
+    5  the note, complete
 
-A cut through the log at one time cuts pages from their links: a page done before it may have been parsed after it, and
-is not fetched again. So what such pages had found, and seeds given since, are sent once more.
+If the command is killed in between, the next one finds the note and repeats all steps: an epoch record or a found that
+is there already changes nothing. No URL of a job is fetched before its job record comes, so workers never see half a
+rewind.
+
+Step 4 is needed because a page is parsed later than it is done. A page that was done before the rewind's start may have
+been parsed after it. It is not fetched again, so its founds are sent again.
+
+crawl.control has no lock, so two commands may note the same epoch: both read it → both write a note → both read it
+again. The first note in the log counts. The other command reports that, and has changed nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,21 +43,21 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 LOOK_BACK = 1000
-"""Records read at first to find the last page that was done before a rewind's start; most times it is among them."""
+"""First number of records read backwards to find the last page done before a rewind's start; mostly enough."""
 
 POLL_EVERY = 64
-"""Records sent between two polls."""
+"""Number of records sent between two polls."""
 
 
 def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:
-    """Rewind the crawl: what was found later than `to` is crawled again, in a new epoch.
+    """Rewind the crawl to `to`: it goes on from there in a new epoch.
 
-    Run again after it was killed it goes on, and begins no other epoch.
+    A second call with the same `to` after a kill finishes the same epoch.
 
     Args:
-        to: For each partition of crawl.urls the offset of the first record that shall not count.
+        to: For each partition of crawl.urls, the offset of the first record that does not count any more.
 
-    Returns: The new epoch, once all that it needs is in the log.
+    Returns: The new epoch; all its records are in the log.
 
     Raises:
         Misconfigured: An offset is missing or not in the log, there are no more epochs, or another command began one
@@ -74,20 +80,20 @@ def rewind_crawl(settings: "Settings", to: Mapping[int, int]) -> int:
 def rewind_job(
     settings: "Settings", producer: Producer, topics: Topics, job: str, spec: u.JobSpec, epoch: int
 ) -> JobCopy:
-    """Let a job begin again from its seeds, which are sent when this returns.
+    """Rewind one job to its start. The caller sends its seeds afterwards.
 
     Args:
-        spec: Its new record; the revision is counted up already.
-        epoch: A later one than the job is in.
+        spec: The new record, with the next revision.
+        epoch: A later epoch than the job's present one.
 
-    Raises: Misconfigured: as `rewind`.
+    Raises: Misconfigured: as for `rewind_crawl`.
     """
     _begin(settings, producer, topics, Rewound(epoch, job, spec))
     return JobCopy(job, spec, epoch)
 
 
 def settled_control(settings: "Settings", producer: Producer, topics: Topics) -> dict[bytes, Control]:
-    """All that crawl.control says, once every rewind that somebody began is complete."""
+    """The content of crawl.control; first completes each unfinished rewind."""
     said = control_entries(settings, topics)
     begun = unfinished(said)
     for rewound in begun:
@@ -96,15 +102,15 @@ def settled_control(settings: "Settings", producer: Producer, topics: Topics) ->
 
 
 def unfinished(said: Mapping[bytes, Control]) -> list[Rewound]:
-    """Rewinds that were begun and are not all in the log, the oldest first."""
+    """Rewinds whose note is not complete, the oldest first."""
     return [entry for entry in counted(said) if not entry.complete]
 
 
 def counted(said: Mapping[bytes, Control]) -> list[Rewound]:
-    """The rewinds that were begun, by epoch; of those that took one epoch at the same instant only the first.
+    """The rewinds in the order of their epochs; of two commands that noted the same epoch only the first.
 
     Args:
-        said: In the log's order. A complete one may have stood first: it was written again when it was complete.
+        said: In the log's order. A complete note counts as first: it moved to the end when it was written again.
     """
     counts: list[Rewound] = []
     for note in sorted(_notes(said.values()), key=lambda note: not note.complete):
@@ -118,9 +124,10 @@ def _notes(said: Iterable[Control]) -> Iterator[Rewound]:
 
 
 def _is_one_epoch(one: Rewound, other: Rewound) -> bool:
-    """Whether a partition could not tell the two epochs apart: jobs have theirs beside each other, the crawl all.
+    """Whether two rewinds conflict: they have one epoch number, and the same job or the crawl with that job.
 
-    A job that the crawl's rewind does not know began after it, at epoch 0, and may come to the same number.
+    Jobs count their epochs apart. A job that a rewind of the crawl does not name began after it, at epoch 0, and may
+    reach the same number without a conflict.
     """
     if one.epoch != other.epoch:
         return False
@@ -128,7 +135,7 @@ def _is_one_epoch(one: Rewound, other: Rewound) -> bool:
 
 
 def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:
-    """Carry rewinds out once more of which a log without its last records, as after a power cut, may have lost some."""
+    """Repeat the rewinds that may be incomplete because the log lost its last records, as after a power cut."""
     ends = log_bounds(settings, topics.urls, list(range(partition_count(settings))))
     for entry in counted(control_entries(settings, topics)):
         if any(ends[at][1] < end for at, end in entry.upto.items()):
@@ -136,7 +143,7 @@ def mend(settings: "Settings", producer: Producer, topics: Topics) -> None:
 
 
 def counting_epochs(said: Mapping[bytes, Control], job: str) -> tuple[int, tuple[Void, ...]]:
-    """Which results of a job count: those since an epoch, but for what rewinds of the crawl took back."""
+    """The first epoch whose results of a job count, and the pages that later rewinds of the crawl cancel."""
     rewinds = {entry.epoch: entry for entry in counted(said) if not entry.job}
     copy = said.get(f"job/{job}".encode())
     epoch = copy.epoch if isinstance(copy, JobCopy) else 0
@@ -151,7 +158,7 @@ def _partitions_of(rewinds: list[Rewound]) -> list[int]:
 
 
 def _voids(rewinds: list[Rewound], partition: int) -> list[Void]:
-    """What counts of one partition: a rewind makes it what it was at its start, and adds itself; see `effective`."""
+    """The voids of one partition. A rewind restores the voids as of its start, then adds its own; see `effective`."""
     was: list[tuple[int, list[Void]]] = [(-1, [])]
     for rewound in rewinds:
         start, page = rewound.start[partition], rewound.pages.get(partition)
@@ -211,12 +218,12 @@ def _carry_out(settings: "Settings", producer: Producer, topics: Topics, begun: 
 def _renew_job(settings: "Settings", producer: Producer, topics: Topics, copy: JobCopy) -> None:
     there = control_entries(settings, topics).get(f"job/{copy.job}".encode())
     if isinstance(there, JobCopy) and (there.epoch, there.spec.rev) > (copy.epoch, copy.spec.rev):
-        copy = there  # changed since, by somebody who had found it as it was to be
+        copy = there  # another command has changed the job since
     write_job(settings, producer, topics, copy.job, copy.spec, copy.epoch)
 
 
 def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch: int) -> None:
-    """Every job's record in the new epoch: one that began later than the start is unknown to the fold."""
+    """Writes every job's record in the new epoch: after the rewind the fold does not know jobs that began later."""
     for entry in control_entries(settings, topics).values():
         if isinstance(entry, JobCopy) and entry.epoch < epoch:
             state = "cancelled" if entry.spec.state == "cancelled" else "running"
@@ -225,7 +232,7 @@ def _renew_jobs(settings: "Settings", producer: Producer, topics: Topics, epoch:
 
 
 class _Past:
-    """What a rewind of the crawl takes back, as the log has it."""
+    """The records that a rewind of the crawl cancels, read from the log."""
 
     def __init__(self, settings: "Settings", topics: Topics, begun: Rewound) -> None:
         self._settings = settings
@@ -237,7 +244,7 @@ class _Past:
         self._asked: set[int] = set()
 
     def send_again(self, producer: Producer) -> Rewound:
-        """Send what was found by nobody who is fetched again; returns the rewind with what is known of it now."""
+        """Send the founds again whose page is not fetched again; returns the rewind with its ends and pages."""
         start = self._begun.start
         for partition, offset, record in self._records({at: (start[at], self._bounds[at][1]) for at in start}):
             if partition not in self._ends:
@@ -265,7 +272,10 @@ class _Past:
             producer.send(self._topic, u.encode(again), partition=partition)
 
     def _last_pages(self) -> dict[int, int]:
-        """Where the pages end whose dones stand before the start: dones stand nearly in the order of their pages."""
+        """The end of the pages that were done before the start, by partition.
+
+        Reads backwards in growing steps: dones are nearly in the order of their pages.
+        """
         ends: dict[int, int] = {}
         before, many = dict(self._begun.start), LOOK_BACK
         while before:
@@ -282,12 +292,12 @@ class _Past:
             try:
                 record = u.decode(message.value())
             except ValueError:
-                continue  # a dead letter since it was read first
+                continue  # it is a dead letter already
             yield message.partition() or 0, message.offset() or 0, record
 
 
 def _paged(record: u.UrlsRecord) -> Iterator[tuple[int, str]]:
-    """(offset in crawl.pages, URL) of each result that has a page, which parse has seen or will see."""
+    """(offset in crawl.pages, URL) of each result that has a page."""
     return ((result.page[1], result.url) for result in record.results or () if result.page is not None)
 
 

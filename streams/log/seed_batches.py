@@ -1,7 +1,7 @@
-"""Seeds on their way to crawl.urls, gathered per partition.
+"""Batches of seeds for crawl.urls, one open batch per partition.
 
-A batch holds URLs of one partition. Its key is their domain where all share it, so that Kafka's tools show whose it is;
-a batch over several domains has no key, and the partition is always set.
+The key of a batch is the domain of its URLs, for display in Kafka's tools. A batch with several domains has no key. The
+partition is always set, so no partitioner uses the key.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
 from crawlog.streams.url import Place
 
 FRAME_BYTES = 96
-"""JSON around a seed's URL: braces, field names and the numbers, at most."""
+"""Largest size of the JSON around a seed's URL: braces, field names and numbers, bytes."""
 
 
 class SeedBatch(NamedTuple):
@@ -23,7 +23,7 @@ class SeedBatch(NamedTuple):
 
 
 class _Open:
-    """The batch of one partition that is still being filled."""
+    """The open batch of one partition."""
 
     __slots__ = ("domain", "shared", "size_bytes", "urls")
 
@@ -35,13 +35,13 @@ class _Open:
 
 
 class SeedBatches:
-    """Gathers URLs until a batch is full, by number or by size."""
+    """Gathers URLs into batches, limited by number and by size."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}
 
     def add(self, found: FoundUrl, place: Place) -> SeedBatch | None:
-        """Take one URL; returns the batch that had no room for it, or that it filled."""
+        """Add one URL; returns the partition's batch if it is full now, or if the URL did not fit into it."""
         size_bytes = len(found.url) + FRAME_BYTES
         filling = self._open.get(place.partition)
         full = None
@@ -53,11 +53,11 @@ class SeedBatches:
         if filling.domain != place.domain:
             filling.shared = False
         if len(filling.urls) == MAX_BATCH_URLS:
-            return self._close(place.partition)  # it had room for all, so nothing else was closed
+            return self._close(place.partition)  # never both: a batch that was just opened has one URL
         return full
 
     def rest(self) -> Iterator[SeedBatch]:
-        """What is left, one batch a partition; afterwards nothing is."""
+        """Close and return all open batches, one a partition."""
         for partition in list(self._open):
             yield self._close(partition)
 

@@ -1,4 +1,4 @@
-"""Sinks as consumer groups: the output of each one, its group's name, and the sinks that a data folder knows."""
+"""Sinks as consumer groups: each sink's output, its group's name, and the sinks of a data folder."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import xxhash
 from crawlog.streams.errors import Misconfigured
 
 SINK_ENVIRONMENT = "CRAWLOG_SINK"
-"""Environment variable that tells a sink worker its job and output: JSON of `SinkSpec`."""
+"""Environment variable with the job and output of a sink worker: JSON of `SinkSpec`."""
 
 STDOUT = "-"
 
@@ -23,7 +23,7 @@ _scheme = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class Void(msgspec.Struct, frozen=True):
-    """Pages that a rewind of the crawl took back: those at offset `page` or later, of epochs before `epoch`."""
+    """The pages that a rewind of the crawl cancels: at offset `page` or later, of epochs before `epoch`."""
 
     partition: int
     epoch: int
@@ -34,10 +34,10 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One output of one job.
 
     Attributes:
-        output: FILE, absolute; `-` for standard output; or the address of a store, `SCHEME:…`.
+        output: An absolute path; `-` for standard output; or the address of a store, `SCHEME:…`.
         epoch: Rows of earlier epochs of the job are left out.
-        voids: Rows of these pages are left out, too.
-        formulas: Whether a CSV keeps texts that a spreadsheet would calculate.
+        voids: Rows of these pages are left out too.
+        formulas: Whether a CSV file keeps texts that a spreadsheet would run as formulas.
     """
 
     job: str
@@ -48,12 +48,12 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """Names the state's folder and the consumer group."""
+        """Identifies the state's folder and the consumer group."""
         voids = "".join(f"\0{void.partition} {void.epoch} {void.page}" for void in self.voids)
         return xxhash.xxh3_64_hexdigest(f"{self.job}\0{self.output}\0{self.epoch}{voids}".encode())
 
     def wants(self, job: str, epoch: int, page: tuple[int, int]) -> bool:
-        """Whether items of a page are among its rows."""
+        """Whether the sink writes the items of a page."""
         if job != self.job or epoch < self.epoch:
             return False
         partition, offset = page
@@ -80,7 +80,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sink_from(environ: Mapping[str, str]) -> SinkSpec:
-    """The sink of this worker. Raises: Misconfigured: the environment does not name it."""
+    """The sink of this worker. Raises: Misconfigured: the environment variable is not a `SinkSpec`."""
     text = environ.get(SINK_ENVIRONMENT, "")
     try:
         return msgspec.json.decode(text, type=SinkSpec)
@@ -90,7 +90,7 @@ def sink_from(environ: Mapping[str, str]) -> SinkSpec:
 
 
 def sink_name_of(text: str) -> str:
-    """The part that `CRAWLOG_SINK` adds to the group's name: the sink's id, or the text where it is no spec."""
+    """The suffix of the group's name, from the text of `CRAWLOG_SINK`: the sink's id, or the text if it is no spec."""
     try:
         return msgspec.json.decode(text, type=SinkSpec).id
     except msgspec.MsgspecError:
