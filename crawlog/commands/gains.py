@@ -85,5 +85,5 @@ class Gains:
         self._losses.catch_up(self._supervisor.watch.dead_end(), within_s)
 
     def close(self) -> None:
-        """Lets go of the consumer."""
+        """Closes the consumer."""
         self._losses.close()

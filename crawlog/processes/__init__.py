@@ -1,14 +1,14 @@
-"""The processes of a crawl on this machine: which one starts, watches and stops which.
+"""The processes of a crawl on this machine: the supervisor starts, watches and stops all others.
 
     crawlog run, or background (`crawlog up`)
-      │ folder      the data folder, made and checked       hold   held by one command at a time
+      │ folder      makes and checks the data folder        hold   locks it for one command at a time
       ▼
-    supervisor      in the main thread: signals, engine, workers, reports
-      ├─ log_care   notices what the log has lost, and makes it again before a worker writes
-      ├─ disk       whether there is space
-      └─ workers    started, watched, started again, stopped
+    supervisor      main thread: signals, engine, workers, reports
+      ├─ log_care   detects records that the log has lost, and restores them before a worker writes
+      ├─ disk       tells whether a disk is full
+      └─ workers    starts, watches, restarts and stops the worker processes
            ▼
-         forkserver loads what workers need once, and forks one for each name
+         forkserver imports the workers' modules once, and forks one worker for each name
 
-A worker dies with its supervisor, whatever ends that one.
+A worker dies with its supervisor, however the supervisor ends.
 """

@@ -1,7 +1,7 @@
-"""`python -P -m crawlog.processes.background`: what `crawlog up` starts, until SIGTERM.
+"""`python -P -m crawlog.processes.background`: the supervisor that `crawlog up` starts; it runs until SIGTERM.
 
-It holds the folder like a `run` does, and never finishes. The first line on standard output is JSON, and tells whether
-it came up. Its settings come from the environment.
+It holds the data folder as `run` does, but never finishes. Its settings come from the environment. Its first line on
+standard output is JSON and tells whether it came up.
 """
 
 import json
@@ -14,10 +14,10 @@ from crawlog.terminal import tell
 from .supervisor import Stop, Supervisor, names
 
 LOOK_S = 0.5
-"""Between two looks at workers and engine: nobody waits for this one."""
+"""Pause between two looks at workers and engine, seconds; no user waits for it."""
 
 WORKING_S = 60.0
-"""How long `up` waits for workers that work; they need 2 s, and on a busy machine ten times as long."""
+"""How long `up` waits until every stage has a working worker. That takes 2 s, on a busy machine 20 s."""
 
 
 def main() -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 FULL_BYTES = 16 << 20
-"""A disk with less space is full: Kafka preallocates its indexes, 1 MiB each, RocksDB its log."""
+"""A disk with less free space counts as full: Kafka preallocates indexes of 1 MiB each, and RocksDB its log."""
 
 FULL_AGAIN_S = 2.0
-"""Between two looks at the disk, and two starts of a broker on a full one."""
+"""Pause between two looks at the disk, and between two starts of a broker on a full disk, seconds."""
 
 
 class Disk:
-    """The disks of a data folder: its states, its log and the folder may lie on several."""
+    """The disks of a data folder: its states, its log and the folder itself may be on different disks."""
 
     def __init__(self, data: Path, report: Callable[[str], None]) -> None:
         self._folders = (data / "state", data / "kafka", data)

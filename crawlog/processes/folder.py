@@ -1,10 +1,10 @@
-"""The data folder: everything a crawl keeps on this machine, and which format it has.
+"""The data folder: all files of a crawl on this machine, and their format.
 
 VERSION   the format's number
-kafka/    the local engine      state/   RocksDB, one a partition      logs/, run/   what workers say, PID files
-sinks/    RocksDB, one a FILE   suspects/, trials/   pages that ended their workers, or might
+kafka/    the local engine      state/   RocksDB, one a partition      logs/, run/   workers' logs, PID files
+sinks/    RocksDB, one a FILE   suspects/, trials/   pages that crashed their workers, or may do so
 
-The folder itself may belong to another user, as the root of a mounted volume does; these folders are for us alone.
+The data folder may belong to another user, for example as the root of a mounted volume. Its subfolders are private.
 """
 
 import os
@@ -15,19 +15,19 @@ from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 OURS = ("kafka", "logs", "run", "sinks", "state", "suspects", "trials")
-"""The folders that we make in it."""
+"""The subfolders that crawlog makes."""
 
 FORMAT = 1
-"""Counted up when an older crawlog would not find the log in a folder any more. States and sinks have versions of their
-own: those of another version are folded again from the log."""
+"""Raised when an older crawlog could no longer find the log in a folder. States and sinks have their own versions: a
+state or sink of another version is folded again from the log."""
 
 
 def prepare(data: Path) -> None:
-    """Makes the folder if need be, and sees that it can be written and is of no newer format; others may do so at once.
+    """Makes the folder if necessary; checks that it is writable and has no newer format. Safe to run concurrently.
 
-    A folder of an older format, or whose VERSION cannot be read, becomes one of this format.
+    A folder of an older format, or without a readable VERSION, gets this format.
 
-    Raises: Misconfigured: it cannot be written, is no folder, is of a newer format, lies where Java finds no path, or
+    Raises: Misconfigured: it is not writable, is no folder, has a newer format or a path that Java cannot open, or
         holds files of another user.
     """
     if not is_utf_8(str(data.absolute())):
@@ -64,7 +64,7 @@ def _unusable(data: Path, error: OSError) -> Misconfigured:
 
 
 def _close(data: Path) -> None:
-    """Closes our folders to others, those that an older crawlog made too."""
+    """Makes the subfolders private, also those of an older crawlog."""
     for name in OURS:
         if os.path.lexists(data / name):
             files.own(data / name)
@@ -72,7 +72,7 @@ def _close(data: Path) -> None:
 
 
 def _number(version: Path) -> int:
-    """The format that a folder says it has; 0 where it says none."""
+    """The format number in VERSION; 0 if there is none."""
     try:
         said = files.read(version).strip()[:20]
     except (FileNotFoundError, UnicodeDecodeError):
@@ -81,7 +81,7 @@ def _number(version: Path) -> int:
 
 
 def is_utf_8(text: str) -> bool:
-    """Whether it has no bytes of another encoding, which Python keeps as lone surrogates."""
+    """Whether the text can be encoded as UTF-8: Python keeps other bytes as lone surrogates, which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

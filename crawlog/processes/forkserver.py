@@ -1,14 +1,18 @@
-"""The process that workers are forked from: `python -P -m crawlog.processes.forkserver SUPERVISOR`, its input a socket.
+"""The process that workers are forked from: `python -P -m crawlog.processes.forkserver PID`, its input a socket.
 
     supervisor ── "fetch fetch-0", its log, its gate ──► forkserver ── fork ──► ── fork ──► worker
          ▲                                                                                    │
          └──────────────────────── its pid, once it is a child of the supervisor ─────────────┘
 
-It has loaded whatever a worker needs and begun nothing: no thread, no loop, no client, no file. So a worker takes
-milliseconds instead of a CPU second, and shares the memory of what was loaded. The process between the two forks ends
-at once; the supervisor, a subreaper for so long, becomes the parent: it waits for its workers and they die with it,
-whatever becomes of the forkserver. A worker waits at its gate, its standard input, until the supervisor says where the
-log is; when nobody will say so any more, it ends.
+PID is the supervisor's. The forkserver has imported all modules of a worker, and has started no thread, no event loop
+and no client, and opened no file. So a worker starts in milliseconds instead of a CPU second, and shares the memory of
+the modules.
+
+The process between the two forks exits at once. The supervisor is a subreaper meanwhile and so becomes the parent: it
+waits for its workers, and they die with it, even if the forkserver has died before.
+
+A worker waits at its gate, its standard input, until the supervisor sends the settings with the log's address. If the
+gate closes before, the worker exits.
 """
 
 import ctypes
@@ -29,29 +33,29 @@ READY = b"ready"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 ADOPTION_S = 0.0005
-"""Between two looks at who the parent is; the process between needs a millisecond to end."""
+"""Pause between two looks at the parent's pid, seconds; the process between the forks takes a millisecond to exit."""
 
 
 def prctl(option: int, value: int) -> None:
-    """Tells the kernel something about this process."""
+    """Sets an attribute of this process in the kernel."""
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
 def die_with(parent: int) -> None:
-    """Lets the kernel kill this process when its supervisor ends, however that ends."""
+    """Makes the kernel kill this process when its parent ends, however it ends."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before we asked
+    if os.getppid() != parent:  # the parent ended before the call
         os._exit(0)
 
 
 def load_modules() -> None:
-    """Imports what workers need."""
-    gc.disable()  # imports leave next to no cycles, and looking for them is a seventh of their time
+    """Imports the modules of all workers."""
+    gc.disable()  # cycle collection takes a seventh of the import time, and finds next to nothing
     sys.modules["rich"] = None  # type: ignore[assignment]  # hidden: structlog would load it, unused
-    import structlog  # noqa: F401  # half of its time would be rich's
+    import structlog  # noqa: F401  # importing rich would take half of its time
 
-    del sys.modules["rich"]  # a spider may want it
+    del sys.modules["rich"]  # a spider may import it
     from crawlog.streams.app import build
     from crawlog.streams.settings import Settings
     from crawlog.streams.stages import STAGES
@@ -65,17 +69,17 @@ def load_modules() -> None:
     settings = Settings()
     kafka = settings.kafka.model_copy(update={"bootstrap": "none"})
     app = build("fetch", settings.model_copy(update={"kafka": kafka}), "forkserver")
-    app.finalize()  # what Faust and pydantic load for an app stays; the app goes
+    app.finalize()  # loads the modules that Faust and pydantic need for an app; the app is dropped
 
 
 def forget_settings() -> None:
-    """Takes them out of the environment: a worker is told its own, and what it starts needs none of their secrets."""
+    """Removes settings from the environment: workers get theirs at the gate, and child processes get no secrets."""
     for name in [name for name in os.environ if name.startswith("CRAWLOG_") and "__" in name]:
         del os.environ[name]
 
 
 def refuse_threads() -> None:
-    """Ends this process if it has another thread: a lock that it holds would be held in each worker for ever."""
+    """Exits if this process has a second thread: a lock held by that thread would stay locked in each worker."""
     threads = sorted((task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir())
     if len(threads) > 1:
         sys.exit(
@@ -85,7 +89,7 @@ def refuse_threads() -> None:
 
 
 def fork_workers(control: socket.socket, supervisor: int) -> str:
-    """Forks a worker at each order; returns in the workers alone, with their stage."""
+    """Forks a worker for each order; returns only in workers, with their stage."""
     while True:
         order, files, _, _ = socket.recv_fds(control, 4096, 2)
         if not order:
@@ -106,11 +110,11 @@ def begin(control: socket.socket, order: str, files: list[int], between: int, su
     """Makes this fork a worker: a child of the supervisor with a session, a log and a gate of its own."""
     stage, name = order.split(" ")
     setproctitle(f"crawlog: {name}")  # for ps and top
-    os.setsid()  # a Ctrl-C in the terminal is for the supervisor alone
+    os.setsid()  # the terminal sends Ctrl-C to the supervisor alone
     while os.getppid() == between:
         time.sleep(ADOPTION_S)
     die_with(supervisor)
-    answer = control.dup()  # the gate takes its place
+    answer = control.dup()  # the gate replaces it as standard input
     control.detach()
     log, gate = files
     for file, place in ((gate, 0), (log, 1), (log, 2)):
@@ -123,13 +127,13 @@ def begin(control: socket.socket, order: str, files: list[int], between: int, su
 
 
 def main() -> None:
-    """Forks until the supervisor lets go; in a worker, works until it is told to stop."""
+    """Forks workers until the supervisor closes the socket. In a forked worker: runs it until it is stopped."""
     supervisor = int(sys.argv[1])
     die_with(supervisor)
     forget_settings()
     load_modules()
     refuse_threads()
-    gc.freeze()  # a look for cycles would write to all that workers share
+    gc.freeze()  # cycle collection would write to the memory that workers share
     control = socket.socket(fileno=0)
     control.send(READY)
     stage = fork_workers(control, supervisor)
@@ -141,7 +145,7 @@ def main() -> None:
     from crawlog.streams.app import worker
     from crawlog.streams.settings import NO_FILE, load
 
-    worker(stage, lambda: load(config=NO_FILE, environ=environ))  # type: ignore[arg-type]  # the supervisor names stages
+    worker(stage, lambda: load(config=NO_FILE, environ=environ))  # type: ignore[arg-type]  # the supervisor sends valid stages
 
 
 if __name__ == "__main__":

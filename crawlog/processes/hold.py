@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 LOOKS_S = 1.0
-"""How long the lock of a folder may be taken before it counts as held: a look at its holder takes some 20 µs."""
+"""A lock that stays taken for longer counts as held, seconds; `holder` takes it for some 20 µs."""
 
 LOOK_AGAIN_S = 0.005
-"""Between two tries to take it."""
+"""Pause between two attempts to take the lock, seconds."""
 
 
 class Holder(NamedTuple):
-    """Who holds a data folder; the address is that of a cluster of the user's, empty for the folder's own engine."""
+    """The command that holds a data folder; `bootstrap` is the user's cluster, empty for the local engine."""
 
     pid: int
     what: str
@@ -49,18 +49,18 @@ class Hold:
         self.note({})
 
     def note(self, workers: dict[str, int]) -> None:
-        """Puts on record who holds the folder."""
+        """Writes holder.json."""
         held = Holder(os.getpid(), self._what, workers, self._bootstrap)
         files.write(self._folder / "holder.json", json.dumps(held._asdict()))
 
     def release(self) -> None:
-        """Lets go."""
+        """Releases the folder."""
         (self._folder / "holder.json").unlink(missing_ok=True)
         self._file.close()
 
 
 def _locked(file: IO[bytes]) -> bool:
-    """Takes the lock of a folder; False where another process holds it. `holder` shares it for an instant only."""
+    """Takes the lock of a folder; False if another process holds it. Retries, since `holder` takes it briefly."""
     deadline = time.monotonic() + LOOKS_S
     while True:
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ def _locked(file: IO[bytes]) -> bool:
 
 
 def holder(data: Path) -> Holder | None:
-    """The holder of the folder; None where nobody holds it. The look takes a shared lock: two looks do not collide."""
+    """The holder of the folder; None if it is free. Takes a shared lock, so that two calls do not collide."""
     try:
         with os.fdopen(files.opened(data / "run" / "lock", os.O_RDONLY)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -86,12 +86,12 @@ def holder(data: Path) -> Holder | None:
 
 
 def same_log(settings: "Settings") -> "Settings":
-    """The settings; where they name no cluster, with the one of the folder's holder: a folder has one log."""
+    """The settings; if they name no cluster, with the cluster of the folder's holder: a folder has one log."""
     held = None if settings.kafka.bootstrap else holder(settings.run.data)
     if held is None:
         return settings
     if not held.bootstrap:
-        engine.check_private(settings.run.data)  # to start it again would end the work of the older crawlog
+        engine.check_private(settings.run.data)  # a restart of the engine would end the run of an older crawlog
         return settings
     kafka = settings.kafka.model_copy(update={"bootstrap": held.bootstrap})
     return settings.model_copy(update={"kafka": kafka})
@@ -105,7 +105,7 @@ def _in_use(data: Path, by: Holder | None) -> str:
 
 
 def wait_for_end(pid: int, timeout_s: float) -> bool:
-    """Whether a process that is not our child has ended in time."""
+    """Waits for the end of a process that is not our child; False if it has not ended in time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:

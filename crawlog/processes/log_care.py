@@ -1,4 +1,4 @@
-"""Notices what the log has lost, and makes it again before a worker writes."""
+"""Detects records that the log has lost, and restores them before a worker writes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ class LogCare:
     """The log of one supervisor.
 
     Attributes:
-        cuts: Partitions that were found to have lost records, until the log has been checked.
-        lost_founds: Those of crawl.urls that were ever found so: with each, seeds may be gone.
+        cuts: Partitions that have lost records; emptied once the whole log has been checked.
+        lost_founds: Every partition of crawl.urls that has lost records; seeds may be lost with them. Never emptied.
     """
 
     def __init__(self, settings: "Settings", report: Callable[[str], None]) -> None:
@@ -28,18 +28,18 @@ class LogCare:
         self._said: set[str] = set()
 
     def moved(self, settings: "Settings") -> None:
-        """The log is at another address."""
+        """Takes the log's new address."""
         from crawlog.streams.log import Marks
 
         self._settings = settings
         self._marks = Marks(settings, settings.kafka.partitions)
 
     def due(self) -> "Sequence[CutPartition]":
-        """Partitions whose leaders' epochs say that they have lost records, where it is time to look."""
+        """Partitions that have lost records by their leader epochs; empty if the last look was just now."""
         return self._marks.due()
 
     def lost(self) -> "list[CutPartition]":
-        """The partitions that have lost records since anybody looked, by their ends or by their leaders' epochs."""
+        """Partitions that have lost records since the last look, by their ends or their leader epochs."""
         return [*self._cuts(), *self._marks.look()]
 
     def _cuts(self) -> "list[CutPartition]":
@@ -53,17 +53,17 @@ class LogCare:
             self._report(line)
 
     def founds(self, cuts: "Iterable[CutPartition]") -> "list[CutPartition]":
-        """Those of these partitions that are of crawl.urls."""
+        """The partitions of crawl.urls among these."""
         from crawlog.streams.log import Topics
 
         return [one for one in cuts if one.topic == Topics(self._settings.kafka.prefix).urls]
 
     def make_again(self, engine: "local.Engine | None", found: "Sequence[CutPartition]" = ()) -> None:
-        """Makes again what the log has lost. No worker may write meanwhile.
+        """Restores the records that the log has lost. No worker may write meanwhile.
 
         Args:
-            engine: The folder's own broker; None where the log is in a cluster of the user's.
-            found: What is known already.
+            engine: The local broker; None on a cluster of the user's.
+            found: Losses that are known already.
         """
         from crawlog.streams.log import power_cut
 
@@ -81,10 +81,10 @@ class LogCare:
             engine.offered()
 
     def mend(self, check: "Check", *, founds: bool) -> None:
-        """Makes again what a check of the log has found to be missing.
+        """Restores the records that a check of the log has found missing.
 
         Args:
-            founds: All pages are parsed again, since founds are gone.
+            founds: Whether founds are lost, so that all pages are parsed again.
         """
         from crawlog.streams.log import power_cut
 

@@ -1,8 +1,8 @@
-"""What `run` and `up` share: the data folder held, the engine kept alive, the workers kept alive, their progress read.
+"""The supervisor of `run` and `up`: holds the data folder, keeps engine and workers alive, reads their progress.
 
-Everything happens in the main thread: workers die with the thread that started them, and signals are heard there.
-The first SIGINT, SIGTERM or SIGHUP raises `Stop` wherever the program is; `close` then stops everything within 5 s. The
-second one kills at once. Both are safe: the log is the truth.
+All of it runs in the main thread: workers die with the thread that adopted them, and Python handles signals there.
+The first SIGINT, SIGTERM or SIGHUP raises `Stop` at any point of the program; `close` then stops everything within 5 s.
+The second signal kills all processes at once. Both are safe: the crawl's state is in the log.
 """
 
 import contextlib
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 WORKERS_STOP_S = 3.8
-"""Of the 5 seconds that a clean stop may take; workers need 0.1 s, 4 s at the worst."""
+"""The workers' share of the 5 s of a clean stop; they need 0.1 s, at worst 4 s."""
 
 ENGINE_STOP_S = 1.2
-"""The rest of them; the broker needs 0.3 s and recovers from a kill."""
+"""The broker's share of these 5 s; it needs 0.3 s, and recovers from a kill."""
 
 ENGINE_TRIES = 3
-"""Starts of a broker that died, in a row; a full disk does not count."""
+"""Attempts in a row to restart a broker that died; attempts on a full disk do not count."""
 
 WORKING_LOOK_S = 0.1
-"""Between two looks at workers that begin, seconds."""
+"""Pause between two looks at starting workers, seconds."""
 
 Report = Callable[[str], None]
 
 
 class Stop(BaseException):
-    """A signal asked for the end."""
+    """A signal requested the end of the command."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -56,12 +56,12 @@ class Stop(BaseException):
 
 
 class Supervisor:
-    """Holds a folder and keeps alive what works on it.
+    """Holds a data folder, and keeps its engine and workers alive.
 
     Attributes:
-        settings: With the address of the log, once `connect` has returned.
-        names: Of the workers.
-        picture: What the workers report.
+        settings: They contain the address of the log once `connect` has returned.
+        names: Names of the workers.
+        picture: The workers' reports.
     """
 
     def __init__(self, settings: "Settings", what: str, names: list[Name], report: Report) -> None:
@@ -74,7 +74,7 @@ class Supervisor:
         if settings.snapshots.to:
             from crawlog.streams.state import store_of
 
-            store_of(settings.snapshots.to)  # a missing package shows here, not in each worker
+            store_of(settings.snapshots.to)  # reports a missing package here instead of in each worker
         self._data = settings.run.data
         self._hold = Hold(self._data, what, settings.kafka.bootstrap)
         self._heard = 0
@@ -93,11 +93,11 @@ class Supervisor:
         self.close()
 
     def launch(self) -> None:
-        """Has what workers need loaded, while the engine starts."""
+        """Starts the forkserver, which imports modules while the engine starts."""
         self._workers.launch()
 
     def connect(self) -> None:
-        """Starts or finds the log and its topics."""
+        """Starts or finds the log, creates its topics, and restores records that it has lost."""
         if not self.settings.kafka.bootstrap:
             self._start_engine()
         from crawlog.progress.watch import Watch
@@ -113,16 +113,16 @@ class Supervisor:
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input, now.
 
-        Raises: EngineError: no answer.
+        Raises: EngineError: the broker does not answer.
         """
         assert self.watch is not None
         return self.watch.ends(stage)
 
     def mend(self, check: "Check", *, founds: bool) -> None:
-        """Makes again what a check of the log has found to be missing.
+        """Restores the records that a check of the log has found missing.
 
         Args:
-            founds: All pages are parsed again, since founds are gone.
+            founds: Whether founds are lost, so that all pages are parsed again.
         """
         assert self._care is not None
         self.stop_stage("parse")
@@ -132,22 +132,22 @@ class Supervisor:
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether the log may have lost something that its ends do not show: its broker did not end by itself."""
+        """Whether the log may have lost records: it was cut, or its broker ended uncleanly, which ends do not show."""
         has_cuts = self._care is not None and bool(self._care.cuts)
         return has_cuts or bool(self.picture.cuts) or (self.engine is not None and self.engine.is_unchecked)
 
     @property
     def lost_founds(self) -> "Sequence[CutPartition]":
-        """Partitions of crawl.urls that were ever found to have lost records: with each, seeds may be gone."""
+        """Every partition of crawl.urls that has lost records; seeds may be lost with them."""
         return self._care.lost_founds if self._care else ()
 
     @property
     def has_lost_founds(self) -> bool:
-        """Whether crawl.urls was cut, and with it maybe seeds."""
+        """Whether crawl.urls was cut since the last full check; seeds may be lost."""
         return self._care is not None and bool(self._care.founds(self._care.cuts))
 
     def checked(self) -> None:
-        """The log has been checked in full, and nothing is missing."""
+        """Notes that the whole log was checked and that nothing is missing."""
         if self._care:
             self._care.cuts.clear()
         self.picture.cuts.clear()
@@ -155,14 +155,14 @@ class Supervisor:
             self.engine.checked()
 
     def go(self, stages: tuple[str, ...], more: Mapping[str, str] | None = None) -> None:
-        """Lets the workers of some stages begin, with `more` in their environment."""
+        """Starts the workers of some stages, with `more` in their environment."""
         self._more |= {stage: dict(more or {}) for stage in stages}
         self._workers.go({stage: self._told(stage) | self._more[stage] for stage in stages})
 
     def until_working(self, timeout_s: float) -> None:
-        """Looks until every stage has a worker that works.
+        """Waits until every stage has a working worker.
 
-        Raises: EngineError: a stage has none by then, or a worker is broken. Misconfigured: it refuses its settings.
+        Raises: EngineError: a stage has none in time, or a worker is broken. Misconfigured: one refuses its settings.
         """
         deadline = time.monotonic() + timeout_s
         while idle := self._workers.idle_stages():
@@ -173,11 +173,11 @@ class Supervisor:
             self.look(WORKING_LOOK_S)
 
     def stop_stage(self, stage: str) -> None:
-        """Stops the workers of a stage, until `go`."""
+        """Stops the workers of a stage until the next `go`."""
         self._workers.retire(stage, WORKERS_STOP_S)
 
     def look(self, wait_s: float) -> None:
-        """Reads reports for a while, then sees after engine and workers."""
+        """Reads reports, waiting at most `wait_s` for them; then restarts the engine and workers if they died."""
         assert self.watch is not None
         self.watch.poll(wait_s)
         if self.engine and not self.engine.alive():
@@ -192,7 +192,7 @@ class Supervisor:
             self._hold.note(pids)
 
     def close(self) -> None:
-        """Stops workers and engine, in this order; the folder is free after that."""
+        """Stops the workers, then the engine, then releases the folder."""
         self._closing = True
         try:
             if not self._workers.stop(WORKERS_STOP_S):
@@ -216,7 +216,7 @@ class Supervisor:
         self.settings = self.engine.point(self.settings)
 
     def _left_behind(self) -> engine.Engine | None:
-        """A broker whose start was interrupted."""
+        """The broker of an interrupted start, if it runs."""
         if self.settings.kafka.bootstrap:
             return None
         with contextlib.suppress(EngineError):
@@ -224,7 +224,7 @@ class Supervisor:
         return None
 
     def _revive(self) -> None:
-        """Starts a broker that died; its clients find it again, as it has the same port if that is still free."""
+        """Restarts a broker that died, on the same port if it is still free, so that clients reconnect."""
         assert self._care is not None
         before = self.settings.kafka
         died = self.engine
@@ -235,7 +235,7 @@ class Supervisor:
                 self._start_engine(died)
                 break
             except EngineError as error:
-                died = None  # another program may have listened at its port meanwhile, and heard the password
+                died = None  # a new password: another program may have got the old one at the port
                 if self._disk.is_full() or "No space left" in str(error):
                     time.sleep(FULL_AGAIN_S)
                     continue
@@ -248,7 +248,7 @@ class Supervisor:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        """New workers, with what they were told before."""
+        """Starts new workers with the environment of the old ones."""
         from crawlog.progress.watch import Watch
 
         assert self.watch is not None
@@ -257,7 +257,7 @@ class Supervisor:
         self._workers.restart({stage: self._told(stage) | more for stage, more in self._more.items()})
 
     def _was_cut(self, found: "Sequence[CutPartition]") -> bool:
-        """Whether the log has lost records while workers ran; they were ended so that these can be made again."""
+        """Whether the log has lost records while workers ran; if so, ends the workers and restores the records."""
         if not found:
             return False
         assert self._care is not None
@@ -283,23 +283,23 @@ class Supervisor:
 
 
 def _load() -> None:
-    """What is needed once the broker is there: a quarter of a second, which a broker's start leaves."""
+    """Imports, while the broker starts, the modules needed afterwards; they take a quarter of a second."""
     for module in ("progress.watch", "streams.sink", "streams.log.rewind", "agents.seed.planting"):
         import_module(f"crawlog.{module}")
 
 
 def _heard() -> list[int]:
-    """The signals that end it: under `nohup` a closed terminal does not."""
+    """The signals that end the supervisor; not SIGHUP under `nohup`."""
     hangs_on = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in outcome.SIGNALS if number != signal.SIGHUP or not hangs_on]
 
 
 def names(settings: "Settings", *, with_sink: bool) -> list[Name]:
-    """The workers of this machine: on a cluster of the user's, other machines have theirs."""
+    """The workers of this machine; on a cluster of the user's, their names contain the machine and the folder."""
     mark = ""
     if settings.kafka.bootstrap:
         folder = xxhash.xxh3_64_hexdigest(bytes(settings.run.data.absolute()))[:6]
         mark = f"-{platform.node() or 'host'}-{folder}"
     counts = {"fetch": settings.run.fetch_workers, "parse": settings.run.parse_workers, "sink": int(with_sink)}
-    numbers = range(max(counts.values()))  # one of each stage first: so they start
+    numbers = range(max(counts.values()))  # workers start in this order: one of each stage first
     return [Name(stage, f"{stage}-{at}{mark}") for at in numbers for stage, count in counts.items() if at < count]

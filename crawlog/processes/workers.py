@@ -1,8 +1,8 @@
-"""The worker processes of one supervisor: started, watched, started again, stopped; and the forkserver they come from.
+"""Starts, watches, restarts and stops the worker processes of one supervisor, and the forkserver.
 
-A worker that was killed is started again for ever; one that ends by itself several times without having worked is
-broken and ends the run. A name is used again only after the death of its last bearer: it is the static member of
-its group. The forkserver (`forkserver.py`) is watched alike; its death or silence delays new workers, and no other.
+A killed worker is always restarted. A worker that exits several times in a row without having worked is broken, and
+ends the run. A name gets a new process only after the old one has died, because the name is the worker's static member
+id in its group. The forkserver (`forkserver.py`) is watched in the same way. Its death delays only new workers.
 """
 
 import contextlib
@@ -24,25 +24,25 @@ from .forkserver import PR_SET_CHILD_SUBREAPER, READY, prctl
 
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 8.0
-"""So that a crawl goes on within 15 s of a full disk's being freed, the start of the worker included."""
+"""After a full disk is freed, a crawl continues within 15 s, including the start of the worker."""
 KILLED_BACKOFF_S = 1.0
-"""Longest wait after a kill -9, which is no fault of the worker. Where kills come every few seconds, a longer wait
+"""Longest backoff after a kill -9, which is not the worker's fault. If kills come every few seconds, a longer backoff
 would leave each process too little time to work."""
 HEALTHY_S = 5.0
-"""A worker that lived this long was healthy: its next death starts the back-off anew."""
+"""A worker that lived this long was healthy: its backoff is reset."""
 
 MAX_FAILURES = 6
-"""Ends by itself, in a row, without a report or at the same record, after which a worker is given up."""
+"""A worker is broken after this many exits in a row without a report, or at the same record."""
 
 RESTART_WANTED = (exit_codes.EX_TEMPFAIL, 3)
-"""Exit codes of a worker that asks for a restart (EX_TEMPFAIL): its watchdog, a state that has to be opened anew, Kafka
-being away; and of one that Kafka gave no answer, as it did when the run began."""
+"""Exit codes after which a restart may help. EX_TEMPFAIL: the watchdog ended the worker, its state must be reopened, or
+Kafka is away. 3: Kafka did not answer the worker, although it answered when the run began."""
 
 MAX_DENIALS = 3
-"""Ends of a worker in a row because the cluster denied it access: a change of passwords or ACLs may be under way."""
+"""Exits in a row because the cluster denied access; fewer may be due to a change of passwords or ACLs under way."""
 
 SAME_S = 120.0
-"""A worker that breaks within this time, with the same words, has met the same record. Its start may take half."""
+"""A worker that fails again within this time with the same message met the same record. Half may go to its start."""
 
 MAX_LOG_BYTES = 32 << 20
 """A longer log becomes NAME.log.1 at the next start of its worker."""
@@ -50,13 +50,13 @@ MAX_LOG_BYTES = 32 << 20
 POLL_S = 0.02
 
 FORK_S = 5.0
-"""A fork takes 5 ms; a forkserver that takes so long, stopped perhaps, is ended, and another one started."""
+"""A forkserver that does not answer for this long, perhaps stopped, is killed and replaced. A fork takes 5 ms."""
 
 LAST_WORDS = 1_000
-"""Characters shown of a worker's last line: an error says where, why, and what to do."""
+"""Characters shown of the last line in a worker's log: room for an error with place, cause and advice."""
 
 LOADED_S = 30.0
-"""How long the first workers are waited for: the forkserver loads for a CPU second."""
+"""How long the first start of workers waits for the forkserver, whose imports take a CPU second."""
 
 
 class Name(NamedTuple):
@@ -67,10 +67,10 @@ class Name(NamedTuple):
 
 
 class Forked:
-    """A worker's process, which the forkserver made our child; to be used like a `subprocess.Popen`.
+    """A worker's process, forked by the forkserver and adopted by the supervisor; used like a `subprocess.Popen`.
 
     Args:
-        gate: What it is told goes in here.
+        gate: Pipe to the worker's standard input, for its environment.
     """
 
     def __init__(self, pid: int, gate: IO[bytes] | None) -> None:
@@ -92,9 +92,9 @@ class Forked:
             os.kill(self.pid, number)
 
     def tell(self, environ: dict[str, str]) -> None:
-        """Opens its gate: it goes on with these in its environment."""
+        """Opens the gate: sends the worker its environment."""
         if self.stdin:
-            with contextlib.suppress(BrokenPipeError):  # it died meanwhile: the next look sees it
+            with contextlib.suppress(BrokenPipeError):  # the worker died meanwhile: the next look notes it
                 self.stdin.write(json.dumps(environ).encode() + b"\n")
                 self.stdin.flush()
 
@@ -107,7 +107,7 @@ class Forked:
 
 
 class KeptProcess:
-    """A name, the process that bears it now, and when the next one starts."""
+    """A name, its present process, and the time of the next start."""
 
     def __init__(self, title: str, log: Path) -> None:
         self.title = title
@@ -129,7 +129,7 @@ class KeptProcess:
         return files.append(self.log)
 
     def bury(self, now: float, *, has_worked: bool) -> str:
-        """Notes the death of the process and when the next one starts; says why it ended."""
+        """Notes the end of the process and the time of the next start; returns why it ended."""
         assert self.process is not None
         code = self.process.returncode
         assert code is not None
@@ -151,14 +151,14 @@ class KeptProcess:
         return self.ended
 
     def forget(self) -> None:
-        """Lets go of a process that has ended."""
+        """Drops a process that has ended."""
         if self.process and self.process.stdin:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
         self.process = None
 
     def is_alive(self) -> bool:
-        """Whether a process bears the name."""
+        """Whether the name has a live process."""
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
@@ -177,7 +177,7 @@ class KeptProcess:
 
 
 class Forkserver(KeptProcess):
-    """The process that workers are forked from; it loads while it is not needed yet."""
+    """The process that workers are forked from; it imports modules before it is needed."""
 
     def __init__(self, data: Path) -> None:
         super().__init__("forkserver", data.absolute() / "logs" / "forkserver.log")
@@ -185,7 +185,7 @@ class Forkserver(KeptProcess):
         self._control: socket.socket | None = None
 
     def start(self, now: float) -> None:
-        """Starts a process, which begins to load."""
+        """Starts a process, which begins its imports."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, self.open_log() as log:
             self.process = subprocess.Popen(
@@ -193,25 +193,25 @@ class Forkserver(KeptProcess):
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C in the terminal is for the supervisor alone
+                start_new_session=True,  # the terminal sends Ctrl-C to the supervisor alone
             )
         self._control = ours
         self.started_at = now
         self.has_worked = False
 
     def is_ready(self, timeout_s: float = 0) -> bool:
-        """Whether it has loaded, by then at the latest."""
+        """Whether it has finished its imports; waits at most `timeout_s`."""
         if self._control and not self.has_worked:
             self.has_worked = self._answer(timeout_s) == READY
         return self._control is not None and self.has_worked
 
     def fork(self, who: Name, log: IO[bytes]) -> Forked | None:
-        """A worker's process, waiting at its gate; None if there is no answer: then another forkserver is started."""
+        """A new worker process, which waits at its gate. None if the forkserver does not answer: it is replaced."""
         assert self._control is not None
         assert self.process is not None
         theirs, ours = os.pipe()
         with os.fdopen(theirs) as gate, os.fdopen(ours, "wb") as way_in:
-            prctl(PR_SET_CHILD_SUBREAPER, 1)  # for so long: other orphans go where they went
+            prctl(PR_SET_CHILD_SUBREAPER, 1)  # only meanwhile: other orphans keep their usual parent
             try:
                 socket.send_fds(self._control, [" ".join(who).encode()], [log.fileno(), gate.fileno()])
                 answer = self._answer(FORK_S)
@@ -220,13 +220,13 @@ class Forkserver(KeptProcess):
             finally:
                 prctl(PR_SET_CHILD_SUBREAPER, 0)
             if not answer:
-                self.process.send_signal(signal.SIGKILL)  # the next look sees it
+                self.process.send_signal(signal.SIGKILL)  # the next look notes it
                 self.has_worked = False
                 return None
             return Forked(int(answer), os.fdopen(os.dup(way_in.fileno()), "wb"))
 
     def _answer(self, timeout_s: float) -> bytes:
-        """What it says; nothing when it says nothing in time."""
+        """The forkserver's answer; empty if there is none in time."""
         assert self._control is not None
         self._control.settimeout(timeout_s)
         try:
@@ -235,7 +235,7 @@ class Forkserver(KeptProcess):
             return b""
 
     def forget(self) -> None:
-        """Lets go of a process that has ended."""
+        """Drops a process that has ended."""
         super().forget()
         if self._control:
             self._control.close()
@@ -243,14 +243,14 @@ class Forkserver(KeptProcess):
 
 
 class Worker(KeptProcess):
-    """One worker's name and the process that bears it now."""
+    """One worker's name and its present process."""
 
     def __init__(self, who: Name, data: Path) -> None:
         super().__init__(f"worker {who.name}", data.absolute() / "logs" / f"{who.name}.log")
         self.who = who
 
     def start(self, now: float, forkserver: Forkserver, told: dict[str, str]) -> None:
-        """Starts a process and tells it where the log is."""
+        """Forks a process and sends it its environment."""
         with self.open_log() as log:
             self.process = forked = forkserver.fork(self.who, log)
         self.started_at = now
@@ -259,7 +259,7 @@ class Worker(KeptProcess):
 
 
 class Workers:
-    """All workers of one supervisor; only its main thread may call this: they die with the thread that adopted them.
+    """All workers of one supervisor. Only the main thread may call this: workers die with the thread that adopted them.
 
     Args:
         report: Takes one line for the user.
@@ -282,12 +282,12 @@ class Workers:
         self._has_worked = has_worked
 
     def launch(self) -> None:
-        """Starts the forkserver, which loads what workers need."""
+        """Starts the forkserver, which imports the workers' modules."""
         if self._workers:
             self._forkserver.start(time.monotonic())
 
     def go(self, told: dict[str, dict[str, str]]) -> None:
-        """Starts the workers of some stages with what they are told; `look` starts those that could not be yet."""
+        """Starts the workers of some stages with their environment; `look` starts those that cannot start yet."""
         self._told |= told
         self._workers += [worker for worker in self._retired if worker.who.stage in told]
         self._retired = [worker for worker in self._retired if worker.who.stage not in told]
@@ -299,7 +299,7 @@ class Workers:
         return {worker.who.name: worker.process.pid for worker in self._workers if worker.process}
 
     def idle_stages(self) -> set[str]:
-        """Stages without a worker that works: none has reported or has lived for a while."""
+        """Stages without a working worker: none has reported, or lived for `HEALTHY_S`."""
         now = time.monotonic()
         working = {
             worker.who.stage
@@ -315,7 +315,7 @@ class Workers:
         return "; ".join(ended)
 
     def look(self) -> None:
-        """Notes which processes have ended, and starts each worker whose wait is over.
+        """Notes which processes have ended, and starts each worker whose backoff is over.
 
         Raises: EngineError, Misconfigured: a worker is broken.
         """
@@ -346,27 +346,27 @@ class Workers:
         if one.failures >= MAX_FAILURES:
             raise EngineError(f"{one.title} fails again and again; it {why}\nIts log: {one.log}")
         if one.denials:
-            why = "was denied access by the Kafka cluster"  # all of it is told where it lasts
+            why = "was denied access by the Kafka cluster"  # the full message follows if the denial lasts
         self._report(f"{one.title} {why}; started again in {one.start_at - now:.1f} s")
 
     def restart(self, told: dict[str, dict[str, str]]) -> None:
-        """Ends all processes and starts them anew: the log is at another address."""
+        """Kills all worker processes, and starts new ones with this environment."""
         self.end()
         self.go(told)
 
     def end(self) -> None:
-        """Ends all processes at once, until `restart`."""
+        """Kills all worker processes; `restart` starts new ones."""
         _kill(self._workers)
 
     def retire(self, stage: str, timeout_s: float) -> None:
-        """Stops the workers of a stage; `go` has them begin again."""
+        """Stops the workers of a stage; `go` starts them again."""
         leaving = [worker for worker in self._workers if worker.who.stage == stage]
         self._retired += leaving
         self._workers = [worker for worker in self._workers if worker.who.stage != stage]
         _stop(leaving, timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
-        """Stops everything; kills each worker that has not ended in time. True when all ended by themselves."""
+        """Stops everything; kills each worker that has not ended in time. True if none had to be killed."""
         self._forkserver.kill()
         return _stop(self._workers, timeout_s)
 
@@ -376,7 +376,7 @@ class Workers:
 
 
 def _timeless(words: str) -> str:
-    """The words without the time that a line of the log begins with."""
+    """A log line without its leading time."""
     return words.partition(" ")[2]
 
 
@@ -393,7 +393,7 @@ def _stop(workers: Sequence[KeptProcess], timeout_s: float) -> bool:
 
 
 def _kill(all_of: Sequence[KeptProcess]) -> None:
-    for one in all_of:  # first all, then each
+    for one in all_of:  # signals all of them before it waits for each
         if one.process:
             one.process.send_signal(signal.SIGKILL)
     for one in all_of:

@@ -1,4 +1,4 @@
-"""When a job is finished: pure, by the reports of all workers and the ends of the log."""
+"""Decides when a job is finished, from the reports of all workers and the ends of the log. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,13 +7,13 @@ from typing import NamedTuple
 from .picture import Picture
 
 Ends = Callable[[str], tuple[int, ...]]
-"""Reads the next offset of each partition of the topic that a stage consumes: its name is the stage's."""
+"""Reads the end offset of each partition of a stage's input topic, by the stage's name."""
 
 
 class Snapshot(NamedTuple):
-    """What a job looked like, partition by partition: its folded records, and whether nothing is to do.
+    """A job at one moment: its folded records in each partition, and whether all partitions are idle.
 
-    A job's record goes to every partition: one that does not know the job has lost it, and is not idle.
+    The job's record goes to every partition. A partition that does not know the job has lost it, and is not idle.
     """
 
     folded: tuple[int, ...]
@@ -22,19 +22,20 @@ class Snapshot(NamedTuple):
 
 @dataclass
 class Finish:
-    """Whether a job is finished, in five steps; each needs what was written after the one before.
+    """Decides in five steps whether a job is finished; each step uses data read after the step before.
 
         1. every partition has folded the seeds and reports nothing queued or in flight; their counts are noted
         2. parse has passed the end of crawl.pages as read after that
         3. all folds have passed the end of crawl.urls as read after that
-        4. they show the same counts, and still nothing queued or in flight; otherwise from 1 again
+        4. the folds report the same counts, and still nothing queued or in flight; otherwise back to 1
         5. the sinks have passed the end of crawl.items as read after that
 
-    Why twice: partition A reports nothing to do, then B's last page links to A. B's page was acknowledged before B was
-    idle (1), so parse's founds lie before the end of crawl.urls read in 3, and A's count in 4 is another one.
+    Why the counts are compared: partition A reports that it is idle, then B's last page links to A. B's page was
+    acknowledged before B was idle (1). So parse's founds lie before the end of crawl.urls read in 3, and A's count
+    differs in 4.
 
     Attributes:
-        seeded: The ends of crawl.urls when the last seed was acknowledged.
+        seeded: End offsets of crawl.urls when the last seed was acknowledged.
         with_sink: Whether there is a sink to wait for.
     """
 
@@ -46,7 +47,7 @@ class Finish:
     _step: int = 1
 
     def step(self, picture: Picture, ends: Ends) -> bool:
-        """Goes as many steps as it can; True when the job is finished."""
+        """Advances as far as possible; True when the job is finished."""
         while self._step <= 5:
             before = self._step
             self._go(picture, ends)

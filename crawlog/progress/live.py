@@ -1,4 +1,4 @@
-"""How far the crawl is, on standard error: a live table on a terminal, one line every ten seconds elsewhere."""
+"""Shows progress on standard error: a live table on a terminal, otherwise one line every ten seconds."""
 
 import math
 import sys
@@ -22,24 +22,24 @@ HOSTS_SHOWN = 5
 ERROR_CHARS = 80
 
 WAITING = {"fetch": ("to queue", "record"), "parse": ("to parse", "page"), "sink": ("to write", "page")}
-"""What a stage has before it, in words: links that were found and URLs that are done, pages, pages with rows."""
+"""Words for each stage's lag. The records before fetch are found links and done URLs; those before sink have rows."""
 
 
 class Frame(NamedTuple):
-    """What is shown at one moment.
+    """The values shown at one moment.
 
     Attributes:
-        counts: Of the job, over its whole life.
-        rate: Pages per second, lately.
-        lag: Records that wait, by stage.
-        hosts: Slowest host queues: (host, queued, seconds until it may be asked), the longest first.
-        paused: What a command keeps waiting; empty when nothing is.
+        counts: Counts of the job since its start.
+        rate: Pages per second over the last seconds.
+        lag: Records that each stage has not read yet.
+        hosts: Slowest host queues: (host, queued, seconds until the next request), the longest first.
+        paused: Parts that commands have paused, in words; empty if there are none.
         dead: Records that could not be handled in this run.
-        commonest: Their commonest error; None where there is none.
-        reading: What of the log is folded, while the rest still is; then there are no counts yet.
+        commonest: Their commonest error; None if there is none.
+        reading: How much of the log is folded, in words; empty once all of it is. Counts are valid only then.
         naming: Hosts that wait for DNS.
-        unanswered: Requests under way to hosts that have not answered yet, or not lately.
-        left_s: Until what is queued now is fetched, an estimate, seconds; None where nobody can know.
+        unanswered: Requests in flight to hosts that have not answered yet, or not recently.
+        left_s: Estimated time until all queued URLs are fetched, seconds; None if unknown.
     """
 
     job: str
@@ -58,13 +58,13 @@ class Frame(NamedTuple):
 
 
 class View(Protocol):
-    """Where progress and single lines go."""
+    """The output for progress and single lines."""
 
     def say(self, line: str) -> None:
         """Shows one line that stays."""
 
     def is_due(self, now: float) -> bool:
-        """Whether a frame is wanted now, on a monotonic clock; the answer yes is given once."""
+        """Whether the next frame is due at `now`, monotonic time; True once per interval."""
 
     def show(self, frame: Frame) -> None:
         """Shows a frame."""
@@ -91,7 +91,7 @@ class Lines:
         tell(line, to=self._out)
 
     def is_due(self, now: float) -> bool:
-        """Ten seconds after the first question, and so on."""
+        """True ten seconds after the first call, then every ten seconds."""
         return _is_due(self, now, LINE_EVERY_S)
 
     def show(self, frame: Frame) -> None:
@@ -103,10 +103,10 @@ class Lines:
 
 
 class Screen:
-    """A table that is painted over."""
+    """A live table."""
 
     def __init__(self, out: TextIO) -> None:
-        from rich.console import Console  # a tenth of a second that a pipe need not pay
+        from rich.console import Console  # takes 0.1 s, only needed on a terminal
         from rich.live import Live
 
         self._console = Console(file=out)
@@ -130,7 +130,7 @@ class Screen:
             self._live.update(table(frame), refresh=True)
 
     def close(self) -> None:
-        """Takes the table away; what was said stays."""
+        """Removes the table; printed lines stay."""
         if self._live:
             self._live.stop()
             self._live = None
@@ -169,19 +169,19 @@ def line(frame: Frame) -> str:
 
 
 def _strangers(frame: Frame) -> str:
-    """What hosts that may never answer are waited for; empty when none is."""
+    """Counts of hosts that wait for DNS and of requests that wait for a first answer, in words; empty if both are 0."""
     naming = f"{counted(frame.naming, 'host')} waiting for DNS" if frame.naming else ""
     unanswered = f"{frame.unanswered:,} for a first answer" if frame.unanswered else ""
     return ", ".join(filter(None, (naming, unanswered)))
 
 
 def done(counts: JobCounts) -> int:
-    """URLs that ended, whatever became of them."""
+    """URLs that are done, with any outcome."""
     return counts.fetched + counts.redirected + counts.failed + counts.refused
 
 
 def span(seconds: float) -> str:
-    """A duration as an estimate: no more exact than it can be."""
+    """A duration, rounded as an estimate."""
     if seconds <= 90:
         return f"{5 * math.ceil(seconds / 5)} s"
     if seconds < 5400:
@@ -190,7 +190,7 @@ def span(seconds: float) -> str:
 
 
 def _commonest(frame: Frame) -> str:
-    """The commonest error of what could not be handled, and how often it is."""
+    """The commonest error of the dead letters, with its count."""
     return f"; {frame.commonest.records:,} × {frame.commonest.error[:ERROR_CHARS]}" if frame.commonest else ""
 
 
@@ -204,7 +204,7 @@ def table(frame: Frame) -> "Table":
     shown = Table(title=title, title_justify="left", show_header=False, box=None, expand=True)
     shown.add_column(style="dim", min_width=12, no_wrap=True)
     shown.add_column(justify="right", min_width=10, no_wrap=True)
-    shown.add_column(overflow="ellipsis", no_wrap=True, ratio=1)  # what is too long is cut here
+    shown.add_column(overflow="ellipsis", no_wrap=True, ratio=1)  # long text is cut in this column
     if frame.reading:
         shown.add_row("the log", "is read", frame.reading)
         return shown
@@ -227,6 +227,6 @@ def table(frame: Frame) -> "Table":
     for stage, count in frame.lag.items():
         shown.add_row(WAITING[stage][0], f"{count:,}", f"{WAITING[stage][1]}s")
     for number, (host, queued, wait_s) in enumerate(frame.hosts[:HOSTS_SHOWN]):
-        told = Text(escaped(f"{host}, next in {wait_s:.1f} s"))  # a host in brackets is no markup
+        told = Text(escaped(f"{host}, next in {wait_s:.1f} s"))  # not as markup: a host may be in brackets
         shown.add_row("slowest" if not number else "", f"{queued:,}", told)
     return shown

@@ -1,7 +1,7 @@
-"""What the reports of all workers say together.
+"""The combined reports of all workers.
 
-A partition has one owner, so the last report per (stage, partition) holds, whoever wrote it: on a cluster other
-commands have workers too. But each sink reads all partitions, so a picture takes the reports of one sink alone.
+A partition has one owner, so the last report per (stage, partition) is valid. On a cluster a worker of another command
+may have written it. But each sink reads all partitions, so a picture takes the reports of one sink only.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ def by_rule(dropped: Mapping[str, int]) -> str:
 
 
 def needed(needs: Mapping[str, int]) -> str:
-    """What URLs wait for that their owners may not ask for, in words; empty where there are none."""
+    """Settings that URLs wait for because their workers lack them, in words; empty if there are none."""
     return ", ".join(f"{count:,} wait for a worker with {setting}" for setting, count in sorted(needs.items()))
 
 
@@ -26,14 +26,14 @@ def ended(counts: JobCounts) -> int:
 
 
 class Picture:
-    """The newest report of each partition, and what they add up to.
+    """The newest report of each partition, and their sums.
 
     Args:
-        own: Names of the workers whose every report it gets; others may have worked before it began.
+        own: Names of this command's workers, all of whose reports arrive here. Others may have worked before.
 
     Attributes:
         sink: Id of the sink whose reports count; those of others are left out.
-        cuts: Offsets that workers wanted and that their input no longer reached, by stage and partition.
+        cuts: Offsets that workers wanted but that lay beyond the end of their input, by stage and partition.
     """
 
     def __init__(self, own: Iterable[str] = ()) -> None:
@@ -50,10 +50,10 @@ class Picture:
         self._stopped: set[tuple[str, int]] = set()
 
     def take(self, report: Progress) -> None:
-        """Adds a report, in the order of the topic.
+        """Adds a report. Reports must come in the order of the topic: the last one is valid.
 
-        Not by what it says of the time: a worker whose clock was set back would never be heard again. A late report of
-        a former owner holds until the owner's next one, a second later, and cannot end a job: its offset is too low.
+        Times in reports do not decide: a worker whose clock was set back would be ignored. A late report of a former
+        owner is valid until the owner's next one, a second later. It cannot end a job: its offset is too low.
         """
         if (report.stage, report.pid) in self._stopped or (report.stage == "sink" and report.sink != self.sink):
             return
@@ -67,7 +67,7 @@ class Picture:
             self._note_parsed(report)
 
     def begin(self, job: str, ends: tuple[int, ...]) -> None:
-        """A run of a job begins, when crawl.urls ends here: what it has gained is counted from now on."""
+        """Starts counting the pages that a run adds to a job; `ends` are the end offsets of crawl.urls now."""
         self._job, self._since = job, ends
 
     def _note_first(self, report: Progress) -> None:
@@ -76,7 +76,7 @@ class Picture:
             self._first[number] = report.offset, ended(report.jobs.get(self._job) or JobCounts())
 
     def _note_parsed(self, report: Progress) -> None:
-        """Notes what a worker has parsed; what another command's worker had parsed before the run does not count."""
+        """Notes a worker's parsed pages; those that another command's worker parsed before the run do not count."""
         worker = report.worker, report.pid
         self._parsed[worker] = self._parsed.get(worker, {}) | report.parsed
         is_new = report.worker in self._own or not self._job
@@ -89,9 +89,9 @@ class Picture:
 
     @property
     def gained(self) -> int | None:
-        """Pages that the job has gained since each partition's first report of this run; None before there is one.
+        """Pages added to the job since each partition's first report of this run; None before the first one.
 
-        A partition whose count is lower than it was has begun again: all that it has is gained.
+        A partition with a lower count than before has begun again: all its pages count.
         """
         if not self._first:
             return None
@@ -103,7 +103,7 @@ class Picture:
 
     @property
     def unread(self) -> dict[int, tuple[int, int]]:
-        """By partition, the records of this run that the first reports have counted already: from where to where."""
+        """By partition, the offset range of this run's records that the first reports have counted already."""
         ranges = {number: (self._since[number], offset) for number, (offset, _) in self._first.items()}
         return {number: (start, end) for number, (start, end) in ranges.items() if start < end}
 
@@ -115,7 +115,7 @@ class Picture:
         return total
 
     def paused(self, job: str) -> str:
-        """What commands have paused, in words; empty where nothing is paused."""
+        """Parts that commands have paused, in words; empty if there are none."""
         counts = self.counts(job)
         parts = [f"{stage} paused" for stage in ("parse", "sink") if any(report.paused for report in self.of(stage))]
         if counts.paused:
@@ -123,15 +123,15 @@ class Picture:
         return ", ".join(parts)
 
     def trouble(self, stage: str) -> str:
-        """What a stage cannot do and tries again; empty when all goes well."""
+        """The failure that a stage is retrying; empty if there is none."""
         return next((report.trouble for report in self.of(stage) if report.trouble), "")
 
     def notes(self) -> set[str]:
-        """Why states begin again, for the user."""
+        """Reasons why states begin again, for the user."""
         return {report.note for report in self.newest.values() if report.note}
 
     def forget(self, stage: str) -> None:
-        """Forgets the reports of a stage whose workers were stopped, and ignores those that come late."""
+        """Forgets the reports of a stage whose workers were stopped, and ignores their late reports."""
         for report in list(self.of(stage)):
             self._stopped.add((stage, report.pid))
             del self.newest[stage, report.partition]
@@ -145,12 +145,12 @@ class Picture:
         return (report for (name, _), report in self.newest.items() if name == stage)
 
     def parsed(self, job: str) -> int:
-        """Pages of a job that parse has handled since this picture began, by workers that are dead now too."""
+        """Pages of a job parsed since this picture began, also by workers that have died."""
         before = sum(counts.get(job, 0) for counts in self._parsed_before.values())
         return sum(counts.get(job, 0) for counts in self._parsed.values()) - before
 
     def has_reported(self, pid: int) -> bool:
-        """Whether a worker process has ever told anything: it has worked."""
+        """Whether a worker process has ever sent a report."""
         return pid in self._pids
 
     def lag(self, stage: str, ends: tuple[int, ...]) -> int:
@@ -159,11 +159,11 @@ class Picture:
         return sum(max(0, end - passed.get(partition, 0)) for partition, end in enumerate(ends))
 
     def hosts(self) -> list[tuple[str, int, float]]:
-        """The slowest host queues: (host, queued, seconds until it may be asked), the longest first."""
+        """The slowest host queues: (host, queued, seconds until the next request), the longest first."""
         return sorted((host for report in self.of("fetch") for host in report.hosts), key=lambda host: -host[1])
 
     def strangers(self) -> tuple[int, int]:
-        """Hosts that wait for DNS, and requests to such as have not answered yet, or not lately."""
+        """Hosts that wait for DNS, and requests in flight to hosts that have not answered yet, or not recently."""
         reports = list(self.of("fetch"))
         return sum(report.naming for report in reports), sum(report.unanswered for report in reports)
 

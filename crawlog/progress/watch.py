@@ -1,4 +1,4 @@
-"""Reads crawl.progress into a picture, and crawl.dead into a tally, and asks where the logs end; clients stay open."""
+"""Reads crawl.progress into a picture and crawl.dead into a tally, and asks for end offsets. Clients stay open."""
 
 import time
 from math import inf
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from .picture import Picture
 
 BATCH = 500
-"""Records taken at a time; of reports a worker sends one per second and partition."""
+"""Records taken at a time; a worker sends one report per second and partition."""
 
 RECENT = 200
-"""Reports before now that are looked at: eight partitions and their stages make some 20 a second."""
+"""Earlier reports that are read at most; with eight partitions all stages send some 20 a second."""
 
 CATCH_UP_S = 0.02
-"""Between two looks at what is still to come."""
+"""Longest wait of one poll while catching up, seconds."""
 
 SILENT_S = 10.0
-"""So long without a report, the newest are read: a broker gives none from a place behind damage in its file."""
+"""After this time without a report, reading goes on at the end: a broker returns nothing from behind file damage."""
 
 
 class Watch:
-    """What the workers report from now on.
+    """Reads the workers' reports from now on.
 
     Args:
         picture: Gets every report.
-        login: Asked for user and password when the cluster is away or refuses those of the settings.
-        since: Of the last reports before now, those that are no older are taken too; UTC epoch seconds.
+        login: Returns a new user and password when the cluster is away or refuses those of the settings.
+        since: Earlier reports that are no older than this are taken too; UTC epoch seconds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Watch:
         self._begin(None)
 
     def poll(self, wait_s: float) -> None:
-        """Reads the reports that are there; waits at most `wait_s` for the first. A broker may be away meanwhile."""
+        """Reads the available reports; waits at most `wait_s` for the first. The broker may be away meanwhile."""
         for record in self._consumer.consume(BATCH, wait_s):
             if record.error() is not None:
                 self._begin(record.error())
@@ -77,18 +77,22 @@ class Watch:
             if report is not None and ((record.offset() or 0) >= self._now or report.at >= self._since):
                 self._picture.take(report)
         if time.monotonic() - self._heard_at > SILENT_S:
-            self._go_to(OFFSET_END)  # asks nobody: it may be away
+            self._go_to(OFFSET_END)  # needs no request: the broker may be away
         if self._is_away and self._login is not None:
             self._is_away = False
             self._consumer.set_sasl_credentials(*self._login())
 
     def folds(self, wait_s: float) -> "Iterable[Progress]":
-        """The newest report of each partition of crawl.urls, after a wait for the next one of so long at most."""
+        """The newest report of each partition of crawl.urls, after a wait of at most `wait_s` for the next one."""
         self.poll(wait_s)
         return self._picture.of("fetch")
 
     def _begin(self, error: KafkaError | None) -> None:
-        """Reads from the end on. Also after a lost position or a damaged report, which the next report replaces."""
+        """Starts reading at the end, or at recent reports if `since` is set.
+
+        After an error, reading restarts at the end only if the position was lost or a report is damaged: the next
+        report replaces it.
+        """
         if error is not None and error.code() not in {KafkaError._AUTO_OFFSET_RESET, *DAMAGE_CODES}:
             return
         self._now = end = self._admin.ends((self._progress,), 1)[self._progress][0]
@@ -105,7 +109,7 @@ class Watch:
     def ends(self, stage: str) -> tuple[int, ...]:
         """The next offset of each partition of a stage's input.
 
-        Raises: EngineError: no answer.
+        Raises: EngineError: the broker does not answer.
         """
         return self.all_ends((stage,))[stage]
 
@@ -119,17 +123,17 @@ class Watch:
         return self._admin.ends((self._dead,), 1)[self._dead][0]
 
     def lag(self, stage: str, sink: str = "") -> int:
-        """Records that a stage's group has not committed; of the sink's groups the one of this id."""
+        """Records that a stage's group has not committed; `sink` is the id of one of the sink's groups."""
         name, ends = self._inputs[stage], self.ends(stage)
         committed = self._admin.committed(stage_group(self._admin.settings, f"{stage}-{sink}" if sink else stage), name)
         return sum(max(0, end - committed.get((name, partition), 0)) for partition, end in enumerate(ends))
 
     def has_others(self, own: "Container[str]", within_s: float) -> bool:
-        """Whether workers of other names fetch too.
+        """Whether workers of other names fetch too, by the members of the group.
 
-        The members of the group say it, not the reports: a run may end before it has got a report of each worker.
+        Reports do not suffice: a run may end before it has received a report of each worker.
 
-        Raises: EngineError: no answer in time.
+        Raises: EngineError: the broker does not answer in time.
         """
         from crawlog.streams.log import member_names
 
@@ -137,18 +141,18 @@ class Watch:
         return any(name not in own for name in found)
 
     def close(self) -> None:
-        """Lets go of the consumer."""
+        """Closes the consumer."""
         self._consumer.close()
 
 
 class Losses:
-    """The records of one job that crawl.dead gains, read as they come.
+    """Reads the new dead letters of one job.
 
     Args:
-        start: Where crawl.dead ended when the run began.
+        start: End offset of crawl.dead when the run began.
 
     Attributes:
-        tally: What was read so far.
+        tally: The letters read so far.
     """
 
     def __init__(self, settings: "Settings", job: str, start: int) -> None:
@@ -159,9 +163,9 @@ class Losses:
         self._consumer.assign([TopicPartition(self._topic, 0, start)])
 
     def poll(self, wait_s: float = 0.0) -> None:
-        """Takes what is there, and waits for it so long.
+        """Takes the available records; waits at most `wait_s` for the first.
 
-        Raises: DamagedLog: a record is not what was written.
+        Raises: DamagedLog: a record differs from the one that was written.
         """
         for record in self._consumer.consume(BATCH, wait_s):
             error = record.error()
@@ -173,9 +177,9 @@ class Losses:
                 self._next = (record.offset() or 0) + 1
 
     def catch_up(self, end: int, within_s: float) -> None:
-        """Takes all before an offset.
+        """Takes all records before an offset.
 
-        Raises: EngineError: it does not come in time.
+        Raises: EngineError: they do not arrive in time.
         """
         deadline = time.monotonic() + within_s
         while self._next < end:
@@ -186,5 +190,5 @@ class Losses:
             self.poll(CATCH_UP_S)
 
     def close(self) -> None:
-        """Lets go of the consumer."""
+        """Closes the consumer."""
         self._consumer.close()
