@@ -1,9 +1,12 @@
-"""Decides what becomes of pages, without clock or log.
+"""Decides the outputs of pages, without clock or log.
 
-crawl.control ─► Jobs ─► Job (`job.py`) ─┬─► soft_404, duplicates: does the page say anything new?
-page, Parsed ────────────────────────────┴─► outputs: all that it gives, one value ─► founds: batches by partition
-offsets ─► Taken, Page (`in_order.py`): a page is done with its last output, a partition in offset order
-pages that cannot be parsed yet ─► Line, Held (`waiting.py`)
+    crawl.control ─► Jobs ─► Job (`job.py`) ─┬─► soft_404, duplicates: has the page new content?
+    page, Parsed ────────────────────────────┴─► outputs: all outputs of a page, one value ─► founds: batches
+
+    offsets ─► Taken, Page (`in_order.py`): a page is done with its last output; a partition is done in offset order
+    pages that must wait ─► PageLine: for a trial or for smaller pages; Held: for their job
+
+`waiting.py` holds the pages that wait. `agents/parse/` calls all of it.
 """
 
 from .founds import Batch, Founds

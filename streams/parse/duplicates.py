@@ -1,8 +1,8 @@
-"""Pages that a host sent before under another URL: soft errors, print views, traps whose URLs look honest.
+"""Finds pages that a host sent before under another URL: soft errors, print views, traps with ordinary URLs.
 
-An option: the row of such a page is written like any other, but its links are not followed. The memory is bounded and
-in this process only, so another worker, or a replay, may follow links that this one did not. The first page of its kind
-is always followed.
+This is an option. The row of a duplicate is written as usual, but its links are not followed. Links of the first such
+page are always followed. The memory is bounded and lies in this process only, so another worker or a replay may follow
+links that this worker skipped.
 """
 
 from collections import OrderedDict
@@ -12,20 +12,20 @@ import xxhash
 from crawlog.streams.html import simhash_of
 
 HOSTS = 4096
-"""Hosts remembered; the one asked for longest ago goes first."""
+"""Hosts remembered; the least recently used one is forgotten first."""
 
 PAGES = 256
-"""Pages remembered of one host, the latest ones."""
+"""Latest pages remembered of one host."""
 
 NEAR_BITS = 3
-"""Bits of 64 in which two pages that are nearly the same may differ (Manku, Jain, Das Sarma: WWW 2007)."""
+"""Bits of 64 in which the sketches of two near duplicates may differ (Manku, Jain, Das Sarma: WWW 2007)."""
 
 
 class Twins:
-    """What hosts sent lately.
+    """The pages that hosts sent lately.
 
     Args:
-        near: Whether nearly the same counts, beside the very same.
+        near: Whether near duplicates count too, not only identical pages.
     """
 
     def __init__(self, *, near: bool) -> None:
@@ -33,13 +33,13 @@ class Twins:
         self._hosts: OrderedDict[str, OrderedDict[int, str]] = OrderedDict()
 
     def is_one(self, host: str, url: str, body: bytes) -> bool:
-        """Whether the host sent this page under another URL before; if not, it is remembered."""
+        """Whether the host sent this page under another URL before; a new page is remembered."""
         known = self._hosts.setdefault(host, OrderedDict())
         self._hosts.move_to_end(host)
         if len(self._hosts) > HOSTS:
             self._hosts.popitem(last=False)
         sketch = simhash_of(body) if self._near else 0
-        mark = sketch or xxhash.xxh3_64_intdigest(body)  # pages without words, of images or frames, have no sketch
+        mark = sketch or xxhash.xxh3_64_intdigest(body)  # a page without words (images, frames) has no sketch
         first = known.get(mark)
         if first is None and sketch:
             first = next((other for seen, other in known.items() if (seen ^ mark).bit_count() <= NEAR_BITS), None)

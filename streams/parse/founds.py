@@ -1,8 +1,9 @@
-"""Links on their way to crawl.urls: gathered into batches by partition, each link offered once in a while.
+"""Gathers links for crawl.urls into batches by partition, and leaves out links that were sent lately.
 
-Reads outlinks of parsed pages, writes found records. The invariant: a page may be acknowledged when every batch that
-holds a link of it is in the log. So a link that another page put into a batch still on its way is not put in again, but
-the page waits for that batch; and a link counts as sent only when its batch was acknowledged.
+Invariant: a page is acknowledged after every batch with one of its links is in the log. Two rules follow:
+
+- If a batch in flight already holds a link, the link is not sent again, but the page waits for that batch.
+- A link counts as sent only after its batch is acknowledged.
 """
 
 from array import array
@@ -12,26 +13,26 @@ from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
 from crawlog.streams.html import Outlink
 
 _FOUND_BYTES = 110
-"""Encoded size of a found beside its URL and parent, at most."""
+"""Largest encoded size of a found without its URL and parent."""
 
 Refusal = Callable[[Outlink, int], str | None]
-"""Names the rule that refuses a link at a depth; None when it is accepted."""
+"""The rule that refuses a link at a depth; None if the link is accepted."""
 
 
 class Sent:
-    """Links of one job revision and epoch that are in the log, with the least depth, and those on their way.
+    """Links of one job revision and epoch that are in the log, with their least depth, and those in flight.
 
-    The newest stand in a dict, 100 bytes each. Once it is full they go to a table, 8 bytes each, in pairs of places
-    that the low bits of the fingerprint name: of three links with the same ones the oldest is forgotten.
+    The newest links are in a dict, 100 bytes each. When it is full, they move to a table, 8 bytes each. The low bits of
+    the fingerprint choose a pair of entries there: of three links with the same low bits, the oldest is forgotten.
 
     Args:
-        newest: Links in the dict, at most; to move 65,536 of them takes some 20 ms.
-        bits: The table has 2 to this power pairs, 16 MiB by default, which remember 98 % of 400,000 links and 90 % of a
-            million. It is made when the dict is full for the first time: most crawls have none.
+        newest: Most links in the dict; moving 65,536 of them takes some 20 ms.
+        bits: The table has 2 to this power pairs. By default it takes 16 MiB, and remembers 98 % of 400,000 links and
+            90 % of a million. It is created when the dict is full for the first time: most crawls have none.
 
     Attributes:
         newest: Least depth by fingerprint.
-        on_way: Depth and batch of each link that was put into a batch and is not in the log yet.
+        on_way: Depth and batch of each link in flight, by fingerprint.
     """
 
     def __init__(self, newest: int = 65_536, bits: int = 20) -> None:
@@ -39,12 +40,12 @@ class Sent:
         self._bits = bits
         self._low = (1 << bits) - 1
         self._older: array[int] | None = None
-        """Each the high bits of a fingerprint, in place of the low ones a depth, from 1 on; 0 where there is none."""
+        """An entry has the high bits of a fingerprint, and depth + 1 in place of the low bits; 0 is an empty entry."""
         self.newest: dict[int, int] = {}
         self.on_way: dict[int, tuple[int, Batch]] = {}
 
     def depth(self, fingerprint: int) -> int | None:
-        """The least depth that a link was sent with, None when it was not, or is forgotten."""
+        """The least depth at which a link was sent; None if it was not, or is forgotten."""
         depth = self.newest.get(fingerprint)
         if depth is not None or self._older is None:
             return depth
@@ -60,18 +61,18 @@ class Sent:
     def unsent(
         self, links: Iterable[Outlink], depth: int, refusal: Refusal, dropped: dict[str, int], awaited: "set[Batch]"
     ) -> list[Outlink]:
-        """Those of a page's links that are to be sent: neither refused nor sent lately, as near as this.
+        """The links of a page to send: not refused, and not sent lately at this or a lesser depth.
 
         Args:
-            dropped: Gets the refused ones, by rule.
-            awaited: Gets the batches on their way that hold others of them: the page must wait for these.
+            dropped: Counts the refused links, by rule.
+            awaited: Receives the batches in flight that hold links of this page: the page must wait for them.
         """
         chosen: list[Outlink] = []
         unknown = depth + 1
         on_way, newest = self.on_way, self.newest
         for link in links:
             fingerprint = link.fingerprint
-            if newest.get(fingerprint, unknown) <= depth:  # asked for every link of every page, and most answers
+            if newest.get(fingerprint, unknown) <= depth:  # the hot path: this settles most links
                 continue
             known = self.depth(fingerprint)
             if known is not None and known <= depth:
@@ -98,7 +99,7 @@ class Sent:
                 del self.on_way[fingerprint]
 
     def _age(self) -> None:
-        """Move the newest to the table, but for those deeper than it can say."""
+        """Move the newest links to the table; those too deep for its depth field are forgotten."""
         low = self._low
         if self._older is None:
             self._older = array("Q", [0]) * (2 << self._bits)
@@ -117,9 +118,9 @@ class Batch:
     """Founds of one job, epoch and partition.
 
     Attributes:
-        domain: The one domain of all its URLs; None once there are two, and while there is none.
+        domain: The domain of all its URLs; None if there are several, or no URL yet.
         links: (fingerprint, depth) of each URL.
-        dropped: Links that pages had and that were not sent, by rule.
+        dropped: Counts of refused links, by rule.
     """
 
     __slots__ = (
@@ -151,17 +152,17 @@ class Batch:
 
     @property
     def is_full(self) -> bool:
-        """Whether another URL might be one too many."""
+        """Whether another URL may exceed a limit."""
         return len(self.urls) >= MAX_BATCH_URLS or self.size_bytes >= MAX_BATCH_BYTES - (1 << 12)
 
     def wait(self, done: Callable[[], None]) -> bool:
-        """Calls `done` once the batch is in the log; False, and no call, when it is there already."""
+        """Call `done` once the batch is in the log. If it is there already: False, and `done` is not called."""
         if not self.is_acknowledged:
             self._waiting.append(done)
         return not self.is_acknowledged
 
     def acknowledged(self) -> None:
-        """It is in the log: its links count as sent, its pages need not wait for it any more."""
+        """The batch is in the log: its links count as sent, and its pages no longer wait for it."""
         self.is_acknowledged = True
         self.sent.acknowledged(self)
         for done in self._waiting:
@@ -182,7 +183,7 @@ class Founds:
         self._counting: dict[int, Batch] = {}
 
     def put(self, job: str, epoch: int, sent: Sent, link: Outlink, found: FoundUrl) -> Batch:
-        """Put one link into its batch, whatever was sent before."""
+        """Put one link into its batch; does not check whether it was sent before."""
         place = link.place
         key = (id(sent), place.partition)
         batch = self._open.get(key)
@@ -200,12 +201,12 @@ class Founds:
         return batch
 
     def count(self, job: str, epoch: int, sent: Sent, partition: int, dropped: Mapping[str, int]) -> Batch:
-        """Put counts of links that were not sent into an open batch of the job, which the page must wait for.
+        """Add counts of refused links to an open batch of the job; the page must wait for that batch.
 
-        Its partition is any: the counts of a job are added up over all of them. So most of them cost no record.
+        Any partition will do, because a job's counts are summed over all partitions. So most counts cost no record.
 
         Args:
-            partition: Where a batch is opened if there is none.
+            partition: Where to open a batch if the job has none.
         """
         batch = self._counting.get(id(sent))
         if batch is None or self._open.get((id(sent), batch.partition)) is not batch:

@@ -1,7 +1,8 @@
-"""Acknowledging in offset order: what was taken and is not done yet holds back all that comes after it.
+"""Acknowledges pages in offset order: a page that is not done holds back all later ones of its partition.
 
-A page is done when all its outputs are in the log (`Page`), in whatever order they come to be; its partition has done
-what comes before the first one that is not (`InOrder`). `Taken` counts both over all partitions that a worker owns.
+    outputs, acknowledged in any order ─► Page: done with the last one ─► InOrder: the partition's offset moves
+
+`Taken` keeps both for all partitions that a worker owns.
 """
 
 from collections import deque
@@ -22,12 +23,12 @@ class InOrder:
         return len(self._taken)
 
     def take(self, offset: int) -> None:
-        """An offset was taken; they come in rising order, with gaps where the log has none."""
+        """Take an offset; offsets rise, and may have gaps."""
         assert not self._taken or offset > self._taken[-1], "offsets rise"
         self._taken.append(offset)
 
     def finish(self, offset: int) -> int | None:
-        """An offset is done; returns the next offset to read when that moved, else None."""
+        """Mark an offset as done; returns the next offset to read if it moved, else None."""
         self._done.add(offset)
         moved: int | None = None
         while self._taken and self._taken[0] in self._done:
@@ -37,7 +38,7 @@ class InOrder:
 
 
 class Page:
-    """A page that was taken; `finish` is called once, when all its outputs are in the log."""
+    """A page that was taken; calls `finish` once, when all its outputs are in the log."""
 
     __slots__ = ("_finish", "_waits")
 
@@ -46,27 +47,27 @@ class Page:
         self._waits = 1
 
     def wait(self) -> None:
-        """One output more."""
+        """Wait for one more output."""
         self._waits += 1
 
     def one_done(self, *_delivered: int) -> None:
-        """One output is in the log; the call after the last one is handed over counts too."""
+        """Count one output as acknowledged. One extra call, after the last output was sent, ends the page itself."""
         self._waits -= 1
         if self._waits == 0:
             self._finish()
 
 
 class Taken:
-    """The pages that were taken of each partition, and how far they are done.
+    """The pages taken from each partition, and how far they are done.
 
     Args:
-        done: Tells that everything before an offset of a partition is done.
-        finishing: Called when all outputs of a page are in the log, before that counts.
+        done: Called with a partition and an offset: all pages before it are done.
+        finishing: Called when all outputs of a page are in the log, just before the page is done.
 
     Attributes:
         ends: By partition, the offset behind the last page taken.
         undone: Pages that are not done.
-        beyond: Pages beyond the commits: those, and all behind the first of them in their partition.
+        beyond: Pages from the first undone one of each partition on, done or not: a kill repeats them.
     """
 
     def __init__(self, done: Callable[[int, int], None], finishing: Callable[[], None] = lambda: None) -> None:
@@ -78,7 +79,7 @@ class Taken:
         self.beyond = 0
 
     def take(self, partition: int, offset: int) -> Page:
-        """The page at this place; offsets of a partition rise."""
+        """Take the page at this offset; offsets of a partition rise."""
         order = self._orders.get(partition)
         if order is None:
             order = self._orders[partition] = InOrder()
@@ -89,7 +90,7 @@ class Taken:
         return Page(partial(self._finish, order, partition, offset))
 
     def give_up(self) -> None:
-        """The partitions are no longer ours: what comes of their pages says nothing any more."""
+        """Forget all pages: the partitions are revoked, and later acknowledgements are ignored."""
         self._orders.clear()
         self.ends.clear()
         self.undone = self.beyond = 0

@@ -1,8 +1,8 @@
-"""What parse decides of a page by its job: whether it is parsed, which of its links count, which name joins the scope.
+"""Decisions by a page's job: whether it is parsed, which links are sent, which name joins the scope.
 
-    crawl.control ─► Jobs.learn ─► the newest revision of each job (`Job`); a page of a later revision has to wait
+    crawl.control ─► Jobs.learn ─► the newest revision of each job (`Job`); a page of a later revision must wait
 
-A job that cannot be used (a wrong expression, a spider that does not load) says why (`Jobs.fault`).
+`Jobs.fault` says why a job cannot be used: a wrong expression, a spider that does not load.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,19 +33,20 @@ from .founds import Sent
 from .soft_404 import Sketches, SoftErrors
 
 SITEMAP_PRIORITY = 20
-"""Sitemaps are fetched before what they list, whose priorities are -10 to 10."""
+"""Sitemaps are fetched before the URLs in them, whose priorities are -10 to 10."""
 
 
 MAX_FAULT = 1000
-"""Characters of why a job cannot be used: its record may name a file by megabytes, and each page's letter says it."""
+"""Longest reason why a job cannot be used, characters. It may quote a file name of megabytes, and it is in the dead
+letter of each page."""
 
 
 class Learned(NamedTuple):
-    """What crawl.control says of a job beside its record.
+    """Facts about a job from crawl.control, beside its record.
 
     Attributes:
         joined: Names that joined its scope.
-        missing: What hosts answered to probes.
+        missing: Sketches of the hosts' answers to probes.
     """
 
     joined: Names
@@ -53,10 +54,10 @@ class Learned(NamedTuple):
 
 
 class Revised(NamedTuple):
-    """A job of which crawl.control told a revision.
+    """A revision of a job, as read from crawl.control.
 
     Attributes:
-        error: Why it cannot be used; None where it can, or is an old one.
+        error: Why it cannot be used; None if it can, or if it was known before.
     """
 
     job: str
@@ -65,10 +66,10 @@ class Revised(NamedTuple):
 
 
 class Redirect(NamedTuple):
-    """Where a redirect leads, if its job goes there.
+    """The accepted target of a redirect.
 
     Attributes:
-        joins: The scope name that joins with it; empty where none does.
+        joins: The scope name that joins with it; empty for none.
     """
 
     link: Outlink
@@ -80,10 +81,10 @@ class Job:
     """The newest known revision of a job, ready to parse with.
 
     Args:
-        spider: Its `NAME@VERSION`, and what it does.
-        learned: What crawl.control says of its scope and its hosts, kept up to date by whoever reads that.
+        spider: Its `NAME@VERSION` and its parser.
+        learned: Facts from crawl.control; `Jobs` keeps them up to date.
 
-    Raises: Misconfigured: its scope holds a wrong expression.
+    Raises: Misconfigured: its scope has a wrong expression.
     """
 
     def __init__(self, name: str, spec: JobSpec, places: Places, learned: Learned, spider: tuple[str, Parse]) -> None:
@@ -105,43 +106,43 @@ class Job:
     # The page itself.
 
     def judged(self, meta: PageMeta, body: bytes) -> PageMeta:
-        """The page, marked as a soft 404 where it is one."""
+        """The page, marked if it is a soft 404."""
         if self._soft is None or not self._soft.is_one(meta, self._place(meta.url).host, body):
             return meta
         return msgspec.structs.replace(meta, error=SOFT_404)
 
     def may_parse(self, meta: PageMeta) -> bool:
-        """Whether a page may come to the HTML parser: HTML does, and whatever a spider of one's own is shown."""
+        """Whether a page may reach the HTML parser: an HTML page does; for a user's spider any page may."""
         if meta.kind != "page" or is_redirect(meta) or self.is_probe(meta):
             return False
         return self.spider != SPIDER or is_html(meta)
 
     def is_probe(self, meta: PageMeta) -> bool:
-        """Whether nobody wants the page itself."""
+        """Whether the page is only the answer to a probe."""
         return self._soft is not None and self._soft.is_probe(meta.url, self._place(meta.url).host)
 
     def probe(self, meta: PageMeta, body: bytes) -> Outlink | None:
-        """A URL that cannot exist, by which the page's host is to be asked."""
+        """The probe to send to the page's host, a URL that cannot exist; None for no probe."""
         url = self._soft.probe(meta, self._place(meta.url).host, body) if self._soft is not None else ""
         return self._outlink(url) if url else None
 
     def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
-        """What the spider makes of a page. Raises: BaseException: whatever it raises."""
+        """The spider's result for a page. Raises: BaseException: any exception of the spider."""
         if self.is_probe(meta):
             return NOTHING
         parse = self._parse if meta.kind == "page" else parse_listing
         return parse(meta, body, self.links, self.spec)
 
-    # What it leads to.
+    # Its links.
 
     def followed(self, meta: PageMeta, body: bytes, outlinks: list[Outlink]) -> list[Outlink]:
-        """The outlinks, none where the job skips those of pages that the host sent before."""
+        """The outlinks to follow; none if the page is a duplicate and its job skips these."""
         if self._twins is None or not outlinks or meta.kind != "page":
             return outlinks
         return [] if self._twins.is_one(self._place(meta.url).host, meta.url, body) else outlinks
 
     def sent(self, epoch: int) -> Sent:
-        """What was sent lately in an epoch; older epochs are forgotten."""
+        """The links sent lately in an epoch; a new epoch replaces the older one."""
         sent = self._sent.get(epoch)
         if sent is None:
             sent = Sent()
@@ -149,7 +150,11 @@ class Job:
         return sent
 
     def refusal(self, link: Outlink, depth: int, hops: int = 0, joining: str = "") -> str | None:
-        """The rule that refuses a link; a name that is joining counts as one that joined."""
+        """The rule that refuses a link; None if it is accepted.
+
+        Args:
+            joining: A scope name that counts as joined although crawl.control does not have it yet.
+        """
         rule = self._scope.refusal(link.url, link.place, depth, hops, self.joined)
         if rule == "scope" and joining:
             rule = self._scope.refusal(link.url, link.place, depth, hops, (joining,))
@@ -158,9 +163,9 @@ class Job:
     def sitemaps(
         self, meta: PageMeta, named: Iterable[Outlink], dropped: dict[str, int], joining: str = ""
     ) -> Iterator[tuple[Outlink, FoundUrl]]:
-        """Sitemaps that robots.txt or another sitemap names, of those that are taken; the others are counted by rule.
+        """Founds for the accepted sitemaps that a robots.txt or a sitemap names; the refused ones are counted by rule.
 
-        They are as deep as what names them; an index in an index is a hop further, and counts as a redirect does.
+        A sitemap has the depth of the file that names it. One named by a sitemap is a hop further, as after a redirect.
         """
         hops = meta.hops + (meta.kind == "sitemap")
         for link in named:
@@ -171,10 +176,10 @@ class Job:
                 yield link, FoundUrl(link.url, meta.depth, SITEMAP_PRIORITY, "sitemap", meta.url, hops)
 
     def redirect(self, meta: PageMeta, dropped: dict[str, int], joining: str = "") -> Redirect | None:
-        """The target of a redirect, a link of the same depth; None when it is refused, which is counted by rule.
+        """The target of a redirect, a link of the same depth; None if it is refused, which is counted by rule.
 
-        Where a seed leads here, its host joins the scope. One that leads back to where it began, with a cookie, has its
-        target asked once more: that is known as a redirect, and with the cookie it may be a page.
+        The target of a seed's redirect joins the scope. A redirect that set a cookie and leads back to its start has
+        that URL fetched once more: without the cookie it answered with a redirect, with it it may answer with a page.
         """
         try:
             url = self.canonical(meta.location, meta.url)
@@ -193,7 +198,7 @@ class Job:
         return Redirect(link, FoundUrl(url, meta.depth, 0, source, meta.url, hops, joins=joins, checked=checked), name)
 
     def again(self, meta: PageMeta) -> tuple[Outlink, FoundUrl]:
-        """What queues a URL once more whose page counts no longer."""
+        """The found that queues a page's URL once more, because its stored body is gone."""
         source: Source = "sitemap" if meta.kind == "sitemap" else "link"
         if meta.seed and source == "link":
             source = "redirect" if meta.hops else "seed"
@@ -208,9 +213,9 @@ class Job:
     # Its scope.
 
     def joining(self, meta: PageMeta) -> str | None:
-        """The scope name that a page adds and nobody has written yet; None where there is none to write.
+        """The scope name of a page if it must still be written to crawl.control; else None.
 
-        What was fetched for a job is in its scope: a seed that came later than the job's record widened it.
+        A page that was fetched for a job is in its scope. If the job's record lacks its name, a later seed added it.
         """
         kind = self.spec.scope.kind
         name = None if kind == "any" else scope_name(kind, self._place(meta.url))
@@ -218,7 +223,7 @@ class Job:
             return None
         if meta.seed:
             return name
-        self.joined.add(name)  # its seed's page said so in crawl.control; this worker has not read it yet
+        self.joined.add(name)  # the seed's own page writes it; this worker has not read that record yet
         return None
 
 
@@ -226,10 +231,10 @@ Load = Callable[[str], tuple[str, Parse]]
 
 
 class Jobs:
-    """The jobs that crawl.control told of, the newest revision of each.
+    """The newest revision of each job in crawl.control.
 
     Args:
-        load: Makes a spider of the path in a job's record: its `NAME@VERSION`, and what it does. Raises: Misconfigured.
+        load: Loads the spider at the path in a job's record: its `NAME@VERSION` and parser. Raises: Misconfigured.
     """
 
     def __init__(self, places: Places, load: Load) -> None:
@@ -242,20 +247,20 @@ class Jobs:
         self._learn(DEFAULT_JOB, DEFAULT_SPEC)
 
     def __getitem__(self, name: str) -> Job:
-        """Raises: KeyError: nobody told of it."""
+        """A job by its name. Raises: KeyError: it is not known."""
         return self._known[name]
 
     def get(self, name: str) -> Job | None:
-        """The newest revision that can be used; None where there is none."""
+        """The newest revision that can be used; None if there is none."""
         return self._known.get(name)
 
     def fault(self, meta: PageMeta) -> str | None:
-        """Why a page's job cannot be used at the revision that it came with, or a newer one; None where it may be."""
+        """Why a page's job cannot be used at the page's revision or a newer one; None if no fault is known."""
         rev, error = self._broken.get(meta.job, (-1, ""))
         return error if rev >= meta.rev else None
 
     def learn(self, record: control.Control) -> Revised | None:
-        """A record of crawl.control: a job's revision, a name that joined a scope, what a host answers to probes."""
+        """Apply a record of crawl.control: a job's revision, a name that joined a scope, a host's answer to a probe."""
         if isinstance(record, control.JobCopy):
             return Revised(record.job, record.spec.rev, self._learn(record.job, record.spec))
         if isinstance(record, control.Join):
@@ -281,9 +286,9 @@ class Jobs:
         return None
 
     def _spider(self, path: str) -> tuple[str, Parse]:
-        """A spider's `NAME@VERSION` and what it does; loaded once in a worker's life.
+        """A spider's `NAME@VERSION` and parser; loaded once in a worker's life.
 
-        Raises: Misconfigured: there is none, it may not be run, or it is broken.
+        Raises: Misconfigured: it does not exist, may not be run, or is broken.
         """
         if path not in self._spiders:
             self._spiders[path] = self._load(path)

@@ -1,9 +1,9 @@
-"""All outputs of one page as one value: decided and encoded here, sent by the agent once all of it is there.
+"""All outputs of one page as one value, decided and encoded before the agent sends the first of them.
 
-    Job, page, Parsed ─► outputs_of ─► PageOutputs: item, control records, founds, counts ─► the agent sends them so
+    Job, page, Parsed ─► outputs_of ─► PageOutputs: item, control records, founds, counts ─► the agent, in this order
 
-An error here leaves nothing sent. Deciding changes what the job remembers of its hosts (near duplicates, soft 404s),
-but not what it knows to be sent: names join and links count as sent by the agent's acts alone.
+After an error here, nothing was sent. The decision changes the job's memory of its hosts (near duplicates, soft 404s).
+It does not change the joined names or the links known as sent: only the agent does, when it sends.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,32 +21,32 @@ from .job import Job, Redirect
 from .soft_404 import SoftErrors
 
 PROBE_PRIORITY = 20
-"""A probe goes before the pages that it may judge."""
+"""A probe is fetched before the pages that it may judge."""
 
 Encoded = tuple[bytes, bytes]
 """Key and value of a record."""
 
 Found = tuple[Outlink, FoundUrl]
-"""Where a found goes, and the found."""
+"""A link, which has the partition, and its found record."""
 
 _NO_COUNTS: Mapping[str, int] = {}
 
 
 class PageOutputs(NamedTuple):
-    """What one page gives, in the order in which it is sent.
+    """The outputs of one page, in the order in which they are sent.
 
     Attributes:
         epoch: Of the page.
-        sent: Links of its job that are in the log, or on their way.
+        sent: Links of its job that are in the log or in flight.
         item: The record of crawl.items.
         controls: Records of crawl.control.
-        joins: Names that join the job's scope by these.
+        joins: Names that join the job's scope by `controls`.
         founds: Links to be put into batches.
-        awaited: Batches on their way that hold other links of the page.
-        dropped: Links that are not sent, by rule.
-        partition: Of crawl.urls, where their counts go if no batch of the job is open: any will do.
-        is_duplicate: Whether its links are left out, as the host sent the same page before.
-        is_soft_404: Whether a probe was answered as a page is; None where this page answers none.
+        awaited: Batches in flight that hold other links of the page.
+        dropped: Counts of refused links, by rule.
+        partition: Of crawl.urls, for these counts if no batch of the job is open; any partition will do.
+        is_duplicate: Whether its links are left out because the host sent the same page before.
+        is_soft_404: Whether a probe was answered like a page; None if this page is no answer to a probe.
     """
 
     epoch: int
@@ -63,11 +63,11 @@ class PageOutputs(NamedTuple):
 
 
 def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parsed: Parsed) -> PageOutputs:
-    """All that a page gives.
+    """All outputs of a page.
 
     Args:
         at: Its (partition, offset) in crawl.pages.
-        meta: As the job judges it; see `Job.judged`.
+        meta: Its metadata, from `Job.judged`.
     """
     dropped: dict[str, int] = {}
     awaited: set[Batch] = set()
@@ -88,7 +88,7 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parse
     return PageOutputs(
         meta.epoch,
         sent,
-        _item(job, at, meta, parsed) if meta.kind != "robots" else None,  # nobody asked for it as a page
+        _item(job, at, meta, parsed) if meta.kind != "robots" else None,  # a robots.txt is no page of the crawl
         _controls(job, meta, joins, sketch) if joins or sketch is not None else (),
         joins,
         founds,
@@ -101,7 +101,7 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parse
 
 
 def again_of(job: Job, meta: PageMeta) -> PageOutputs:
-    """A page whose body is gone gives one found: its own URL, to be fetched once more."""
+    """The output of a page whose body is gone: one found, to fetch its own URL once more."""
     return PageOutputs(meta.epoch, job.sent(meta.epoch), founds=[job.again(meta)])
 
 
@@ -116,7 +116,7 @@ def _founds(links: Iterable[Outlink], meta: PageMeta, hops: int, priorities: Map
 
 
 def _joins(name: str, redirect: Redirect | None) -> tuple[str, ...]:
-    """The names that join with a page: its own, and that of where it leads."""
+    """The scope names that join with a page: its own, and that of its redirect target."""
     names = (name, redirect.joins if redirect is not None else "")
     return tuple(dict.fromkeys(one for one in names if one))
 

@@ -1,12 +1,12 @@
-"""Soft 404s: pages of a host that answers 200 to what does not exist, told by asking it once for what cannot exist.
+"""Finds soft 404s: error pages with status 200. A probe, a URL that cannot exist, shows how a host's error page looks.
 
-    several pages nearly alike ─► a found: the probe ─► its page, answered with 200 ─► crawl.control: its sketch
-                                                                                            │
-                                        pages like it are `soft_404`, their links stay ◄────┘
+    several near duplicates ─► a found: the probe ─► its page, if status 200 ─► crawl.control: the page's sketch
+                                                                                     │
+                               pages like it: `soft_404`, links not followed ◄───────┘
 
-The probe is a URL like any other: robots.txt, rests, the log. It stands in the folder of the page that woke the
-suspicion, for a host's folders often have programs of their own (Bar-Yossef et al., WWW 2004). What a host sent lately
-is in memory only; what a probe found is a record that every parse worker reads.
+The probe is fetched like any URL, under robots.txt and the host's rests. It is in the folder of the page that raised
+the suspicion, because a host's folders often have separate programs (Bar-Yossef et al., WWW 2004). The pages a host
+sent lately are in memory only. The result of a probe is a record that every parse worker reads.
 """
 
 from collections import OrderedDict
@@ -20,22 +20,22 @@ from crawlog.streams.spiders import is_followed, is_html, is_redirect
 from .duplicates import HOSTS, NEAR_BITS, Twins
 
 SUSPICIOUS = 3
-"""Pages nearly like one before them, after which a host is asked."""
+"""Near duplicates of a host after which the probe is sent."""
 
 _NAME = "crawlog-soft-404-probe-"
-"""The site's operator, who finds it in a log, shall know what it was."""
+"""Tells the site's operator, who finds it in an access log, what the request was."""
 
 _PATH_FROM = len("https://")
 
 Sketches = dict[str, set[int]]
-"""By host, of what it answers to probes."""
+"""Sketches of the answers to probes, by host."""
 
 
 class SoftErrors:
-    """What one job's parse worker knows of soft 404s.
+    """Soft 404s of one job, as one parse worker knows them.
 
     Args:
-        found: What probes found, kept by whoever reads the log.
+        found: Results of probes; `Jobs` adds those that it reads.
     """
 
     def __init__(self, job: str, found: Sketches) -> None:
@@ -45,7 +45,7 @@ class SoftErrors:
         self._repeats: OrderedDict[str, int] = OrderedDict()
 
     def is_one(self, meta: PageMeta, host: str, body: bytes) -> bool:
-        """Whether a page is what its host answers to a probe; never a seed, nor a host's front page."""
+        """Whether a page looks like its host's answer to a probe. A seed or a front page never counts as one."""
         found = self._found.get(host)
         if not found or not _is_page(meta, body) or meta.seed or self.is_probe(meta.url, host):
             return False
@@ -55,7 +55,7 @@ class SoftErrors:
         return any((sketch ^ one).bit_count() <= NEAR_BITS for one in found)
 
     def probe(self, meta: PageMeta, host: str, body: bytes) -> str:
-        """The URL by which the host is to be asked, once it sent enough pages that are nearly alike; else empty."""
+        """The host's probe, at the moment when it has sent enough near duplicates; else empty."""
         repeats = self._repeats.get(host, 0)
         if repeats >= SUSPICIOUS or not _is_page(meta, body) or not self._twins.is_one(host, meta.url, body):
             return ""
@@ -74,15 +74,15 @@ class SoftErrors:
 
     @staticmethod
     def sketch(meta: PageMeta, body: bytes) -> int | None:
-        """Of what a probe was answered; None where the host said that it does not exist, or sent no page, or no words.
+        """The sketch of the answer to a probe; None after an error status, without a page, or without words.
 
-        Pages without words, as of images or frames, are all alike.
+        Pages without words (images, frames) all have the same sketch.
         """
         return (simhash_of(body) or None) if _is_page(meta, body) else None
 
 
 def _name(job: str, host: str) -> str:
-    """No page's; the same for whoever parses the page again."""
+    """A name that no page has; the same each time."""
     return f"{_NAME}{xxhash.xxh3_64_hexdigest(f'{job} {host}'.encode())}"
 
 

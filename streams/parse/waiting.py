@@ -1,7 +1,7 @@
-"""Pages that parse has taken and that wait: for a revision of their job, a trial, or smaller ones to go first.
+"""Pages that parse has taken and that wait: for a revision of their job, for a trial, or until smaller pages are done.
 
-Each holds back the commit of its partition, so all that wait are few; and of what they hold only so much stays in
-memory. A body that was let go lies in crawl.pages, and is read again when the page's turn comes.
+Each waiting page holds back the commit of its partition, so their number is bounded. So is the memory of their bodies:
+a body beyond the limit is dropped, and read again from crawl.pages at the page's turn.
 """
 
 from collections import deque
@@ -16,25 +16,27 @@ from crawlog.schemas.record import Record
 from .in_order import Page
 
 WAITING_BYTES = 8 << 20
-"""Bodies of the pages in one line that stay in memory, bytes, beyond the first one's."""
+"""Bodies of one line that stay in memory, bytes; the first page's body always stays."""
 
 HELD_LOOKS = 8
-"""Looks at held pages until they wait no more. A job's record is in crawl.control before its first seed is sent, and a
-revision moments after it counts; a leader of crawl.control that is away is back, or replaced, before that. Looks, not
-seconds: a process that was stopped, a clock that jumps prove nothing. Together they are shorter than the watchdog's
-patience (`watchdog.STUCK_S`): a worker that is ended meanwhile begins to count anew."""
+"""Looks at held pages after which their wait ends.
+
+A job's record is in crawl.control before its first seed is sent, and a revision is there moments after it takes effect.
+A missing leader of crawl.control is back or replaced within these looks. The unit is looks, not seconds, because a
+stopped process or a clock that jumps proves nothing. All looks together take less than the watchdog's limit
+(`watchdog.STUCK_S`), because a restarted worker counts from zero."""
 
 
 class Message(Record, Protocol):
-    """What parse needs of a record of crawl.pages."""
+    """The part of a crawl.pages record that parse uses."""
 
     @property
     def headers(self) -> Any:
-        """With the metadata."""
+        """The headers; one has the metadata."""
 
 
 class KeptRecord(NamedTuple):
-    """A record of crawl.pages, with nothing else alive but its parts."""
+    """A copy of a crawl.pages record, so that the original can be freed."""
 
     partition: int
     offset: int
@@ -47,8 +49,8 @@ class Waiting(NamedTuple):
     """A page in a line.
 
     Attributes:
-        message: Without its body, as that may be another record's.
-        body: None where it was let go.
+        message: Without its body; `body` has it, which may be from another record.
+        body: None if it was dropped.
     """
 
     message: KeptRecord
@@ -58,23 +60,23 @@ class Waiting(NamedTuple):
 
     @property
     def of_log(self) -> PageMeta:
-        """Its metadata as that of a page whose body lies where this one's does."""
+        """Its metadata, with `same_as` pointing to the record that has its body."""
         at = self.meta.same_as or (self.message.partition, self.message.offset)
         return msgspec.structs.replace(self.meta, same_as=at)
 
     def whole(self, body: bytes) -> KeptRecord:
-        """Its record as it was read; the body is left to its own record where it is another one's."""
+        """Its record as it was read: with the body, unless that is from another record."""
         return self.message if self.meta.same_as is not None else self.message._replace(value=body)
 
 
 class PageLine:
-    """Pages that wait for their turn, in the order of coming.
+    """Pages that wait for their turn, first come, first served.
 
     Args:
-        most_bytes: Of their bodies that stay in memory, beyond the first one's.
+        most_bytes: Limit of bodies in memory; the first page's body always stays.
 
     Attributes:
-        size_bytes: Of the bodies that do.
+        size_bytes: Bodies in memory.
     """
 
     def __init__(self, most_bytes: int = WAITING_BYTES) -> None:
@@ -90,18 +92,18 @@ class PageLine:
 
     @property
     def first(self) -> Waiting | None:
-        """The page that has its turn next."""
+        """The next page."""
         return self._pages[0] if self._pages else None
 
     def add(self, message: Message, meta: PageMeta, page: Page, body: bytes) -> None:
-        """A page waits, with its body where there is room."""
+        """Add a page, with its body if there is room."""
         is_room = not self._pages or self.size_bytes + len(body) <= self._most_bytes
         self.size_bytes += len(body) if is_room else 0
         kept = KeptRecord(message.partition, message.offset, message.key, None, message.headers)
         self._pages.append(Waiting(kept, meta, page, body if is_room else None))
 
     def pop(self) -> Waiting:
-        """The first one has its turn. Raises: IndexError: no page waits."""
+        """Remove and return the first page. Raises: IndexError: no page waits."""
         first = self._pages.popleft()
         self.size_bytes -= len(first.body or b"")
         return first
@@ -116,7 +118,7 @@ HeldPage = tuple[Message, PageMeta, Page]
 
 
 class Held:
-    """Pages of jobs that are not known yet, or not at the revision that they came with.
+    """Pages whose job, or whose revision of it, is not known yet.
 
     Attributes:
         count: Pages held.
@@ -135,12 +137,12 @@ class Held:
         self.size_bytes += len(message.value or b"")
 
     def look(self) -> list[str]:
-        """Look at those held; the jobs for which that is one look too many."""
+        """Count one look for each job; returns the jobs whose pages waited `HELD_LOOKS` looks."""
         self._looks = {name: self._looks.get(name, 0) + 1 for name in self._pages}
         return [name for name, looks in self._looks.items() if looks >= HELD_LOOKS]
 
     def let_go(self, job: str) -> list[HeldPage]:
-        """All pages of a job, in the order of coming; it is held no more."""
+        """Remove and return all pages of a job, in the order of arrival."""
         held = self._pages.pop(job, [])
         self._looks.pop(job, None)
         self.count -= len(held)
