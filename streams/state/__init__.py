@@ -9,7 +9,7 @@
 
     verify ─► folds the log a second time into a scratch folder, and compares row by row
 
-Losing a state costs time only: it can be folded again.
+A lost state costs time only: it can be folded again.
 """
 
 from . import verify

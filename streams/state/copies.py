@@ -1,14 +1,14 @@
 """Copies of a database that another process has open, made without its help.
 
-Tables never change once they are written, so a link is a copy of one; what is appended to (manifest, write-ahead log)
-is copied byte for byte, so that what its owner writes later never shows in the copy.
+A table never changes once it is written, so a link is enough. Files that grow (manifest, write-ahead log) are copied
+byte for byte, so later writes of the owner never show in the copy.
 
 Why the copy is whole, without a lock:
     1 the manifest is read → 2 files are listed, then linked or copied → 3 the manifest is read again, and is the same
-A file is deleted only after the manifest has let go of it, and a write-ahead log only after the manifest has the tables
-that took its place. So between 1 and 3 nothing that the manifest needs was deleted, and the list of 2 has it all. A log
-copied while it grows is cut somewhere, and RocksDB reads it up to the last whole batch: an older checkpoint, never half
-of one.
+RocksDB deletes a table only after the manifest has dropped it, and a write-ahead log only after the manifest lists the
+tables that replace it. So no file that the manifest needs was deleted between 1 and 3, and the list of 2 has all of
+them. The copy of a growing log may end amid a batch. RocksDB reads it up to the last whole batch: an older checkpoint,
+never half of one.
 """
 
 import contextlib
@@ -20,17 +20,17 @@ from crawlog.streams.errors import NotCopied
 
 TRIES = 50
 AGAIN_S = 0.02
-"""Rest before a copy during which the manifest changed is made again; a flush or a compaction takes some 10 ms."""
+"""Pause before the next try if the manifest has changed, seconds; a flush or a compaction takes some 10 ms."""
 
 _LEFT_OUT = frozenset({"LOCK", "LOG", "CURRENT"})
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Make `target`, which is not there yet, a copy of `source` as of one of its checkpoints.
+    """Copy a database, as of one of its checkpoints, to `target`, which must not exist.
 
     Raises:
-        NotCopied: There is no database, or it never stood still.
-        OSError: The disk is full, or may not be written.
+        NotCopied: There is no database, or its manifest changed during each of TRIES tries.
+        OSError: The disk is full or not writable.
     """
     for _ in range(TRIES):
         try:
@@ -63,7 +63,7 @@ def _manifest(folder: Path) -> tuple[str, bytes]:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file that never changes a second name; where the file system has no links, a copy of it."""
+    """Link a file that never changes; copy it where the file system has no links."""
     try:
         target.hardlink_to(source)
     except FileNotFoundError:

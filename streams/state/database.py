@@ -1,8 +1,8 @@
 """One RocksDB database. Every read, iteration and write of the states and of the sinks goes through here.
 
-A damaged block shows when it is read. RocksDB's iterator then ends without an error, as it does after the last row. So
-each iteration asks for the iterator's status at its end. Damage marks the folder. The process that meets damage ends;
-the next one that opens the database finds the mark, sets the folder aside, and folds the log again.
+Damage is detected when a block is read. RocksDB's iterator then ends without an error, as it does after the last row.
+So each iteration checks the iterator's status at its end. A process that detects damage marks the folder and ends. The
+next process that opens the database finds the mark, sets the folder aside, and folds the log again.
 """
 
 import contextlib
@@ -18,27 +18,27 @@ from rocksdict import AccessType, Options, Rdict, RdictIter, WriteBatch
 from crawlog.streams.errors import StateLocked, Unusable
 
 DAMAGED = "DAMAGED"
-"""File in a database's folder: a block of it could not be read. It holds RocksDB's words."""
+"""Mark file in the folder of a damaged database. It holds RocksDB's error text."""
 
 CHECK_ROWS = 2_000
-"""Rows that `Rocks.check` reads between two rests: half a millisecond."""
+"""Rows that `Rocks.check` reads between two pauses: half a millisecond."""
 
 _LOCKED = ("While lock file:", "lock hold by current process")
-"""RocksDB's words for a held lock; `block checksum mismatch` holds a "lock" too."""
+"""RocksDB's error texts for a held lock. "lock" alone would match `block checksum mismatch`."""
 
 _NOT_DAMAGE = ("No space left", "Too many open files", "Permission denied", "Read-only file system", "Cannot allocate")
-"""What RocksDB says where the machine, not the database, is at fault: deleting the state would not mend that."""
+"""RocksDB's error texts for a fault of the machine. The database is intact, so deleting it would not help."""
 
 
 def is_machines_fault(error: BaseException) -> bool:
-    """Whether the machine fails, not the database: a full disk, a missing right. It may pass."""
+    """Whether the machine is at fault, not the database: a full disk, a missing permission. It may pass."""
     return any(words in str(error) for words in _NOT_DAMAGE)
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a database's folder to `aside-NAME` beside it, and return the new path; an older one of that name goes.
+    """Rename a database's folder to `aside-NAME` in the same place, and return the new path.
 
-    NAME is what stands before the first dot: of all copies of one state one is kept.
+    NAME ends before the first dot, and an older folder of that name is removed. So one copy of each state is kept.
     """
     aside = path.with_name(f"aside-{path.name.partition('.')[0]}")
     shutil.rmtree(aside, ignore_errors=True)
@@ -50,16 +50,16 @@ class Rocks:
     """One database, open.
 
     Args:
-        columns: Options of its column families beside the default one.
-        read_only: Change no file. Only for a database that nobody else writes.
+        columns: Options of its column families, besides the default one.
+        read_only: Change no file. Only for a database without another writer.
 
     Attributes:
-        is_open: Until it is closed.
-        damage: RocksDB's words for what could not be read; empty while all could be.
+        is_open: False once it is closed.
+        damage: RocksDB's error text; empty while no damage was detected.
 
     Raises:
         StateLocked: another process, or another object of this one, has it open.
-        Unusable: it is damaged. Every method raises this, too.
+        Unusable: it is damaged. Every method raises this too.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Rocks:
         self._columns = [self._db.get_column_family(name) for name in columns or ()]
         self._handles = [self._db.get_column_family_handle(name) for name in columns or ()]
         self._flushing = threading.Lock()
-        self._reader: RdictIter | None = None  # sees the database as of when it was made: until something is written
+        self._reader: RdictIter | None = None  # it sees the database as of its creation, so the next write discards it
         self.is_open = True
         self.damage = self._condemned()
         if self.damage:
@@ -97,7 +97,7 @@ class Rocks:
         return value
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """The rows, or None; half the cost of one look-up each, where the keys are in order."""
+        """The rows, or None. With sorted keys, half the cost of single look-ups."""
         if not keys:
             return []
         try:
@@ -112,7 +112,7 @@ class Rocks:
         return self._scan(self._db, start)
 
     def read(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Up to `limit` rows at [start, end), in key order, by an iterator that is kept until the next write."""
+        """Up to `limit` rows at [start, end), in key order. The iterator is reused until the next write."""
         if self._reader is None:
             self._reader = self._db.iter()
         reader = self._reader
@@ -131,10 +131,10 @@ class Rocks:
         return found
 
     def check(self, rest_s: float = 0.0) -> None:
-        """Read every row, to find damage that nobody has met yet.
+        """Read every row, to detect damage.
 
         Args:
-            rest_s: Pause after each `CHECK_ROWS` rows, for the other threads of a process that has more to do.
+            rest_s: Pause after each `CHECK_ROWS` rows, for the other threads of the process.
         """
         for column in (self._db, *self._columns):
             for number, _ in enumerate(self._scan(column, b"")):
@@ -151,9 +151,9 @@ class Rocks:
             raise
 
     def flush(self) -> None:
-        """Write into tables what only the write-ahead log has. May run in a thread, whoever reads and writes meanwhile.
+        """Write to tables the rows that only the write-ahead log has. Other threads may read and write meanwhile.
 
-        rocksdict lets others run while it flushes, which it does not while it makes a RocksDB checkpoint or opens.
+        rocksdict releases the GIL during a flush, but not while it opens a database or makes a RocksDB checkpoint.
         """
         with self._flushing:
             if self.is_open:
@@ -165,9 +165,9 @@ class Rocks:
                     raise
 
     def close(self) -> None:
-        """Release the database and its lock, once a flush under way has ended: rocksdict refuses to amid one.
+        """Release the database and its lock. Waits for a running flush: rocksdict refuses to close during one.
 
-        A damaged database is marked and released.
+        A damaged database is marked, then released.
         """
         with self._flushing, contextlib.ExitStack() as closing:
             self.is_open = False
@@ -190,7 +190,7 @@ class Rocks:
             for key, value in rows:
                 yield key, value
         finally:
-            del rows  # it would keep the database open for as long as somebody has an exception that passed here
+            del rows  # else an exception that passes here keeps the database open as long as it lives
         try:
             _see_end(column, key)
         except Exception as error:
@@ -198,14 +198,14 @@ class Rocks:
             raise
 
     def condemn(self, words: str) -> NoReturn:
-        """Mark the folder: what it holds is not what was written."""
+        """Mark the folder as damaged, and raise Unusable."""
         self.damage = words
-        with contextlib.suppress(OSError):  # on a full disk: then the damage is met again
+        with contextlib.suppress(OSError):  # on a full disk; the damage will be detected again
             (self.path / DAMAGED).write_text(words)
         raise Unusable(f"damaged: {words}")
 
     def _condemn(self, error: Exception) -> None:
-        """Mark the folder and raise, where an error of RocksDB is damage; other errors are the caller's to raise."""
+        """Mark the folder and raise Unusable, if an error of RocksDB is damage. The caller raises other errors."""
         if "Corruption" in str(error):
             self.condemn(str(error))
 
@@ -215,7 +215,7 @@ class Rocks:
 
 
 def _see_end(column: Rdict, key: bytes) -> None:
-    """Raise if a damaged block follows a row, instead of another row or the end."""
+    """Raise if a damaged block follows a row; the next row, or the end, is fine."""
     after = column.iter()
     try:
         after.seek(key)

@@ -1,14 +1,17 @@
-"""Which copy of a partition's state a new owner goes on from, among those in its data folder.
+"""Selects the copy of a partition's state from which a new owner continues, among those in its data folder.
 
-    <data>/state/<partition>            the state, unless its last owner could not let go of it
-    <data>/state/<partition>.<mark>     a copy made because that one was locked, or a standby fold
+    <data>/state/<partition>            the state
+    <data>/state/<partition>.<mark>     a copy, made because the state was locked; or a standby fold
 
-Every copy is a right fold of the log, whoever wrote it and however late: so the one with the highest offset wins, and
-none needs to be fenced. A stopped process and its successor never share a file that is written:
-    1 worker A is stopped → 2 its session ends, B owns the partition and finds the lock held → 3 B copies the database
-    (`copies.py`) and goes on in a folder of its own → 4 A continues and checkpoints into its old folder, which nobody
-    reads → 5 A loses its membership, closes, joins again → 6 whoever owns the partition next takes the higher offset
-    and removes the other, and the folder that wins gets the plain name again
+Every copy is a correct fold of the log, whichever process wrote it and whenever. So the new owner takes the copy with
+the highest offset, and no copy needs fencing. A paused process and its successor never write to the same file:
+
+    1  worker A is paused
+    2  its session ends; B owns the partition and finds the lock held
+    3  B copies the database (`copies.py`) and continues in the folder of the copy
+    4  A resumes and checkpoints into its old folder, which no other process reads
+    5  A loses its membership, closes the database and joins again
+    6  the next owner takes the folder with the higher offset, gives it the plain name, and removes the other
 """
 
 import contextlib
@@ -40,15 +43,15 @@ from .stores import store_of
 log = structlog.get_logger()
 
 LOCK_WAIT_S = 2.0
-"""How long a former owner may take to close its database; one that was told of the rebalance has closed before."""
+"""How long to wait until a former owner closes its database, seconds. After a normal rebalance it is closed already."""
 
 LOCK_AGAIN_S = 0.1
 
 LEFT_BEHIND_S = 3600.0
-"""A copy made to be looked at, or to be sent elsewhere, that is this old was left by a process that was killed."""
+"""Age from which a temporary copy counts as left by a killed process, seconds."""
 
 MIN_FREE_BYTES = 16 << 20
-"""Space without which no state is opened: RocksDB's write-ahead log alone may take so much."""
+"""Free disk space required to open a state: RocksDB's write-ahead log alone may take so much."""
 
 
 class States:
@@ -56,12 +59,12 @@ class States:
 
     Args:
         topic: Full name of crawl.urls.
-        came: Called for each file of a snapshot that was fetched.
+        came: Called for each fetched file of a snapshot.
 
     Attributes:
-        places: Where URLs belong, once `ask` was called.
-        partitions: Of crawl.urls, once `ask` was called.
-        snapshots: Those of this log, once `ask` was called and if a place for them is set.
+        places: Maps URLs to partitions; None before `ask`.
+        partitions: Number of partitions of crawl.urls; 0 before `ask`.
+        snapshots: Snapshots of this log; None before `ask`, or without `snapshots.to`.
     """
 
     def __init__(self, settings: Settings, topic: str, came: Callable[[], None] = lambda: None) -> None:
@@ -76,7 +79,7 @@ class States:
         self._log: LogIdentity | None = None
 
     def ask(self) -> None:
-        """Ask the cluster which log this is: before each restore, since topics may have been made anew.
+        """Ask the cluster for the log's identity. Call it before each restore: topics may have been recreated.
 
         Raises: EngineError: no answer.
         """
@@ -89,19 +92,19 @@ class States:
             self.snapshots = Snapshots(store_of(kept.to), self._log, kept.keep, kept.rewind_h, self._came)
 
     def _sweep(self) -> None:
-        """Links keep the space of what they link to: copies that nobody will remove any more go."""
+        """Remove temporary copies of killed processes: their links keep disk space allocated."""
         for left in self._folder.glob(".*"):
             with contextlib.suppress(FileNotFoundError):
                 if left.is_dir() and time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
                     shutil.rmtree(left, ignore_errors=True)
 
     def open(self, number: int, interrupt: threading.Event) -> Partition:
-        """The state of a partition, ready to be folded on.
+        """The state of a partition, from which the fold continues.
 
         Raises:
-            RestoreInterrupted: `interrupt` was set while its former owner had it.
+            RestoreInterrupted: `interrupt` was set while the former owner still had it open.
             OSError: The disk is full.
-            Misconfigured: The state cannot be used, and cannot be folded again.
+            Misconfigured: The state cannot be used or rebuilt.
         """
         self._see_space()
         path = self._settled(number)
@@ -119,7 +122,7 @@ class States:
                 return state
 
     def standby(self, number: int, worker: str) -> Partition:
-        """A state of a partition that somebody else owns, for a worker to keep warm: begun from the furthest copy here.
+        """A standby fold of a partition that another worker owns. It starts from the copy with the highest offset here.
 
         Raises: OSError: The disk is full.
         """
@@ -152,7 +155,7 @@ class States:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
 
     def _settled(self, number: int) -> Path:
-        """The candidate with the highest offset; the others that nobody has open are removed."""
+        """The copy with the highest offset. Other copies that no process has open are removed."""
         main = self._folder / str(number)
         others = self._others(number)
         if not others:
@@ -170,7 +173,7 @@ class States:
         return best
 
     def _offset(self, path: Path) -> int:
-        """How far a candidate has come; -1 for one that is no fold of this log by this crawlog."""
+        """The offset of a copy; -1 if it is damaged, or of another log or fold version."""
         look = self._folder / f".look-{secrets.token_hex(4)}"
         try:
             copy_database(path, look)
@@ -180,7 +183,7 @@ class States:
             finally:
                 database.close()
             meta = r.read_meta(stored) if stored else None
-        except Exception as error:  # a damaged one is none; rocksdict raises bare Exception
+        except Exception as error:  # damaged; rocksdict raises bare Exception
             if is_machines_fault(error):
                 raise
             log.info("candidate_unreadable", path=str(path), error=str(error))
@@ -196,12 +199,12 @@ class States:
             Database(path, self._memory).close()
         except StateLocked:
             return True
-        except Exception:  # noqa: BLE001  # damaged: nobody has it open
+        except Exception:  # noqa: BLE001  # damaged, so not open
             return False
         return False
 
     def _copied(self, path: Path, number: int) -> Path:
-        """A copy of a candidate that somebody has open; an empty folder where it cannot be copied."""
+        """The path for a copy of a database that another process has open; no folder is there if copying failed."""
         copy = self._folder / f"{number}.{secrets.token_hex(4)}"
         log.warning(
             "state_locked", path=str(path), owner="stopped, or slow to close", then=f"a copy goes on in {copy.name}"

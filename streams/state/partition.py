@@ -1,9 +1,8 @@
 """The state on disk: one RocksDB per partition of crawl.urls, in `<data>/state/<partition>`.
 
-A checkpoint is one WriteBatch of every dirty row plus the meta row with the offset; nothing else is written. So what
-lies on disk is always exactly the fold of the log up to that offset, whenever the process ends. Robots rules and
-validators are kept in a column family of their own, `cache`: losing them costs a request or a body, so they are no part
-of the fold.
+A checkpoint is one WriteBatch of every dirty row and the meta row with the offset; nothing else is written. So the rows
+on disk are always exactly the fold of the log up to that offset, whenever the process ends. Robots rules and validators
+are not part of the fold: losing them costs a request or a body. They have a column family of their own, `cache`.
 """
 
 import shutil
@@ -40,15 +39,15 @@ log = structlog.get_logger()
 
 CACHE_COLUMN = "cache"
 WRITE_BUFFER_SHARE = 0.4
-"""Part of the memory budget that unflushed writes may take; the rest is block cache."""
+"""Share of the memory budget for unflushed writes; the rest is block cache."""
 
 CHECK_MB = 8
-"""Memory for reading a database once."""
+"""Memory of `check_database`, MiB."""
 
 
 @cache
 def fold_version() -> str:
-    """What the fold's results depend on: our code, the suffix list and the URL library."""
+    """Version of all that the fold's results depend on: our code, the suffix list and the URL library."""
     return f"{FOLD_VERSION} psl-{version('publicsuffixlist')} ada-{version('can-ada')}"
 
 
@@ -71,8 +70,8 @@ class StateMemory:
         table.set_cache_index_and_filter_blocks(True)
         table.set_block_size(8 << 10)
         table.set_format_version(5)
-        table.set_bloom_filter(10, False)  # of several young tables one has the key
-        table.set_index_type(BlockBasedIndexType.two_level_index_search())  # whole ones outgrow the cache
+        table.set_bloom_filter(10, False)  # a key is in one of several young tables
+        table.set_index_type(BlockBasedIndexType.two_level_index_search())  # an index in one piece outgrows the cache
         table.set_partition_filters(True)
         table.set_metadata_block_size(4 << 10)
         table.set_pin_top_level_index_and_filter(True)
@@ -81,14 +80,14 @@ class StateMemory:
         options.create_missing_column_families(True)
         options.set_block_based_table_factory(table)
         options.set_write_buffer_manager(self.writes)
-        options.set_write_buffer_size(16 << 20)  # few large flushes: each compaction reads the oldest level again
-        options.set_arena_block_size(64 << 10)  # a megabyte of itself, which the budget counts, for every one of them
-        options.set_memtable_prefix_bloom_ratio(0.01)  # counted as well, from the start: 160 KiB
-        options.set_memtable_whole_key_filtering(True)  # a look-up walks no skip list in vain
+        options.set_write_buffer_size(16 << 20)  # few large flushes, since each compaction reads the oldest level again
+        options.set_arena_block_size(64 << 10)  # by default 1 MiB for each column family, counted in the budget
+        options.set_memtable_prefix_bloom_ratio(0.01)  # 160 KiB from the start, counted in the budget
+        options.set_memtable_whole_key_filtering(True)  # saves searches of the skip list for absent keys
         options.set_max_write_buffer_number(2)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_bottommost_compression_type(DBCompressionType.zstd())
-        options.set_optimize_filters_for_hits(True)  # the oldest table has what the younger ones have not
+        options.set_optimize_filters_for_hits(True)  # a key that no younger table has is mostly in the oldest
         options.set_max_open_files(256)
         options.set_max_total_wal_size(24 << 20)
         options.set_keep_log_file_num(2)
@@ -97,7 +96,7 @@ class StateMemory:
 
 
 class Database(Rocks):
-    """The rows of one partition as of its last checkpoint, and what is cached beside them."""
+    """The rows of one partition as of its last checkpoint, and the cache column."""
 
     def __init__(self, path: Path, memory: StateMemory, *, read_only: bool = False) -> None:
         self._remembered: dict[bytes, bytes] = {}
@@ -135,11 +134,11 @@ class Database(Rocks):
         return value
 
     def remember(self, key: bytes, value: bytes) -> None:
-        """Remember a value that may be lost; it is written with the next changes."""
+        """Cache a value; it is written with the next changes."""
         self._remembered[key] = value
 
     def cache(self, key: bytes, value: bytes) -> None:
-        """Remember a value that may be lost, at once."""
+        """Cache a value, and write it at once."""
         try:
             self._cache[key] = value
         except Exception as error:
@@ -148,16 +147,15 @@ class Database(Rocks):
 
 
 def check_database(path: Path, rest_s: float = 0.0) -> None:
-    """Read every row of a database that nobody has open; no file of it changes.
+    """Read every row of a database that no process has open; no file of it changes.
 
     Args:
         rest_s: Pause after every 2,000 rows.
 
     Raises: Unusable: it is damaged.
     """
-    database = Database(
-        path, StateMemory(CHECK_MB), read_only=True
-    )  # a cache of its own: others may know blocks of before
+    # An own block cache: a shared one may hold blocks of the folder's former database.
+    database = Database(path, StateMemory(CHECK_MB), read_only=True)
     try:
         database.check(rest_s)
     finally:
@@ -165,11 +163,11 @@ def check_database(path: Path, rest_s: float = 0.0) -> None:
 
 
 class StateOrigin(NamedTuple):
-    """Where a state may begin again.
+    """Where a fold may start: at a snapshot, or at the log's first offset.
 
     Attributes:
-        snapshots: Those of its log, if there are any.
-        first_offset: Asks for the first offset that the log still has.
+        snapshots: Snapshots of this log; None without a store.
+        first_offset: Asks the cluster for the first offset that the log still has.
     """
 
     snapshots: Snapshots | None = None
@@ -177,7 +175,7 @@ class StateOrigin(NamedTuple):
 
 
 FROM_THE_START = StateOrigin()
-"""At offset 0: no snapshots, and a log that has all of its records."""
+"""Start at offset 0: no snapshots, and a log with all its records."""
 
 
 class Partition:
@@ -185,18 +183,18 @@ class Partition:
 
     Args:
         path: The database's folder.
-        identity: The log to be folded; a state of another one is thrown away and rebuilt.
-        origin: Where a state that is thrown away may begin again.
+        identity: The log to be folded; a state of another log is discarded and rebuilt.
+        origin: Where a rebuild may start.
 
     Attributes:
-        note: Why the state begins again, or which records it lacks, for the user; empty when all is well.
+        note: For the user: why the state is rebuilt, or which records it lacks; else empty.
 
     Raises:
-        Misconfigured: The state cannot be used, and cannot be folded again: the log does not begin at 0 any more.
-        StateLocked: Another process holds it.
+        Misconfigured: The state cannot be used or rebuilt: the log has lost its first records, and no snapshot fits.
+        StateLocked: Another process has it open.
     """
 
-    def __init__(  # what a state is, where it lies, and what it may use
+    def __init__(
         self,
         path: Path,
         number: int,
@@ -243,7 +241,10 @@ class Partition:
         self._start(meta)
 
     def _begin_again(self, why: str) -> None:
-        """Set the state aside and begin at a snapshot, or at offset 0 where the log still has it."""
+        """Set the state aside, and start at a snapshot or at offset 0.
+
+        Raises: Misconfigured: there is no snapshot, and the log does not begin at 0.
+        """
         low = self._origin.first_offset()
         found = self._fetched(low)
         if low and found is None:
@@ -253,7 +254,7 @@ class Partition:
                 "run the crawlog that wrote the state, or remove the folder to go on with what the log still has."
             )
         aside = set_aside(self._path)
-        kept = aside.with_name("aside-*")  # the words are the same for all partitions, and are said once
+        kept = aside.with_name("aside-*")  # one text for all partitions: the user sees equal notes once
         self.note = f"the frontier's state is folded again from the log: it was {why} (the old one is kept: {kept})"
         log.warning("state_set_aside", partition=self.number, why=why, aside=str(aside), then="folded again")
         if found is None:
@@ -271,7 +272,7 @@ class Partition:
         self._last_value: bytes | None = None
 
     def _checked(self, stored: bytes) -> r.Meta | None:
-        """The meta row; None where it is of another log."""
+        """The meta row; None if it is of another log. Raises: Unusable: it is of another version."""
         try:
             meta = r.read_meta(stored)
         except msgspec.DecodeError as error:
@@ -282,12 +283,11 @@ class Partition:
         return meta if same else None
 
     def rebuild(self, why: str, skipped: tuple[r.Skip, ...] = (), high: int | None = None) -> None:
-        """Throw the state away, to be folded again from a snapshot, or from offset 0.
+        """Discard the state, and start at a snapshot or at offset 0.
 
         Args:
-            skipped: What rewinds take back; they need not be found again. Where there are any it is the same log still,
-                so what is cached beside the state stays.
-            high: The highest offset that a snapshot may have; None for any.
+            skipped: Ranges that known rewinds cancel. With any, the log is the same, so the cache column stays.
+            high: Highest offset of a snapshot; None for any.
         """
         log.warning("state_rebuilt", partition=self.number, why=why)
         if self.leap(high=high, skipped=skipped or None):
@@ -304,14 +304,13 @@ class Partition:
     def leap(
         self, low: int = 0, high: int | None = None, skipped: tuple[r.Skip, ...] | None = None, *, furthest: bool = True
     ) -> bool:
-        """Put the snapshot with the highest fitting offset in the place of this state, if there is one.
+        """Replace this state by the fitting snapshot with the highest offset. Returns whether there is one.
 
         Args:
-            furthest: False for the lowest offset.
-
-            low: The lowest offset of use.
-            high: The highest one; None for any.
-            skipped: What rewinds take back, where that is known.
+            low: Lowest offset of a snapshot.
+            high: Highest offset; None for any.
+            skipped: Ranges that rewinds cancel; None where unknown.
+            furthest: False for the snapshot with the lowest offset.
         """
         found = self._fetched(low, high, skipped, furthest=furthest)
         if found is None:
@@ -330,12 +329,12 @@ class Partition:
     def _fetched(
         self, low: int, high: int | None = None, skipped: tuple[r.Skip, ...] | None = None, *, furthest: bool = True
     ) -> tuple[Path, r.Meta] | None:
-        """A copy of the snapshot that `leap` would take, every row of it read once; None where there is none."""
+        """A checked copy of the snapshot for `leap`, and its meta row; None where there is none."""
         if self._origin.snapshots is None:
             return None
         try:
             found = self._origin.snapshots.of(self.number)
-        except Exception as error:  # noqa: BLE001  # whatever a store raises: no crawl depends on it
+        except Exception as error:  # noqa: BLE001  # a store may raise anything, and no crawl depends on it
             log.warning("snapshots_unreachable", partition=self.number, error=str(error))
             return None
         fit = fitting(found, fold_version(), low=low, high=high, skipped=skipped)
@@ -345,16 +344,16 @@ class Partition:
             try:
                 self._origin.snapshots.fetch(one, fresh)
                 check_database(fresh)
-            except Exception as error:  # noqa: BLE001  # DamagedSnapshot, or any error of a store
+            except Exception as error:  # noqa: BLE001  # DamagedSnapshot, or anything that a store raises
                 log.warning("snapshot_not_taken", partition=self.number, offset=one.offset, error=str(error))
                 continue
             return fresh, one.meta
         return None
 
     def rewind(self, skip: r.Skip) -> None:
-        """Go back to before a range that a record takes back: the log is to be folded again from the state's offset.
+        """Go back to an offset before the range that a rewind cancels. The caller folds the log again from there.
 
-        Goes back to the checkpoint, if that lies before the range and knows of no other rewinds.
+        Goes back to the checkpoint if that lies before the range and has the same earlier rewinds; else rebuilds.
         """
         skipped = effective(self.fold.skipped, skip)
         stored = self.db.get(r.META)
@@ -367,7 +366,7 @@ class Partition:
     def take(self, value: bytes | None, offset: int, timestamp_s: float) -> Effects:
         """Fold the record at exactly the state's offset.
 
-        One whose effects hold a rewind changes nothing, the offset neither: `rewind` to it, and read again from there.
+        If its effects hold a rewind, neither state nor offset has changed: call `rewind`, and read again from there.
         """
         assert offset == self.offset
         effects = self.fold.take(value, offset, timestamp_s)
@@ -378,7 +377,7 @@ class Partition:
         return effects
 
     def skip_to(self, offset: int) -> None:
-        """Go on at a later offset: the log holds no record between."""
+        """Continue at a later offset; the log has no records between."""
         assert offset >= self.offset
         if offset > self.offset:
             self._last_hash, self._last_value = 0, None
@@ -386,7 +385,7 @@ class Partition:
 
     @property
     def last_hash(self) -> int:
-        """xxh3_64 of the record folded last; 0 when there is none right before the offset."""
+        """xxh3_64 of the record at the offset before; 0 if the log has none there."""
         if self._last_value is not None:
             self._last_hash = xxhash.xxh3_64_intdigest(self._last_value)
             self._last_value = None
@@ -394,14 +393,11 @@ class Partition:
 
     @property
     def changes(self) -> int:
-        """Rows changed and URLs marked seen since the last checkpoint."""
+        """Number of rows changed and URLs marked as seen since the last checkpoint."""
         return len(self.rows.dirty) + self.fold.seen.changes
 
     def checkpoint(self) -> int:
-        """Write every change and the offset as one batch.
-
-        Returns: The offset that the state on disk now reflects.
-        """
+        """Write all changes and the offset as one batch; returns the offset of the state on disk."""
         if self.offset == self.checkpointed:
             return self.offset
         self.fold.flush()
@@ -416,9 +412,9 @@ class Partition:
         return self.offset
 
     def digest(self) -> str:
-        """Digest of the state on disk, the meta row included."""
+        """Digest of all rows on disk, with the meta row."""
         return digest(self.db.scan(b""))
 
     def close(self) -> None:
-        """Release the database without a checkpoint."""
+        """Release the database. Makes no checkpoint."""
         self.db.close()

@@ -1,8 +1,8 @@
 """Restore: fold crawl.urls from a state's offset to the log's end, with a plain consumer outside Faust.
 
-One consumer reads all partitions of an assignment together, up to the end offsets captured at the start; nothing is
-dispatched for a partition before. The same reader fills a gap in live reading, so nothing depends on what Faust
-delivers or skips. It blocks: run it in a thread, with no one else at those partitions.
+One consumer reads all partitions of an assignment together, up to the end offsets captured at the start. A partition
+dispatches no URLs before its end is reached. The same reader fills gaps in live reading, so the fold never depends on
+the records that Faust delivers or skips. The calls block: run them in a thread that alone uses those partitions.
 """
 
 import threading
@@ -28,30 +28,30 @@ log = structlog.get_logger()
 
 BATCH_RECORDS = 500
 POLL_S = 0.2
-"""Longest wait for records, and so for an interrupt to be seen."""
+"""Longest wait for records, seconds; an interrupt is noticed as late as this."""
 
 RESTORE_CHANGES = 200_000
-"""Changed rows that the partitions of a restore may hold together, some 250 bytes each."""
+"""Limit of the changed rows of all partitions of a restore, some 250 bytes each."""
 
 After = Callable[[Partition], None]
-"""What to do with a partition after each batch that holds records of it."""
+"""Called with a partition after each batch that has records of it."""
 
 Handle = Callable[[Partition, Message, Effects], None]
-"""What to do with the effects of a record: forwarding and dead letters happen in restore as in live reading."""
+"""Handles the effects of a record: a restore forwards URLs and writes dead letters as live reading does."""
 
 
 def restore_changes(live: int, partitions: int) -> int:
-    """Changes after which a partition is checkpointed while it is restored.
+    """Number of changes after which a partition is checkpointed during a restore.
 
     Args:
-        live: The same for a partition that is live (`state.checkpoint_changes`).
-        partitions: Restored together.
+        live: The same for live reading (`state.checkpoint_changes`).
+        partitions: Number of partitions restored together.
     """
     return max(live, RESTORE_CHANGES // max(partitions, 1))
 
 
 class _AnotherLog(Exception):
-    """A state's last record is not the one in the log."""
+    """The last record that a state has folded differs from the one in the log."""
 
     def __init__(self, partition: Partition, offset: int) -> None:
         super().__init__(f"the record at offset {offset} is not the one it folded")
@@ -71,7 +71,7 @@ class Restorer:
         self._topic = topic
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Where the log of each partition ends now.
+        """The present end of each partition's log.
 
         Raises: EngineError: The log cannot be read.
         """
@@ -93,16 +93,16 @@ class Restorer:
         """Fold each partition to the log's end.
 
         Args:
-            handle: Gets every record that has effects.
-            after: Called after each batch for each partition in it: checkpoints what grows large.
+            handle: Called for every record that has effects.
+            after: Called after each batch, for each partition in it; it makes checkpoints.
             interrupt: Ends the restore early.
-            ends: Offsets to stop at, by partition; None for the log's end as it is now.
-            most: Offsets not to go beyond, by partition, where the log goes on.
+            ends: Offsets to stop at, by partition; None for the log's present end.
+            most: Upper limits of the offsets to stop at, by partition.
 
-        Returns: Records folded, by partition.
+        Returns: Number of records folded, by partition.
 
         Raises:
-            EngineError: The log cannot be read. DamagedLog: Nor will it be later.
+            EngineError: The log cannot be read. DamagedLog: It is damaged, so a retry will not help.
             RestoreInterrupted: `interrupt` was set.
         """
         by_number = {partition.number: partition for partition in partitions}
@@ -138,7 +138,7 @@ class Restorer:
 
     @staticmethod
     def _prepare(partitions: dict[int, Partition], bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
-        """The log's ends; states that do not fit between its start and its end are mended."""
+        """The log's ends. Repairs states whose offset lies outside the log: by a rebuild, a snapshot, or a skip."""
         ends = {}
         for number, partition in partitions.items():
             low, ends[number] = bounds[number]
@@ -157,13 +157,13 @@ class Restorer:
 
 
 class _Reading:
-    """One pass over the log, from where each partition is to where it shall end.
+    """One pass over the log, from each partition's offset to its end.
 
-    A partition that meets a rewind has ended, for this pass.
-    The record before a partition's offset is read again: its hash tells whether this is the log that was folded.
+    A partition that meets a rewind ends its part of this pass.
+    The record before a partition's offset is read again: its hash shows whether this is the log that was folded.
     """
 
-    def __init__(  # all that one pass has
+    def __init__(
         self,
         settings: Settings,
         topic: str,
@@ -203,7 +203,7 @@ class _Reading:
             left -= self._ended(left)
 
     def _ended(self, left: set[int]) -> set[int]:
-        """Partitions read to their ends; by position, since the last offsets may hold no record."""
+        """Partitions read to their ends. Decided by position, since the last offsets may hold no record."""
         ended = left & self.rewound.keys()
         for tp in self._consumer.position([TopicPartition(self._topic, number) for number in left - ended]):
             partition, end = self._partitions[tp.partition], self._ends[tp.partition]
@@ -214,7 +214,7 @@ class _Reading:
         return ended
 
     def _is_error(self, message: Message) -> bool:
-        """Whether it is no record, but an error that passes. Raises: EngineError: it does not."""
+        """Whether the message is a transient error, not a record. Raises: EngineError: a permanent error."""
         error = message.error()
         if error is None:
             return False
@@ -224,7 +224,7 @@ class _Reading:
         return True
 
     def _take(self, message: Message) -> int:
-        """Fold a record if it is the next one; returns its partition."""
+        """Fold a record that lies from the state's offset to the end, and before any rewind; returns its partition."""
         number, offset = cast("int", message.partition()), cast("int", message.offset())
         partition = self._partitions[number]
         if offset != self._next[number]:

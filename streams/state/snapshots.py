@@ -1,11 +1,11 @@
-"""Snapshots: consistent copies of a partition's state in a folder or an object store, to begin a restore from.
+"""Snapshots: consistent copies of a partition's state in a folder or an object store. A restore may start from one.
 
-    <to>/<cluster>/<topic id>/<partition>/<offset>.<fold>.json     manifest: what the snapshot is, and its files
-    <to>/<cluster>/<topic id>/<partition>/files/<sum>-<size>       contents, each once, whatever snapshots name it
+    <to>/<cluster>/<topic id>/<partition>/<offset>.<fold>.json     manifest: the meta row, and the list of files
+    <to>/<cluster>/<topic id>/<partition>/files/<sum>-<size>       contents, each once, shared by all snapshots
 
-A snapshot is there when its manifest is, which is written last, whole. A table never changes, so of two snapshots only
-the tables that are new in the second are sent. Files are found by what is in them: a name may come again after a
-rebuild, with other bytes. A snapshot of which anything is missing or damaged is passed over, and the next one tried.
+A snapshot exists once its manifest does; the manifest is written last, atomically. A table never changes, so only new
+tables are sent. Files are named by their content: RocksDB may reuse a name after a rebuild, for other bytes. If a file
+of a snapshot is missing or damaged, the next snapshot is tried.
 """
 
 import re
@@ -27,7 +27,7 @@ from .stores import CHUNK_BYTES, SnapshotStore
 log = structlog.get_logger()
 
 ORPHAN_S = 3600.0
-"""A content that no manifest names is removed when it is older; a younger one may be of a snapshot in the making."""
+"""Age from which a file without a manifest is removed, seconds. A younger one may belong to an unfinished snapshot."""
 
 
 class File(msgspec.Struct, frozen=True):
@@ -39,15 +39,15 @@ class File(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> str:
-        """Where its bytes lie, below the partition's folder."""
+        """Path of its bytes in the partition's folder of the store."""
         return f"files/{self.sum}-{self.size}"
 
 
 class Manifest(msgspec.Struct, frozen=True, tag_field="v", tag=1):
-    """What a snapshot is: the meta row of its state, and its files.
+    """The description of a snapshot: the meta row of its state, and its files.
 
     Attributes:
-        at: UTC epoch seconds when it was made.
+        at: When it was made, UTC epoch seconds.
     """
 
     meta: r.Meta
@@ -56,7 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="v", tag=1):
 
     @property
     def offset(self) -> int:
-        """The next record to fold."""
+        """Offset of the next record to fold."""
         return self.meta.offset
 
     @property
@@ -66,23 +66,23 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="v", tag=1):
 
     @property
     def name(self) -> str:
-        """The manifest's file name; names in order are offsets in order."""
+        """The manifest's file name; names sort by offset."""
         return f"{self.offset:020d}.{self.meta.fold.replace(' ', '_')}.json"
 
 
 _manifest = msgspec.json.Decoder(Manifest).decode
 
 _plain = re.compile(r"\w[\w.-]{0,200}", re.ASCII).fullmatch
-"""The names of RocksDB's files, and sums: none of them leads to another folder."""
+"""Matches names of RocksDB's files, and sums. No such name leads to another folder."""
 
 
 class Snapshots:
     """The snapshots of one log's partitions in a store.
 
     Args:
-        keep: Newest snapshots of a partition that are kept.
-        rewind_h: So far back the newest one of each hour is kept too, hours.
-        came: Called for each file of a snapshot that was fetched: all of them may take longer than a watchdog waits.
+        keep: Number of newest snapshots of a partition to keep.
+        rewind_h: For so many hours, keep the newest snapshot of each hour too.
+        came: Called for each fetched file: a whole snapshot may take longer than the watchdog's timeout.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Snapshots:
         self._sums: dict[tuple[int, int, int], str] = {}
 
     def make(self, folder: Path, meta: r.Meta, at: float) -> tuple[Manifest, int]:
-        """Store a database that nobody writes to; returns its manifest and the bytes that had to be sent."""
+        """Store a database that has no writer; returns its manifest and the number of bytes sent."""
         base, sent = self._base(meta.partition), 0
         stored = set(self._store.names(f"{base}/files"))
         files = []
@@ -118,7 +118,7 @@ class Snapshots:
         return manifest, sent
 
     def of(self, partition: int) -> list[Manifest]:
-        """Snapshots of a partition, the highest offset first; what is no manifest is passed over."""
+        """Manifests of a partition's snapshots, the highest offset first; other files are skipped."""
         base, found = self._base(partition), []
         for name in reversed(self._store.names(base)):
             if not name.endswith(".json"):
@@ -137,9 +137,9 @@ class Snapshots:
         return sorted(found, key=lambda one: -one.offset)
 
     def fetch(self, manifest: Manifest, target: Path) -> None:
-        """Copy a snapshot to a folder that is not there yet.
+        """Copy a snapshot to `target`, which must not exist.
 
-        Raises: DamagedSnapshot: a name leads out of the folder; a file is missing, too short, or not what it was.
+        Raises: DamagedSnapshot: a name leads out of the folder, or a file is missing or has other bytes.
         """
         names = [file.name for file in manifest.files]
         if len({*names}) < len(names) or not all(
@@ -163,7 +163,7 @@ class Snapshots:
             shutil.rmtree(part, ignore_errors=True)
 
     def prune(self, partition: int, now: float) -> list[Manifest]:
-        """Remove what need not be kept, manifests first; returns what is left, the highest offset first."""
+        """Remove old snapshots, manifests first; returns the manifests kept, the highest offset first."""
         base, found = self._base(partition), self.of(partition)
         kept = self._kept(found, now)
         for manifest in found:
@@ -188,7 +188,7 @@ class Snapshots:
         return f"{self._log.cluster}/{self._log.topic}/{partition}"
 
     def _sum(self, path: Path) -> str:
-        """A table's sum is taken once: it never changes while it is the same file."""
+        """The sum of a file; cached for tables, which never change."""
         stat = path.stat()
         key = stat.st_ino, stat.st_size, stat.st_mtime_ns
         if path.suffix != ".sst":
@@ -209,13 +209,13 @@ def _sum(path: Path) -> str:
 def fitting(
     found: Iterable[Manifest], fold: str, *, low: int = 0, high: int | None = None, skipped: tuple[r.Skip, ...] | None
 ) -> list[Manifest]:
-    """Those that a restore can begin from, in the given order.
+    """The snapshots from which a restore can start, in the given order.
 
     Args:
-        fold: This crawlog's version of the fold.
-        low: Where the log starts.
-        high: The highest offset of use: the log's end, or below a state that was found wrong; None for any.
-        skipped: What rewinds take back, where that is known: a snapshot that has folded some of it is of no use.
+        fold: The present version of the fold.
+        low: Lowest offset, such as the log's start.
+        high: Highest offset: the log's end, or an offset below a wrong state; None for any.
+        skipped: Ranges that rewinds cancel; a snapshot that has folded part of one does not fit. None where unknown.
     """
     return [
         one

@@ -1,4 +1,4 @@
-"""Where snapshots lie: a folder, or an object store by a URL. `SnapshotStore` is what a store must be able to do."""
+"""The stores of snapshots: a folder, or an object store by its URL. `SnapshotStore` is their interface."""
 
 import os
 import secrets
@@ -11,35 +11,35 @@ from crawlog.streams.errors import Misconfigured
 from crawlog.streams.printable import without_secrets
 
 CHUNK_BYTES = 1 << 20
-"""Read of a file at once."""
+"""Bytes of a file read at once."""
 
 
 class SnapshotStore(Protocol):
-    """A place for named contents."""
+    """A store of named files."""
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder; none where there is no such folder."""
+        """Names of the files in a folder; empty if there is no such folder."""
 
     def read(self, name: str) -> bytes:
-        """A small file.
+        """The content of a small file.
 
-        Raises: OSError: it is not there.
+        Raises: OSError: there is no such file.
         """
 
     def put(self, source: Path | bytes, name: str) -> None:
-        """Store a file, to be seen whole or not at all."""
+        """Store a file atomically: readers see the whole file or none."""
 
     def get(self, name: str, target: Path) -> None:
         """Copy a file to the disk.
 
-        Raises: OSError: it is not there.
+        Raises: OSError: there is no such file.
         """
 
     def remove(self, name: str) -> None:
-        """Forget a file."""
+        """Remove a file."""
 
     def age_s(self, name: str) -> float:
-        """Seconds since it was stored; 0 where that is not known."""
+        """Seconds since the file was stored; 0 where unknown."""
 
 
 class FolderStore:
@@ -56,11 +56,11 @@ class FolderStore:
             return []
 
     def read(self, name: str) -> bytes:
-        """A small file."""
+        """The content of a small file."""
         return (self._root / name).read_bytes()
 
     def put(self, source: Path | bytes, name: str) -> None:
-        """Written beside, made durable, then renamed."""
+        """Written to a temporary file, synced, then renamed."""
         target = self._root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -82,16 +82,16 @@ class FolderStore:
         shutil.copyfile(self._root / name, target)
 
     def remove(self, name: str) -> None:
-        """Forget a file."""
+        """Remove a file."""
         (self._root / name).unlink(missing_ok=True)
 
     def age_s(self, name: str) -> float:
-        """Since it was written."""
+        """Seconds since the file was written."""
         return time.time() - (self._root / name).stat().st_mtime
 
 
 class BucketStore:
-    """An object store, or whatever else fsspec opens by a URL."""
+    """An object store, or any other file system that fsspec opens by a URL."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -112,7 +112,7 @@ class BucketStore:
         return f"{self._root.rstrip('/')}/{name}"
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder; what the store lists is asked for anew."""
+        """Names in a folder, without fsspec's cache of listings."""
         try:
             self._fs.invalidate_cache()
             found = self._fs.ls(self._path(folder), detail=True)
@@ -121,11 +121,11 @@ class BucketStore:
         return sorted(one["name"].rpartition("/")[2] for one in found if one["type"] == "file")
 
     def read(self, name: str) -> bytes:
-        """A small file."""
+        """The content of a small file."""
         return bytes(self._fs.cat_file(self._path(name)))
 
     def put(self, source: Path | bytes, name: str) -> None:
-        """An object is seen when it is whole."""
+        """Object stores are atomic: an object appears when it is complete."""
         target = self._path(name)
         self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
         if isinstance(source, bytes):
@@ -138,11 +138,11 @@ class BucketStore:
         self._fs.get_file(self._path(name), str(target))
 
     def remove(self, name: str) -> None:
-        """Forget a file."""
+        """Remove a file."""
         self._fs.rm_file(self._path(name))
 
     def age_s(self, name: str) -> float:
-        """Since it was stored; 0 where the store does not say."""
+        """Seconds since the object was stored; 0 where the store reports no time."""
         try:
             return max(time.time() - float(self._fs.modified(self._path(name)).timestamp()), 0.0)
         except (NotImplementedError, AttributeError):

@@ -1,8 +1,8 @@
-"""Verification: fold the log a second time into a scratch folder, and compare with the state that workers keep.
+"""Verification: fold the log a second time into a scratch folder, and compare it with the workers' state.
 
-The second fold stops at exactly the offset of the owner's checkpoint, so both are the same rows or something is wrong:
-a worker that wrote beside the fold, a fold that looked at a clock, a record that was skipped. Workers may go on
-meanwhile: what is compared is a copy of their database, made by links and without their help.
+The second fold stops at exactly the offset of the owner's checkpoint, so both must have the same rows. A difference is
+a bug: a worker wrote rows beside the fold, the fold used a clock, or a record was skipped. Workers may run meanwhile:
+verification uses a copy of their database, made by links without their help.
 """
 
 import shutil
@@ -31,23 +31,23 @@ from .stores import store_of
 
 
 class Difference(NamedTuple):
-    """A row that the two folds do not share; None where one has no such row."""
+    """A row that differs between the two folds; None where one of them lacks it."""
 
     kept: DescribedRow | None
     folded: DescribedRow | None
 
 
 class Verdict(NamedTuple):
-    """One partition's comparison.
+    """The result for one partition.
 
     Attributes:
-        offset: The checkpoint's offset, up to which both folds go.
-        records: Records that the second fold took.
-        kept: Digest of the state that the workers keep.
+        offset: The checkpoint's offset; both folds end there.
+        records: Number of records in the second fold.
+        kept: Digest of the workers' state.
         folded: Digest of the second fold; empty when there was none.
-        begun: Offset of the snapshot that the second fold began at; 0 for the log's start.
-        reason: Why the state cannot be the fold of this log, where that is plain without folding.
-        rows: The first rows that differ, as many as were asked for.
+        begun: Offset of the snapshot that the second fold started from; 0 for the log's start.
+        reason: Why the state could not be compared; else empty.
+        rows: The first rows that differ, up to the requested number.
     """
 
     partition: int
@@ -69,8 +69,8 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
     """Fold every partition that has a state again, and compare. Workers may be running.
 
     Args:
-        state: Folder of the states, one folder a partition, more where a former owner could not let go of one.
-        rows: How many differing rows of a partition to name.
+        state: Folder of the states: one folder a partition, more if a former owner still has one open.
+        rows: Largest number of differing rows to list for a partition.
 
     Raises: EngineError: the log cannot be read.
     """
@@ -83,7 +83,7 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
         for copy in _kept(state, scratch / "kept", memory):
             opened.enter_context(closing(copy))
             if copy.number not in kept or copy.offset > kept[copy.number].offset:
-                kept[copy.number] = copy  # of several copies the next owner takes this one too
+                kept[copy.number] = copy  # of several copies the highest offset, as a new owner chooses
         limits = log_bounds(settings, names.urls, sorted(kept))
         verdicts = {number: one.misfit(log, limits[number][1]) for number, one in kept.items()}
         snapshots = Snapshots(store_of(settings.snapshots.to), log) if settings.snapshots.to else None
@@ -107,11 +107,11 @@ def verify(settings: Settings, state: Path, rows: int = 0) -> list[Verdict]:
 
 
 class KeptState:
-    """A copy of the state that workers keep of one partition.
+    """A copy of the workers' state of one partition.
 
     Attributes:
-        meta: None when the database cannot be read.
-        damage: Why it cannot.
+        meta: None without a checkpoint, or when the database cannot be read.
+        damage: Why it cannot be read; else empty.
     """
 
     def __init__(self, number: int, folder: Path, memory: StateMemory, damage: str = "") -> None:
@@ -135,11 +135,11 @@ class KeptState:
 
     @property
     def ahead(self) -> list[r.Skip]:
-        """What rewinds take back that were met before the state was folded again: another fold does not meet them."""
+        """Ranges of rewinds whose record is at or behind the offset. The second fold ends before it, so it is told."""
         return [skip for skip in self.meta.skipped if skip.end >= self.offset] if self.meta else []
 
     def misfit(self, log: LogIdentity, high: int) -> Verdict | None:
-        """The verdict on a state that need not be folded again to be told apart; None for one that must."""
+        """The verdict on a state that cannot be compared; None for one that can."""
         reason = self.damage and f"damaged: {self.damage}"
         if not reason and self.meta is not None:
             reason = _misfit(self.meta, log, high)
@@ -161,7 +161,7 @@ def _misfit(meta: r.Meta, log: LogIdentity, high: int) -> str:
 
 @contextmanager
 def _scratch(data: Path) -> Iterator[Path]:
-    """A folder beside the states, where links to them can be made; what a killed verification left is removed."""
+    """A folder on the file system of the states, for links to them. Removes folders of killed verifications."""
     for left in data.glob("verify-*"):
         pid = left.name.removeprefix("verify-")
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
@@ -175,7 +175,7 @@ def _scratch(data: Path) -> Iterator[Path]:
 
 
 def _kept(state: Path, scratch: Path, memory: StateMemory) -> Iterator[KeptState]:
-    """Copies of all states; one whose owner has not made a checkpoint yet is left out."""
+    """Copies of all states; states without a checkpoint are left out."""
     for folder in sorted(state.iterdir()):
         number = folder.name.partition(".")[0]
         if not number.isdigit():
@@ -213,7 +213,7 @@ def _compared(kept: KeptState, again: Partition, records: int, rows: int) -> Ver
     assert kept.database is not None
     try:
         stored = digest(kept.database.scan(b""))
-    except Unusable as error:  # a damaged block shows when it is read
+    except Unusable as error:  # damage is detected when a block is read
         return Verdict(kept.number, kept.offset, records, reason=str(error))
     verdict = Verdict(kept.number, kept.offset, records, stored, again.digest())
     if verdict.equal or not rows:
@@ -223,7 +223,7 @@ def _compared(kept: KeptState, again: Partition, records: int, rows: int) -> Ver
 
 
 def differences(kept: Iterator[tuple[bytes, bytes]], folded: Iterator[tuple[bytes, bytes]]) -> Iterator[Difference]:
-    """The rows that two states, each in key order, do not share."""
+    """The rows that differ between two states, each in key order."""
     left = ((key, 0, value) for key, value in kept)
     right = ((key, 1, value) for key, value in folded)
     for key, rows in groupby(merge(left, right), key=lambda row: row[0]):
