@@ -23,6 +23,7 @@ from crawlog.progress.picture import Picture
 from crawlog.progress.watch import Watch
 from crawlog.schemas import progress
 from crawlog.schemas.progress import Progress
+from crawlog.streams import engine as front
 from crawlog.streams.engine import broker
 from crawlog.streams.engine import engine as local
 from crawlog.streams.engine.engine import Engine
@@ -234,7 +235,7 @@ def test_a_command_leaves_its_engine_to_who_came_meanwhile(tmp_path: Path, monke
         started.append(adopt_or_start(settings, data, report))
         return started[-1]
 
-    monkeypatch.setattr(local, "start", start)
+    monkeypatch.setattr(front, "start", start)
     settings = Settings().model_copy(update={"run": Settings().run.model_copy(update={"data": tmp_path})})
     with reach.reachable_log(settings):
         up = Hold(tmp_path, "up")
