@@ -1,13 +1,13 @@
 """The local engine: Apache Kafka as a child process, for users who have no cluster.
 
     start ─► lock.held ─► a broker runs here? ─► yes: adopt it
-      │                                      └► no: jars (fetched once, by kafka.lock) + java ─► broker.launch
+      │                                      └► no: jars (fetched once, per kafka.lock) + java ─► broker.launch
       │                                             changed_files: may Kafka trust its files?    broker.Readiness.wait
       └► Engine: address and password for the settings; `stop` ends the broker and notes its files
 
-    engine.py         start, stop, adopt; what the folder's files mean     changed_files.py  noted, compared, rechecked
+    engine.py         start, stop, adopt; the meaning of each file         changed_files.py  noted, compared, rechecked
     broker.py         one process: configuration, launch, readiness, end   segments.py       founds of a damaged segment
-    jars.py, java.py  where Kafka and a JRE come from                      lock.py           one command at a time
+    jars.py, java.py  sources of Kafka and of a JRE                        lock.py           one command at a time
 
 Used as a module: `from crawlog.streams import engine`, then `engine.start(…)`. It imports settings and no other room.
 """

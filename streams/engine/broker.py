@@ -1,7 +1,6 @@
-# this is where the process is
-"""The broker's process: what it is told, how it is started, when it is ready, and what its death meant.
+"""The broker's process: its configuration, start, readiness, end, and the message for its death.
 
-All it needs is the folder `<data>/kafka`; who may start or adopt it is decided in engine.py.
+All of it works on the folder `<data>/kafka`; engine.py decides when to start or adopt a broker.
 """
 
 import contextlib
@@ -32,27 +31,27 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 USER = "crawlog"
-"""The one user that the broker knows; its own connection to the controller is this user's too."""
+"""The broker's only user; the broker itself logs in to the controller as this user."""
 
 PASSWORD_BYTES = 24
 """Random bytes of a password."""
 
 POLL_S = 0.02
-"""Between two looks at a starting or ending process; a start takes 0.8 s, a stop 0.3 s."""
+"""Interval of checks of a starting or ending process; a start takes 0.8 s, a stop 0.3 s."""
 
 KILL_TIMEOUT_S = 5.0
-"""How long a process may take to vanish after SIGKILL."""
+"""How long a process may take to end after SIGKILL."""
 
 SESSION_MS = 9000
 """Kafka's default for the broker's session with its controller."""
 
 SESSION_AFTER_DEATH_MS = 1500
-"""The same after a kill: until it has passed, the controller takes the new broker for a double of the dead one."""
+"""The same after a kill: until it has passed, the controller treats the new broker as a duplicate of the dead one."""
 
 MAX_LOG_BYTES = 10 << 20
 """A longer broker.log becomes broker.log.1 at the next start."""
 
-# log.dirs is relative to the folder that the broker runs in: commas would part a path, and the file is Latin-1.
+# log.dirs is relative to the broker's working folder: Kafka splits a path at commas, and this file is Latin-1.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -115,7 +114,7 @@ LOGIN = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
     'username="{user}" password="{password}" user_{user}="{password}";'
 )
-"""As whom the broker connects to itself, and whom it lets in."""
+"""The login of the broker's own connections, and the user that it accepts."""
 
 LOGGING = """\
 status=error
@@ -140,11 +139,11 @@ CAUSES = (
     ("ClassNotFoundException", "A jar is missing or broken: run `crawlog engine fetch`."),
     ("NoClassDefFoundError", "A jar is missing or broken: run `crawlog engine fetch`."),
 )
-"""What a dying broker says, and what the user can do."""
+"""A word in a dying broker's output, and the advice for the user."""
 
 
 class Identity(NamedTuple):
-    """What stays of a local cluster: its id and its ports."""
+    """The lasting facts of a local cluster: its id and its ports."""
 
     cluster_id: str
     port: int
@@ -156,16 +155,16 @@ class Identity(NamedTuple):
         return f"{HOST}:{self.port}"
 
 
-# --- what it is told ------------------------------------------------------------------------------------------------
+# --- configuration --------------------------------------------------------------------------------------------------
 
 
 def new_password() -> str:
-    """A password for one life of a broker, of characters that need no escapes."""
+    """A password for one run of a broker; no character needs an escape."""
     return secrets.token_urlsafe(PASSWORD_BYTES)
 
 
 def credentials(password: str) -> dict[str, str]:
-    """The settings of section `kafka` for clients of a local broker; without a password, of one that wants none."""
+    """The settings of section `kafka` for clients of a local broker; an empty password means that it requires none."""
     if not password:
         return {"security_protocol": "PLAINTEXT"}
     return {
@@ -177,7 +176,7 @@ def credentials(password: str) -> dict[str, str]:
 
 
 def configure(settings: "Settings", folder: Path, identity: Identity, password: str) -> Path:
-    """Writes the broker's configuration anew; says where."""
+    """Writes the broker's configuration; returns its path."""
     max_bytes = settings.kafka.max_record_bytes
     text = PROPERTIES.format(
         host=HOST,
@@ -194,7 +193,7 @@ def configure(settings: "Settings", folder: Path, identity: Identity, password: 
 
 
 def free_ports() -> tuple[int, int]:
-    """Two ports that nobody uses now."""
+    """Two ports that are free now."""
     with socket.socket() as one, socket.socket() as other:
         one.bind((HOST, 0))
         other.bind((HOST, 0))
@@ -212,15 +211,15 @@ def is_free(port: int) -> bool:
     return bool(port)
 
 
-# --- its life -------------------------------------------------------------------------------------------------------
+# --- life cycle -----------------------------------------------------------------------------------------------------
 
 
 def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str, features: Path) -> None:
     """Formats the folder for KRaft, once.
 
     Args:
-        features: The levels of Kafka's features, as its own tool chose them; where the file is missing the tool runs, a
-            second of a JVM, and what it chose is kept there for other folders.
+        features: Cached file with the levels of Kafka's features. If it is missing, Kafka's tool runs, which takes a
+            second, and its choice is kept there for other folders.
     Raises: EngineError: Kafka's tool refused, or the folder holds the data of another cluster.
     """
     log = folder / "log"
@@ -246,21 +245,21 @@ def format_log(java: list[str], folder: Path, properties: Path, cluster_id: str,
         raise EngineError(died(folder, "Apache Kafka could not format its folder", said))
     if not is_ours(features.parent):
         return
-    with contextlib.suppress(OSError):  # a cache that nobody may write to
+    with contextlib.suppress(OSError):  # a read-only cache
         temporary = features.with_suffix(f".{os.getpid()}")
         shutil.copyfile(chosen, temporary)
         temporary.replace(features)
 
 
 def new_id() -> str:
-    """An id as Kafka makes them: 16 random bytes, in base64 for URLs."""
+    """An id in Kafka's form: 16 random bytes, in base64 for URLs."""
     while (made := secrets.token_urlsafe(16)).startswith("-"):  # tools would take it for an option
         pass
     return made
 
 
 def launch(java: list[str], folder: Path, properties: Path, password: str) -> psutil.Process:
-    """Starts the broker in a session of its own, and notes it in broker.json with the password that it wants."""
+    """Starts the broker in a session of its own, and notes process and password in broker.json."""
     log = folder / "broker.log"
     if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
@@ -281,12 +280,12 @@ def launch(java: list[str], folder: Path, properties: Path, password: str) -> ps
 
 
 def _started(process: psutil.Process) -> float:
-    """Seconds from boot to the start of a process: no step of the clock changes them, but for a second of rounding."""
+    """Seconds from boot to the start of a process: steps of the clock change them by a second of rounding at most."""
     return process.create_time() - psutil.boot_time()
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is."""
+    """Identifies the machine's boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -314,7 +313,7 @@ def noted(folder: Path) -> psutil.Process | None:
 
 
 def noted_password(folder: Path) -> str:
-    """The password of the broker that broker.json names; empty for one of an older crawlog, which wants none."""
+    """The password of the broker that broker.json names; empty for one of an older crawlog, which requires none."""
     try:
         return str(_note(folder).get("password", ""))
     except (OSError, ValueError, AttributeError):
@@ -327,7 +326,7 @@ def _note(folder: Path) -> dict[str, Any]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether a process runs; reaps it when it was our child."""
+    """Whether a process runs; reaps an ended child of ours."""
     if isinstance(process, psutil.Popen):
         return process.poll() is None
     try:
@@ -338,7 +337,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end(process: psutil.Process, timeout_s: float) -> bool:
-    """Ends a process: SIGTERM, and SIGKILL after the time; True when it ended by itself."""
+    """Ends a process by SIGTERM, and by SIGKILL after the timeout; True if SIGTERM sufficed."""
     for number, wait_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, KILL_TIMEOUT_S)):
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             process.send_signal(number)
@@ -360,9 +359,9 @@ class Readiness(NamedTuple):
     password: str = ""
 
     def wait(self) -> None:
-        """Returns when the broker answers a metadata request: an open port alone does not take records yet.
+        """Returns when the broker answers a metadata request: an open port alone does not mean that it accepts records.
 
-        Raises: EngineError: it died, it is late, or another cluster answers.
+        Raises: EngineError: the broker died, is late, or another cluster answers.
         """
         deadline = time.monotonic() + self.timeout_s
         self._until(deadline, self._is_open)
@@ -407,7 +406,7 @@ class Readiness(NamedTuple):
 
 
 def died(folder: Path, what: str, said: str | None = None) -> str:
-    """The message for a broker that ended: its own last words, and what to do where the cause is known."""
+    """The message for a broker that ended: its last error, and advice if the cause is known."""
     log = folder / "broker.log"
     if said is None:
         with contextlib.suppress(OSError):

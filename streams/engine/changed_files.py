@@ -1,10 +1,10 @@
-"""Whether Kafka may trust its files: noted when it ends, compared when it starts, checked where they differ.
+"""Decides whether Kafka may trust its files: they are noted at its end, compared at its start, checked on a difference.
 
     a clean end ─► files.json: size and time of each file ─► next start: the same? Kafka trusts them
                                                           └► changed, killed or `recheck`: Kafka checks every batch, and
                                                              cuts a file before the first damaged one
 
-What a check is about to cut is written down before (`segments.py`), so that its founds can be offered again.
+Records that a check will cut are written down first (`segments.py`), so that their founds can be offered again.
 """
 
 import json
@@ -24,22 +24,22 @@ CHANGED = "changed"
 OFFER = "offer"
 
 SHOWN = 3
-"""Files that are named, of those that were changed."""
+"""Changed files named in the message."""
 
 CLEAN_MARKS = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint")
-"""Kafka's files that say which segments of the log need no check."""
+"""Kafka's files that tell it which segments need no check."""
 
 
 def note_files(folder: Path) -> None:
-    """Writes down how the broker, which ended by itself, left its files."""
+    """Notes the broker's files after its clean end."""
     files.write(folder / FILES, json.dumps(_found(folder)))
 
 
 def before_start(data: Path, folder: Path, report: Report, *, checks: bool) -> None:
-    """Compares the files with the note, and tells the user what was changed meanwhile.
+    """Compares the files with the note, and reports changed files to the user.
 
     Args:
-        checks: Have the broker check those that were changed.
+        checks: Have the broker check the changed files.
     """
     if (folder / "broker.json").exists():
         files.write(folder / UNCHECKED, "")
@@ -54,9 +54,9 @@ def before_start(data: Path, folder: Path, report: Report, *, checks: bool) -> N
 
 
 def recheck(data: Path) -> list[str]:
-    """Has the next broker check each batch of its files, and cut a file before the first one that is damaged.
+    """Has the next broker check every batch of its files, and cut a file before its first damaged batch.
 
-    Returns: What will be cut, a line each, and where it is written down.
+    Returns: A line for each cut, and one for the file that lists the lost records.
 
     Raises: EngineError: a broker runs.
     """
@@ -67,15 +67,16 @@ def recheck(data: Path) -> list[str]:
 
 
 def _found(folder: Path) -> dict[str, list[int]]:
-    """Size and time of change, in nanoseconds, of each file of records."""
+    """Size and modification time, in nanoseconds, of each file of records."""
     paths = sorted((folder / "log").glob("*/*.log"))
     return {str(path.relative_to(folder / "log")): [(at := path.stat()).st_size, at.st_mtime_ns] for path in paths}
 
 
 def _changed(folder: Path) -> list[str]:
-    """The files of records that are not as the last broker left them; none where it did not end by itself.
+    """The files of records that differ from the note of the last clean end; empty without a note.
 
-    A broker trusts its files then. A disk that changes bytes in silence changes no time: readers see that by the CRC.
+    After a clean end Kafka trusts its files. A disk that silently changes bytes changes no time: the CRC of a batch
+    shows that to readers.
     """
     try:
         left = json.loads(files.read(folder / FILES))
@@ -94,12 +95,12 @@ def _changes_told(names: list[str], *, checks: bool) -> str:
 
 
 def _distrust(data: Path, folder: Path, names: set[str]) -> list[str]:
-    """Lets the broker that starts next check its files, and the run that it works for the whole log.
+    """Has the next broker check its files, and the next run check the whole log.
 
     Args:
-        names: Folders of partitions: what these lose is written down.
+        names: Folders of partitions whose lost records are written down.
     """
-    from .segments import write_down  # with aiokafka, which a command that only starts a broker does without
+    from .segments import write_down  # imports aiokafka; commands that only start a broker do not need it
 
     file = folder / f"cut-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
     ours = (path for name in names if not name.startswith("__") and (path := folder / "log" / name).is_dir())

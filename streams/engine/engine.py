@@ -1,26 +1,26 @@
-"""The local engine: Apache Kafka itself, one KRaft node as a child process, all its files under `<data>/kafka/`.
+"""The local engine: Apache Kafka as a child process, one KRaft node, all its files under `<data>/kafka/`.
 
-    engine.json   what stays: cluster id, ports
+    engine.json   cluster id and ports, kept across restarts
     broker.json   the running broker: pid, the time it started and its password; gone after a clean stop
     log/          Kafka's data
-    tmp/          what Java unpacks, emptied at every start: a killed broker leaves it
-    broker.log    what the broker says
+    tmp/          Java's temporary files, emptied at every start: a killed broker leaves them
+    broker.log    the broker's output
     server.properties, log4j2.properties   written anew at every start
-    power-cut     the machine went down while the broker ran, and what that broke is not mended yet
-    unchecked     a broker did not end by itself, or its files were changed; the log has not been checked since
-    files.json    sizes and times of the log's files, as the last broker left them when it ended by itself
-    changed       files that were changed since, until a broker has checked them
-    cut-TIME.jsonl  what partitions were about to lose when a broker was told to check their files (`segments.py`)
-    offer         the last of these, until its founds are in the log again
+    power-cut     the machine went down while the broker ran, and the damage is not repaired yet
+    unchecked     a broker was killed, or its files were changed; the log has not been checked since
+    files.json    sizes and times of the log's files at the last clean end
+    changed       files changed since then, until a broker has checked them
+    cut-TIME.jsonl  records that a broker's check of its files was about to cut (`segments.py`)
+    offer         name of the last cut-TIME.jsonl, until its founds are in the log again
     lock          held while a command starts or stops the broker
 
 One broker per data folder. It runs in a session of its own, so it outlives a killed command, and the next command on
-the folder adopts it. A process is our broker if its pid, its start time and the cluster id that its port answers with
-agree. The ports are kept across restarts, so that clients find a broker again that died.
+the folder adopts it. A process is our broker if its pid, its start time and the cluster id behind its port agree. The
+ports are kept across restarts, so that clients find a restarted broker.
 
-Other users of the machine can connect to both ports. So clients and controller want a password, a new one for each
-start; the files that hold it are for their owner alone. A supervisor that revives its broker keeps the password, since
-its clients are still there.
+Other users of the machine can connect to both ports. So both require a password, a new one for each start; only the
+owner can read the files that hold it. A supervisor that restarts its broker keeps the password, since its clients still
+use it.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ STOP_TIMEOUT_S = 10.0
 POWER_CUT = "power-cut"
 
 ADOPT_TIMEOUT_S = 10.0
-"""How long a broker that runs may take to answer a command that only looks for it."""
+"""How long a running broker may take to answer a command that looks for it."""
 
 
 def _nothing() -> None:
@@ -65,8 +65,8 @@ class Engine:
     Attributes:
         data: Its data folder.
         identity: Cluster id and ports.
-        password: The broker wants it on both ports.
-        adopted: It ran already when this command came.
+        password: Required on both ports.
+        adopted: Whether it ran before this command.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Engine:
         return broker.is_alive(self._process)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stops the broker: SIGTERM, and SIGKILL when it has not ended in time."""
+        """Stops the broker by SIGTERM, and by SIGKILL after the timeout."""
         with held(self.data) as folder:
             clean = _end(self._process, folder, timeout_s)
         if clean and self._archive:
@@ -112,37 +112,37 @@ class Engine:
 
     @property
     def lost_power(self) -> bool:
-        """Whether the machine went down while the broker ran, and nobody has mended what that broke."""
+        """Whether the machine went down while the broker ran, and the damage is not repaired yet."""
         return (folder_of(self.data) / POWER_CUT).exists()
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether a broker of this folder did not end by itself, and nobody has checked the log since."""
+        """Whether the log must be checked: a broker of this folder was killed, or its files were changed."""
         return (folder_of(self.data) / UNCHECKED).exists()
 
     def checked(self) -> None:
-        """The log has been checked in full, and is whole."""
+        """Note that the whole log was checked and is undamaged."""
         (folder_of(self.data) / UNCHECKED).unlink(missing_ok=True)
 
     @property
     def cut_off(self) -> Path | None:
-        """What was written down before the log was cut, until `offered`."""
+        """The file of the records that were cut from the log; None after `offered`."""
         note = folder_of(self.data) / OFFER
         return note.with_name(files.read(note)) if note.exists() else None
 
     def founds_cut_off(self) -> "Iterable[tuple[str, int, UrlsRecord]]":
-        """The founds of it that could be read: topic, partition and record."""
-        from .segments import founds  # with aiokafka, which a command that only starts a broker does without
+        """The readable founds of `cut_off`: topic, partition and record."""
+        from .segments import founds  # imports aiokafka; commands that only start a broker do not need it
 
         file = self.cut_off
         return founds(file) if file is not None and file.exists() else ()
 
     def offered(self) -> None:
-        """What was cut off and could be read is in the log again."""
+        """Note that the founds of `cut_off` are in the log again."""
         (folder_of(self.data) / OFFER).unlink(missing_ok=True)
 
     def mended(self) -> None:
-        """What a power cut broke has been mended."""
+        """Note that the damage of a power cut is repaired."""
         (folder_of(self.data) / POWER_CUT).unlink(missing_ok=True)
 
     def point(self, settings: "Settings") -> "Settings":
@@ -160,17 +160,17 @@ def start(
     *,
     checks: bool = False,
 ) -> Engine:
-    """The folder's broker, ready: the one that runs, else a new one, on the ports of the last.
+    """The folder's broker, ready: the running one, else a new one on the same ports.
 
-    A broker of an older crawlog, which wants no password, is stopped and started with one.
+    A broker of an older crawlog without a password is restarted with one.
 
     Args:
         settings: Sections `engine` and `kafka`.
         data: The data folder (`run.data`).
         report: Takes one line for the user at a time.
-        meanwhile: Called once the broker's process runs, before it is waited for.
-        died: Whose clients are still there: its password stays if nobody took its port.
-        checks: Have Kafka check its files, and cut off what is damaged, where they were changed while it did not run.
+        meanwhile: Called once the broker's process runs, before the wait for its readiness.
+        died: The dead broker whose clients still run. Its password is kept if its ports are still free.
+        checks: Have Kafka check files that were changed while it did not run, and cut damage off.
     Raises: EngineError: what, where, the likely cause and the next command.
     """
     with held(data) as folder:
@@ -183,14 +183,14 @@ def start(
 
 
 def exists(data: Path) -> bool:
-    """Whether the folder has a log: a broker was started on it once."""
+    """Whether a broker was ever started on the folder."""
     return (folder_of(data) / "engine.json").exists()
 
 
 def running(data: Path) -> Engine | None:
-    """The folder's broker if it runs, once it answers; else None.
+    """The folder's broker if it runs, after it answers; else None.
 
-    Raises: EngineError: it does not answer, or wants no password.
+    Raises: EngineError: it does not answer, or requires no password.
     """
     check_private(data)
     folder = folder_of(data)
@@ -198,9 +198,9 @@ def running(data: Path) -> Engine | None:
 
 
 def check_private(data: Path) -> None:
-    """Refuses the folder's broker if any user of the machine may give it orders.
+    """Refuses a broker that any user of the machine could use.
 
-    Raises: EngineError: it was started by an older crawlog, without a password.
+    Raises: EngineError: an older crawlog started it, without a password.
     """
     if _without_password(folder_of(data)):
         raise EngineError(
@@ -210,11 +210,11 @@ def check_private(data: Path) -> None:
 
 
 def login(data: Path, bootstrap: str) -> tuple[str, str]:
-    """User and password of the broker that was started last on the folder: after a death the next one has another.
+    """User and password of the folder's latest broker; a restarted broker may have a new password.
 
     Args:
-        bootstrap: Where the clients look for it.
-    Raises: EngineError: it has another address.
+        bootstrap: The address that the clients use.
+    Raises: EngineError: the broker has another address now.
     """
     folder = folder_of(data)
     now = _noted_identity(folder).bootstrap
@@ -227,7 +227,7 @@ def login(data: Path, bootstrap: str) -> tuple[str, str]:
 
 
 def stop(data: Path) -> int | None:
-    """Stops the folder's broker, of whichever crawlog; its process id, None if none runs."""
+    """Stops the folder's broker, of any crawlog version; returns its process id, or None if none runs."""
     if broker.noted(folder_of(data)) is None:
         return None
     with held(data) as folder:
@@ -239,7 +239,7 @@ def stop(data: Path) -> int | None:
 
 
 def reserve(data: Path) -> str:
-    """The address that the folder's broker has or will have, so that its clients can be started before it."""
+    """The address of the folder's broker, also before its start, so that clients can start first."""
     with held(data) as folder:
         return _identity(data, folder).bootstrap
 
@@ -254,26 +254,26 @@ def _adopt(data: Path, folder: Path, timeout_s: float) -> Engine | None:
     except EngineError:
         if broker.is_alive(process):
             raise
-        return None  # it was killed a moment ago, and was still ending
+        return None  # it was killed, and has just ended
     return Engine(data, identity, process, password)
 
 
 def _without_password(folder: Path) -> psutil.Process | None:
-    """The broker that runs, if any user of the machine may give it orders."""
+    """The running broker, if it requires no password."""
     return None if broker.noted_password(folder) else broker.noted(folder)
 
 
 def _end(process: psutil.Process, folder: Path, timeout_s: float) -> bool:
-    """Ends the broker, and its note where it ended by itself; whether it did."""
+    """Ends the broker; True after a clean end: then its files are noted, and broker.json is removed."""
     clean = broker.end(process, timeout_s)
     if clean:
-        with contextlib.suppress(OSError):  # a full disk: what is changed until the next start is not noticed
+        with contextlib.suppress(OSError):  # a full disk: changes until the next start go unnoticed
             note_files(folder)
         (folder / "broker.json").unlink(missing_ok=True)
     return clean
 
 
-def _start(  # what `start` was given, and what it found
+def _start(  # the arguments of `start`, and the folder
     settings: "Settings",
     data: Path,
     folder: Path,
@@ -318,7 +318,7 @@ def _start(  # what `start` was given, and what it found
 
 
 def _identity(data: Path, folder: Path) -> Identity:
-    """Cluster id and ports of the folder; while no broker runs, ports that another program took are replaced."""
+    """Cluster id and ports of the folder. While no broker runs, ports taken by another program are replaced."""
     path = folder / "engine.json"
     try:
         kept = _noted_identity(folder)

@@ -1,9 +1,9 @@
 """The jars of the local engine: named in kafka.lock, fetched once into a cache, verified at every start.
 
-`kafka.lock` holds one line a jar, `GROUP:ARTIFACT:VERSION SHA256`; it is made from kafka.pom.xml by Maven. A jar comes
-from a Maven repository or from a folder (flat, or laid out like a repository) and is only ever seen whole: it is
-written beside its place, verified, then renamed. No file without the right SHA-256 reaches the class path, and none
-that another user could change after that.
+`kafka.lock` holds one line per jar, `GROUP:ARTIFACT:VERSION SHA256`; Maven makes it from kafka.pom.xml. A jar comes
+from a Maven repository or from a folder (flat, or laid out like a repository). It is written to a temporary name,
+verified, then renamed. A file with a wrong SHA-256 never reaches the class path, nor does a file that another user
+could change.
 """
 
 import hashlib
@@ -29,10 +29,10 @@ PARALLEL = 8
 """Jars fetched at a time: a repository's usual limit of connections to one client."""
 
 TIMEOUT_S = 30.0
-"""Longest silence of the repository."""
+"""Timeout of the repository's answer, and of each read."""
 
 ATTEMPTS = 3
-"""Tries at one jar; a jar that arrives broken counts as one."""
+"""Tries for one jar; a broken download counts too."""
 
 Report = Callable[[str], None]
 
@@ -74,7 +74,7 @@ def kafka_version() -> str:
 
 
 def cache_folder(settings: "Settings") -> Path:
-    """Where the jars are kept: the setting `engine.cache`, else the user's cache folder."""
+    """The folder of the jars: the setting `engine.cache`, else one in the user's cache folder."""
     if settings.engine.cache:
         return settings.engine.cache.absolute()  # the broker runs in a folder of its own
     home = os.environ.get("XDG_CACHE_HOME")
@@ -82,10 +82,10 @@ def cache_folder(settings: "Settings") -> Path:
 
 
 def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Path]:
-    """All jars, verified, in a folder: what is there stays, what is missing or broken is fetched.
+    """All jars, verified, in a folder; missing or broken jars are fetched.
 
     Args:
-        settings: Where from and, without `to`, where to.
+        settings: Names the source, and the cache.
         to: The folder; None for the cache.
         report: Takes one line for the user.
     Raises: EngineError: no network, a broken jar, a folder that cannot be written.
@@ -95,7 +95,7 @@ def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Pa
         _make(folder)
     except OSError as error:
         raise EngineError(_unwritable(folder, error)) from None
-    if to is None:  # the JVM reads the jars after we have looked at them
+    if to is None:  # the JVM reads the jars after our check
         _check(folder)
     jars = locked_jars()
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -115,11 +115,11 @@ def fetch_jars(settings: "Settings", to: Path | None, report: Report) -> list[Pa
 
 
 def _make(folder: Path) -> None:
-    """Makes a folder that others may not write to, whatever the umask."""
+    """Makes a folder that other users cannot write to, with any umask."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o755, exist_ok=True)
-    folder.mkdir(exist_ok=True)  # else it is no folder
+    folder.mkdir(exist_ok=True)  # raises if the path is no folder
 
 
 def _check(folder: Path) -> None:
@@ -154,7 +154,7 @@ def _default_repository() -> str:
 
 
 def _fetch(source: str, jar: Jar, folder: Path) -> None:
-    """Brings one jar into the folder; a broken one is fetched again before it is an error."""
+    """Fetches one jar into the folder; tries a broken one again before it raises."""
     failures: list[str] = []
     temporary = folder / f".{jar.name}.{os.getpid()}"
     try:
@@ -185,7 +185,7 @@ def _fetch(source: str, jar: Jar, folder: Path) -> None:
 
 
 def _copy(source: str, jar: Jar, to: Path) -> str:
-    """Copies a jar from a repository or a folder; says where it came from."""
+    """Copies a jar from a repository or a folder; returns its source."""
     if "://" not in source:
         candidates = [Path(source) / jar.name, Path(source) / jar.path]
         found = next((path for path in candidates if path.is_file()), None)
@@ -194,16 +194,16 @@ def _copy(source: str, jar: Jar, to: Path) -> str:
         shutil.copyfile(found, to)
         return str(found)
     url = f"{source.rstrip('/')}/{jar.path}"
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, to.open("wb") as file:  # noqa: S310  # judged by its hash
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, to.open("wb") as file:  # noqa: S310  # verified by its hash
         shutil.copyfileobj(response, file, 1 << 20)
     return url
 
 
 def _with_bar(steps: Iterable[Future[None]], total: int) -> Iterable[Future[None]]:
-    """The same steps, with a bar on standard error where that is a terminal."""
+    """The same steps, with a progress bar if standard error is a terminal."""
     if not sys.stderr.isatty():
         return steps
-    from rich.console import Console  # only where it is shown
+    from rich.console import Console  # imported only when shown
     from rich.progress import track
 
     return track(steps, "Apache Kafka", total=total, console=Console(stderr=True), transient=True)

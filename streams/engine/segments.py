@@ -1,14 +1,14 @@
-"""The files of the local engine's log, read while no broker runs: where each is damaged, and what lies behind that.
+"""Reads the files of the local engine's log while no broker runs: finds damage, and the records after it.
 
 A file of records is batch after batch: `first offset: 8 bytes, length of the rest: 4, leader epoch: 4, version: 1, CRC:
-4, …`. A broker that checks a file ends it before the first batch that is damaged. What is behind is lost to readers of
-the log, whole batches too. So it is written down first, one JSON object a line. No CRC covers a batch's first offset,
-and a broker does not start with one that its file cannot hold: such a file is ended here.
+4, …`. A broker that checks a file cuts it before the first damaged batch. Readers lose all records after that, those of
+undamaged batches too. So these records are written down first, one JSON object per line. No CRC covers a batch's first
+offset, and a broker does not start with an offset that its file cannot hold: such a file is cut here.
 
     {"cut": "crawl.urls", "partition": 3, "offset": 17, "end": 24, "bytes": 2048, "readable": 5}
     {"topic": "crawl.urls", "partition": 3, "offset": 18, "key": "example.com", "job": "j", "urls": [...], "value": …}
 
-`value` is there for records of crawl.urls alone, which can be given to the log again: they hold founds.
+Only records of crawl.urls have a `value`: they hold founds, which can be written to the log again.
 """
 
 import os
@@ -27,27 +27,28 @@ from crawlog.schemas import items, pages
 from crawlog.schemas import urls as u
 
 _HEAD = struct.Struct(">qiibI")
-"""First offset, length of what comes behind it, leader epoch, version, CRC."""
+"""First offset, length of the rest, leader epoch, version, CRC."""
 
 PREFIX_BYTES = 12
-"""Of a batch, before what its length counts."""
+"""Bytes of a batch that its length field does not count."""
 
 VERSION = 2
-"""Of batches; Kafka 4 writes no other."""
+"""Version of batches; Kafka 4 writes no other."""
 
 OFFSETS = 1 << 31
-"""In one file, at most: its index has four bytes for each."""
+"""Most offsets in one file: its index has four bytes for each."""
 
 LEAST_BYTES = 49
-"""Of a batch's length: its head without a record."""
+"""Least value of a batch's length field: the head without records."""
 
 
 class SegmentBatch(NamedTuple):
-    """A batch as its head tells; `records` is None where it is damaged, and `next` 0 where nothing can be read behind.
+    """A batch, as read from its head.
 
     Attributes:
-        offset, end: Its first offset, and the one behind its last.
-        next: Where the next batch begins in the file.
+        offset, end: Its first offset, and its last offset plus one.
+        next: Where the next batch begins in the file; 0 if no batch can be read after it.
+        records: None if the batch is damaged.
     """
 
     offset: int
@@ -57,13 +58,13 @@ class SegmentBatch(NamedTuple):
 
 
 class CutOff(msgspec.Struct):
-    """What a partition is about to lose.
+    """The cut of a partition, before a broker makes it.
 
     Attributes:
         offset: The first record that cannot be read.
-        end: The offset behind the last one that was seen behind it; the same as `offset` where none was.
-        bytes: Of its files from there on.
-        readable: Records behind it that could be read.
+        end: Last offset seen after it, plus one; the same as `offset` if none was seen.
+        bytes: Size of the files from there on.
+        readable: Records after it that could be read.
     """
 
     topic: str
@@ -74,7 +75,7 @@ class CutOff(msgspec.Struct):
     readable: int
 
     def __str__(self) -> str:
-        """For people."""
+        """The message for the user."""
         upto = f" to {self.end - 1}" if self.end > self.offset + 1 else " on"
         return (
             f"{self.topic}[{self.partition}] is cut at offset {self.offset}: {self.bytes:,} bytes, records from"
@@ -83,10 +84,10 @@ class CutOff(msgspec.Struct):
 
 
 class LostRange(msgspec.Struct, omit_defaults=True):
-    """A record behind damage, as far as it can be read.
+    """A record after damage, as far as it can be read.
 
     Attributes:
-        value: Of crawl.urls, as text.
+        value: The record's value as text, for crawl.urls only.
     """
 
     topic: str
@@ -102,8 +103,8 @@ class Damage(NamedTuple):
     """The first damage of a partition.
 
     Attributes:
-        file, at: The batch's place.
-        stops_brokers: Whether no broker starts with it.
+        file, at: File and position of the first damaged batch.
+        stops_brokers: Whether a broker refuses to start with it.
     """
 
     cut: CutOff
@@ -113,7 +114,7 @@ class Damage(NamedTuple):
     stops_brokers: bool
 
     def end(self) -> None:
-        """End the partition before it. Raises: OSError: the files cannot be written."""
+        """Cut the partition before the damage. Raises: OSError: the files cannot be written."""
         os.truncate(self.file, self.at)
         for later in self.file.parent.glob("*.log"):
             if later.stem > self.file.stem:
@@ -121,7 +122,7 @@ class Damage(NamedTuple):
 
 
 def damaged(folder: Path) -> Damage | None:
-    """What a partition's folder loses when a broker checks it; None where its files are whole."""
+    """The damage in a partition's folder, which a broker's check would cut off; None if there is none."""
     topic, _, number = folder.name.rpartition("-")
     found: CutOff | None = None
     place = (folder, 0, False)
@@ -131,7 +132,7 @@ def damaged(folder: Path) -> Damage | None:
         content, at = _content(path), 0
         if found is not None:
             found.bytes += len(content)
-        while 0 <= at < len(content) and any(content[at : at + _HEAD.size]):  # else it is longer than what was written
+        while 0 <= at < len(content) and any(content[at : at + _HEAD.size]):  # zeros follow the last record
             batch = _batch(content, at, last, start + OFFSETS)
             if batch.records is None and found is None:
                 found = CutOff(topic, int(number), last, last, len(content) - at, 0)
@@ -152,12 +153,12 @@ def _content(path: Path) -> bytes | mmap:
 
 
 def _first(content: bytes | mmap, at: int, otherwise: int) -> int:
-    """The first offset that a head tells, if there is one."""
+    """The first offset in a batch's head; `otherwise` if the file ends before it."""
     return int(_HEAD.unpack_from(content, at)[0]) if at + _HEAD.size <= len(content) else otherwise
 
 
 def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> SegmentBatch:
-    """The batch that begins at a place of a file, where this offset is expected, and one below `most` is possible."""
+    """The batch at a position of a file; its first offset must be at least `offset` and below `most`."""
     bad = SegmentBatch(offset, offset, 0, None)
     if at + _HEAD.size > len(content):
         return bad
@@ -171,7 +172,7 @@ def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> SegmentBat
     try:
         batch = MemoryRecords(content[at:behind]).next_batch()
         records = list(batch) if batch is not None and batch.validate_crc() else None
-    except (KafkaError, ValueError, RuntimeError, OSError):  # what a decompressor makes of it
+    except (KafkaError, ValueError, RuntimeError, OSError):  # a decompressor may raise any of these
         records = None
     return (
         SegmentBatch(first, batch.next_offset, behind, records)
@@ -181,7 +182,7 @@ def _batch(content: bytes | mmap, at: int, offset: int, most: int) -> SegmentBat
 
 
 def _is_head(content: bytes | mmap, at: int, offset: int) -> bool:
-    """Whether a batch of a later offset seems to begin there."""
+    """Whether a batch with a later offset seems to begin there."""
     if at + _HEAD.size > len(content):
         return False
     first, length, _, version, _ = _HEAD.unpack_from(content, at)
@@ -205,16 +206,16 @@ def _lost(topic: str, partition: int, record: DefaultRecord) -> LostRange:
             item = items.decode(record.value)
             found.job, found.urls = item.job, [item.url]
     except ValueError:
-        pass  # its key and offset are all that is known
+        pass  # only its key and offset are known
     return found
 
 
 def write_down(folders: Iterable[Path], file: Path) -> list[CutOff]:
-    """Writes down what these partitions lose when a broker checks them; no file where that is nothing.
+    """Writes down the records that a broker's check of these partitions would cut off; no file if there are none.
 
-    A partition that would stop the broker is ended here, as the broker ends the others.
+    A partition whose damage would stop the broker is cut here; the broker cuts the others.
 
-    Raises: OSError: it cannot be written.
+    Raises: OSError: a file cannot be written.
     """
     found = [one for folder in sorted(folders) if (one := damaged(folder)) is not None]
     if found:
@@ -235,7 +236,7 @@ def _plain(one: CutOff | LostRange) -> dict[str, object]:
 
 
 def founds(file: Path) -> Iterator[tuple[str, int, u.UrlsRecord]]:
-    """Topic, partition and record of the founds that were written down; what became of URLs is left out."""
+    """Topic, partition and record of the founds that were written down; results of URLs are left out."""
     for line in file.read_bytes().splitlines():
         one = msgspec.json.decode(line, type=LostRange) if b'"value"' in line else None
         record = u.decode(one.value.encode()) if one is not None else u.UrlsRecord()
