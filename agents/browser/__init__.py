@@ -1,11 +1,11 @@
-"""Pages rendered by a Chromium of the system.
+"""Renders pages in the system's Chromium.
 
-    browsing (which pages, one result each) ─► render (a browser of this worker, restarted if it dies)
+    browsing (which pages, one result each) ─► render (this worker's browser, restarted if it dies)
                                                  ├─► chromium: the process, its profile, its memory
                                                  └─► visit (one page in a tab: load, wait, read the DOM)
                                                        └─► resources: every request of the page goes through our client,
                                                            its guard, robots.txt and cookies
-    installed: where a Chromium is, and its version
+    installed: path and version of the installed Chromium
 
 The browser has no network of its own, and no state that outlives a page.
 """

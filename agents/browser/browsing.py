@@ -1,7 +1,7 @@
 """Decides which pages are rendered, by their job's rules or by a look at their HTML, and has them rendered.
 
 `streams/fetch/rendering.py` has the rules. A look needs a parse, so suspicious HTML is tried in a child process first.
- A page in the browser keeps its share of the memory budget; what it loads has a budget of its own.
+A page in the browser keeps its share of the memory budget; its requests have a budget of their own.
 """
 
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ class Browsing:
     """One worker's browser, and the decision which pages go there.
 
     Args:
-        ask_rules: Gives a host its robots.txt, as `Resources` wants it.
+        ask_rules: Gives a host its robots.txt; see `Resources`.
         transport: Answers the requests of pages; None for the client itself.
     """
 
@@ -72,7 +72,7 @@ class Browsing:
             return ""
         try:
             why = emptiness(answer.body, answer.content_type) if is_page else ""
-        except Exception:  # its URL would be asked for again and again
+        except Exception:  # its URL would be fetched again and again
             log.exception("look_broken", url=task.row.url, then="kept as it was sent")
             return ""
         if not why and answer.validators is not None:
@@ -80,7 +80,7 @@ class Browsing:
         return why
 
     async def refusal(self, task: "Task", answer: "Answer", body: bytes) -> str:
-        """Why an answer's HTML must not be parsed: it might block the loop. Cancelled, it gives the memory back."""
+        """Why an answer's HTML must not be parsed: it might block the loop. A cancellation gives the memory back."""
         try:
             return await self._trial.refusal(body, answer.content_type, task.host.domain)
         except TrialError as error:

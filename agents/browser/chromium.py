@@ -1,7 +1,7 @@
-"""Chromium and what drives it, with all their processes: started, measured, ended.
+"""Starts, measures and ends Chromium and its driver, with all their processes.
 
-The browser has no network: its proxy is an address that nothing can listen on, no name resolves, service workers,
-pop-ups and WebRTC are off.
+The browser has no network: no process can listen on its proxy's address, no name resolves, and service workers, pop-ups
+and WebRTC are off.
 """
 
 import asyncio
@@ -45,15 +45,15 @@ UNWANTED = ["--disable-ipc-flooding-protection", "--disable-popup-blocking", "--
 
 
 class Chromium:
-    """Chromium and what drives it, with all their processes.
+    """Chromium and its driver, with all their processes.
 
     Attributes:
-        drivers: The processes that drive it: one, Playwright's.
+        drivers: The driver's processes: one, Playwright's.
         pages: Pages open now.
         served: Pages opened so far.
         empty: Set while no page is open.
         used_at: When the last page ended.
-        cut_at: When a page was last ended for its memory.
+        cut_at: When a page was last killed for its memory.
     """
 
     def __init__(self, driver: "Playwright", browser: "Browser", processes: list[psutil.Process]) -> None:
@@ -69,7 +69,7 @@ class Chromium:
 
     @classmethod
     async def start(cls, path: str, settings: "Settings") -> "Chromium":
-        """Start both."""
+        """Start driver and browser."""
         from playwright.async_api import async_playwright  # an extra
 
         before = set(psutil.Process().children())
@@ -111,7 +111,7 @@ class Chromium:
             self.empty.set()
 
     def processes(self) -> list[psutil.Process]:
-        """Chromium's, as they are now."""
+        """Chromium's processes now, without the driver's."""
         found = []
         for driver in self.drivers:
             with contextlib.suppress(psutil.Error):
@@ -126,12 +126,12 @@ class Chromium:
         return task
 
     def kill(self) -> None:
-        """End it at once: it does not answer."""
+        """Kill a browser that does not answer."""
         for one in self.processes():
             _kill(one)
 
     def shrink(self, most_bytes: int) -> int:
-        """The browser's memory in bytes; if that is too much, the largest page is ended."""
+        """The browser's memory in bytes; above `most_bytes` the largest page is killed."""
         sizes = size_bytes(self.processes())
         size = sum(sizes.values())
         if size > most_bytes:
@@ -158,9 +158,9 @@ class Chromium:
 
 
 def size_bytes(processes: Iterable[psutil.Process]) -> dict[psutil.Process, int]:
-    """Private memory of each process; the first one also has what all share. The sum is a little more than their PSS.
+    """Private memory of each process; the first also has the shared memory. The sum is a little more than their PSS.
 
-    The kernel's own PSS costs it some 10 ms a process, and stops the process for as long.
+    To read the kernel's PSS takes some 10 ms per process, and stops the process meanwhile.
     """
     sizes: dict[psutil.Process, int] = {}
     shared = 0

@@ -1,7 +1,7 @@
-"""The Chromium that renders pages: where it is, and what to do when it is not there.
+"""Finds the Chromium that renders pages, or tells the user how to install it.
 
-It comes from the system (Debian: `chromium`), since browsers need security updates that no lock file can give. Only the
-package that drives it, the extra `browser`, is Python's.
+It comes from the system (Debian: `chromium`), since browsers need security updates that no lock file can give. Only its
+driver is a Python package, in the extra `browser`.
 """
 
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-"""What the packages of Debian, Ubuntu, Alpine, Fedora and Google call it."""
+"""Its names in the packages of Debian, Ubuntu, Alpine, Fedora and Google."""
 
 ANSWER_S = 20.0
 
@@ -24,7 +24,7 @@ ANSWER_S = 20.0
 def find_browser(settings: "Settings") -> str:
     """Path of the browser that renders.
 
-    Raises: Misconfigured: there is none, nothing drives it, or it would run without the sandbox that it should have.
+    Raises: Misconfigured: there is no browser, no driver, or the sandbox is on and cannot work.
     """
     if find_spec("playwright") is None:
         raise Misconfigured(
@@ -48,7 +48,7 @@ def find_browser(settings: "Settings") -> str:
 
 
 def browser_version(path: str) -> str:
-    """What the browser calls itself; empty when it does not run."""
+    """The browser's name and version, as it reports them; empty if it does not run."""
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -57,5 +57,5 @@ def browser_version(path: str) -> str:
 
 
 def wants_browser(settings: "Settings") -> bool:
-    """Whether a job with these settings may ask for one."""
+    """Whether a job with these settings may need a browser."""
     return settings.render.mode != "off" or bool(settings.render.include)

@@ -3,8 +3,9 @@
     plain HTML ─► browser ─► asks for scripts, data ─► Resources ─► browser ─► quiet ─► its DOM is the body
 
 The browser (`chromium.py`) has no network: each request that a page in it (`visit.py`) makes is answered by
-`resources.py`. It is started for the first page, and ended after an idle time or after many pages. A page that takes
-too much memory is ended alone. A page always has a result: the rendered body, or the server's body with the reason.
+`resources.py`. It is started for the first page, and ended after an idle time or after many pages. If it takes too
+much memory, its largest page is killed alone. A page always has a result: the rendered body, or the server's body with
+the reason.
 """
 
 import asyncio
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BROKEN_S = 60.0
-"""Seconds until another try after a browser did not start."""
+"""Wait before another try to start a browser, after one failed."""
 
 WATCH_S = 1.0
-"""Between two checks of the browser's memory."""
+"""Interval of checks of the browser's memory."""
 
 IDLE_S = 60.0
 """Idle time after which the browser is ended."""
 
 TRIES = 2
-"""Tries of a page whose browser dies, of this page or of another one."""
+"""Tries of a page whose browser dies, whichever page caused it."""
 
 _CONTENT_TYPE = "text/html; charset=utf-8"
 
@@ -77,7 +78,7 @@ class Renderer:
         """Replace the body by the rendered page, or record why not; a page that navigates away gets a location.
 
         Args:
-            why: Why it is rendered, in a word.
+            why: Reason for the rendering, one word.
             reach: The hosts that the job's scope allows; None for all.
             manner: How its job asks; None for the worker's own manner.
 
@@ -107,7 +108,7 @@ class Renderer:
                         break
                     except LeaseLost:
                         raise
-                    except Exception as error:  # its URL would be asked for again and again
+                    except Exception as error:  # its URL would be fetched again and again
                         log.exception("render_broken", url=url)
                         answer.render_error = f"render_broken: {type(error).__name__}"
                         break

@@ -1,14 +1,14 @@
-"""Answers the requests of pages in the browser: fetched by the worker itself, under the rules of pages, host by host.
+"""Answers the requests of pages in the browser: the worker fetches them, under the same rules as pages.
 
-The browser has no network, so each request of a page comes here. It meets the operator's commands, the host's
-robots.txt, its rest (the dispatcher's own, where the host is ours), the egress guard at each hop of a redirect, and the
-page's budget. Scripts and the like, which are the same for all pages, are cached.
+The browser has no network, so each request of a page comes here. It is subject to the operator's commands, the host's
+robots.txt and rest (the dispatcher's own rest, if the host is ours), the egress guard at each hop of a redirect, and
+the page's budget. Scripts and similar answers, which are the same for all pages, are cached.
 
-Login and cookies go only with what a document asks of its own origin: a sandboxed frame has none, and a request that
-comes back by way of another origin is that one's (Fetch 4.4). What another origin answered, at any hop, a page gets as
-a browser would give it: for its scripts to read only if that origin's headers let it (CORS). Playwright would have
-every answer pass, so that is decided here. A page from a public address gets nothing from a private one, also where
-`network.allow_private` lets the crawl go there.
+Login and cookies are sent only with a document's requests to its own origin. A sandboxed frame has no origin, and a
+request redirected through another origin counts as cross-origin (Fetch 4.4). If another origin answers at any hop, the
+page's scripts may read the answer only if that origin's headers allow it (CORS). Playwright would let every answer
+pass, so CORS is checked here. A page from a public address gets no answer from a private one, even if
+`network.allow_private` allows private addresses to the crawl.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 HOPS = 10
-"""Redirects of one request that are followed."""
+"""Most redirects followed for one request."""
 
 ENTRY_BYTES = 1_000
-"""Memory of each cached answer, beside its body and its URL."""
+"""Memory of a cached answer besides body and URL."""
 
 
 class Budget:
-    """What one page may still fetch.
+    """The requests and bytes that one page may still fetch.
 
     Attributes:
-        job: Whose cookies are sent to a document's own origin, and whose scripts are remembered.
-        manner: How that job asks; None for the worker's own manner.
-        is_inside: The page came from a private address, and may reach others.
+        job: The job whose cookies and cached scripts are used.
+        manner: The job's manner of requests; None for the worker's own.
+        is_inside: The page came from a private address, and may reach other private addresses.
         reach: The hosts that the job's scope allows; None for all.
     """
 
@@ -66,7 +66,7 @@ class Budget:
 
 
 class _Scripts:
-    """Answers that are the same for every page of a job, the newest `most_bytes` of them.
+    """Cached answers that are the same for every page of a job: the most recently used, up to `most_bytes`.
 
     Answers to requests with a login or a cookie are kept apart from public ones.
     """
@@ -93,7 +93,7 @@ class _Scripts:
 
 
 class _Asked(NamedTuple):
-    """A request for a script or its like."""
+    """A request, as the key of cached answers."""
 
     job: str
     url: str
@@ -103,17 +103,17 @@ class _Asked(NamedTuple):
 
 
 def _size_of(asked: _Asked, answer: Answer) -> int:
-    """Bytes that an answer takes in memory, about; an empty one takes some too."""
+    """Approximate bytes of an answer in memory; an empty answer takes some too."""
     return len(answer.body) + len(asked.url) + ENTRY_BYTES
 
 
 class Resources:
-    """Fetches what pages in the browser ask for.
+    """Fetches the resources that pages in the browser request.
 
     Args:
-        hosts: Of the fetch service, so that both keep the same rests.
+        hosts: Shared with the fetch service, so that both keep the same rests.
         transport: Answers the requests; None for the client itself.
-        ask_rules: Gives a host its rules; the request for them counts among the host's in flight, and it ends that.
+        ask_rules: Gives a host its rules. The caller counts the request as in flight; `ask_rules` ends that.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Resources:
         return answer
 
     async def _refusal(self, url: str, manner: Manner) -> str:
-        """Why a host may not be asked; empty if it may."""
+        """Why a request to a host is refused; empty if it is allowed."""
         host = self._hosts.of(url)
         if host.orders.paused:
             return "control"
@@ -201,7 +201,7 @@ class Resources:
         return "" if host.rules.allowed(url, manner.token)[0] else host.unreachable or "robots"
 
     async def _answer(self, asked: _Asked, headers: Mapping[str, str], manner: Manner) -> Answer:
-        """The host's answer, asked for when host and address both have a turn; a resting host holds no address."""
+        """The host's answer, requested when both host and address have a turn; a resting host blocks no address."""
         get, answer = partial(self._get, asked, headers, manner), None
         ask = partial(self._hosts.ask, asked.url, get, manner)
         while answer is None:
@@ -221,5 +221,5 @@ class Resources:
                 asker=Asker(asked.anonymous, is_public=not asked.is_inside, bodies=self._bodies),
             )
         )
-        answer.held.give()  # a page's budget bounds what its browser is given
+        answer.held.give()  # from here on the page's budget bounds its answers
         return answer

@@ -1,9 +1,9 @@
-"""One page in the browser: gets the body that was fetched, has its requests answered, and gives its DOM.
+"""One page in the browser: it gets the fetched body, its requests are answered, and its DOM is the result.
 
     goto ─► its document: what the server sent ─► asks for scripts, data ─► loaded and quiet ─► its DOM
                                                └─► goes elsewhere by itself ─► a location for the frontier
 
-It ends in time, whatever its scripts do: with its DOM as it is then, or without, with the reason.
+A visit ends in time with any script: with the DOM at that moment, or with a reason and no DOM.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ TAKE_S, TAKE_ENDLESS_S = 10.0, 3.0
 """Time to read the DOM of a loaded page, and of one that did not load in time: an endless script blocks it."""
 
 LOOK_S = 0.05
-"""Between two checks whether a page is ready."""
+"""Interval of checks whether a page is ready."""
 
 FLOOD = 10
-"""Requests that a page may make, refused ones too, in multiples of `render.max_requests`; then it is taken as it is."""
+"""Requests of a page, refused ones too, in multiples of `render.max_requests`; then its DOM is taken as it is."""
 
 _DOM = """(most => {
   const open = [];
@@ -54,11 +54,11 @@ templates that declare them."""
 
 
 class BrowserDied(Exception):
-    """The browser died or was ended; a page that was not at fault may try again."""
+    """The browser died or was killed; a page that was not at fault may try again."""
 
 
 class Failed(Exception):
-    """A page that cannot be rendered: the reason, in a word."""
+    """A page that cannot be rendered; the message is a one-word reason."""
 
 
 class Visit:
@@ -138,7 +138,7 @@ class Visit:
         return Failed("render_failed")
 
     async def _close(self, context: "BrowserContext") -> None:
-        """Close a page, even one whose script never ends: its process is ended, or else the browser."""
+        """Close a page. If that hangs, as with an endless script, kill the browser."""
         from playwright.async_api import Error
 
         try:
@@ -213,7 +213,7 @@ class Visit:
             raise Failed("render_too_large" if html is None or html else "render_failed")
         return html
 
-    # ------------------------------------------------------------------ what the browser tells
+    # ------------------------------------------------------------------ events of the browser
 
     def _loaded(self) -> None:
         self._is_loaded = True
@@ -223,7 +223,7 @@ class Visit:
         self._is_crashed = True
 
     def _asked(self, route: "Route", request: "Request") -> None:
-        """The page sends a request: it is answered in a task of its own, which is cancelled with the page."""
+        """Answer a request of the page in a task of its own, which is cancelled with the page."""
         self._asked_for += 1
         if self._asked_for > self._most:
             return  # not answered: the page is about to end
@@ -258,14 +258,14 @@ class Visit:
                 await route.abort()
                 return
             told = {"content-type": answer.content_type}
-            if cors:  # it may be read; without a header of ours Playwright would write that credentials were allowed
+            if cors:  # scripts may read it; without these headers Playwright would allow credentials
                 told |= {"access-control-allow-origin": cors}
                 if answer.allows_credentials:
                     told["access-control-allow-credentials"] = "true"
             await route.fulfill(status=answer.http, headers=told, body=answer.body)
 
     def _asker(self, request: "Request") -> str:
-        """Origin of the document that asks; for a frame's own document it is the one that holds the frame."""
+        """Origin of the document that sends the request; for a frame's document, that of the parent frame."""
         from playwright.async_api import Error
 
         assert self._page is not None
@@ -297,4 +297,4 @@ class Visit:
                 to = plain(serialise(request.url))
                 self.location = "" if to == self._url.partition("#")[0] else to
                 self._loaded()  # a page that navigates away may never send `load`
-        await route.abort("aborted")  # any other word would replace the page by an error page
+        await route.abort("aborted")  # any other code would replace the page by an error page

@@ -2,7 +2,7 @@
 
     worker: trial ─ a page that is not simple ─► child (one fork a page) ─ parsed in time ─► the worker may parse it
               │                                                          └ killed ─► too_complex, a dead letter
-              └ TrialHistory: what each domain's pages took, in a file that outlives the worker
+              └ TrialHistory: CPU time of each domain's pages, in a file that outlives the worker
 
 The child has limits of time and memory; a worker never parses a page that its child did not survive.
 """

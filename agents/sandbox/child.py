@@ -1,7 +1,7 @@
-"""The process that tries pages: a separate program that imports the HTML parser and nothing of crawlog.
+"""The process that tries pages: a separate program that imports the HTML parser and no module of crawlog.
 
     trial.py ── size, limits, a page ─► here ── fork ─► parses it, and ends
-                                         ◄── how it ended, and what it took ──┘
+                                         ◄── exit status and CPU time ──┘
 
 It forks a process for each page, in a millisecond. The kernel ends that process when its time is up, with all its
 memory. Standard input is a socket in both directions; when its other end closes, this process and its page end.
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ASKED = struct.Struct(">QdQ")
-"""Request: bytes of the page, which follow; CPU seconds; bytes of memory."""
+"""Request: size of the page in bytes, limit of CPU seconds, limit of memory in bytes; the page follows."""
 
 ANSWERED = struct.Struct(">iid")
-"""Answer: the signal that ended it or 0, its exit code, CPU seconds that it took."""
+"""Answer: the signal that ended the parse or 0, its exit code, its CPU seconds."""
 
 REFUSED = 3
-"""The parser did not take the page, or got no memory."""
+"""Exit code: the parser refused the page, or got no memory."""
 
 PARENT = 0
 """Standard input."""
@@ -35,7 +35,7 @@ NICE = 5
 
 
 def _read(size: int) -> bytes:
-    """So many bytes. Raises: SystemExit: the other end is gone."""
+    """Exactly `size` bytes. Raises: SystemExit: the other end is closed."""
     parts = []
     while size:
         part = os.read(PARENT, min(size, 1 << 20))
@@ -47,7 +47,7 @@ def _read(size: int) -> bytes:
 
 
 def _parse(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[bytes], object]") -> None:
-    """Within its limits; ends the process."""
+    """Parse within the limits, and end the process."""
     code = REFUSED
     try:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
@@ -63,7 +63,7 @@ def _parse(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[byte
 
 
 def _tried(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[bytes], object]") -> bytes:
-    """How the parser fared. Raises: SystemExit: the worker is gone."""
+    """The packed answer for a page. Raises: SystemExit: the worker is gone."""
     ended, end = os.pipe()
     child = os.fork()
     if not child:
@@ -71,7 +71,7 @@ def _tried(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[byte
     os.close(end)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
-    poll.register(PARENT, 0)  # only that it hung up
+    poll.register(PARENT, 0)  # reports only a hang-up
     is_alone = all(number == PARENT for number, _ in poll.poll())
     os.close(ended)
     if is_alone:
@@ -85,7 +85,7 @@ def _tried(html: bytes, cpu_s: float, memory_bytes: int, parser: "Callable[[byte
 
 
 def main() -> None:
-    """Try pages until the other end of standard input is gone."""
+    """Try pages until the other end of standard input closes."""
     os.nice(NICE)
     sys.path.append(sys.argv[1])
     from selectolax.lexbor import LexborHTMLParser

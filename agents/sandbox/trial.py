@@ -1,9 +1,9 @@
 """Parses suspicious pages in a child process (`child.py`) first, under limits of time and memory.
 
     a page ─ simple ───────────────────────────────────────────► may be parsed
-           └ else: its readings ─► the child ─ ended well ─────► may be parsed
+           └ else: its readings ─► the child ─ succeeded ──────► may be parsed
                                              ├ too much ───────► `too_complex`
-                                             └ no child ───────► `TrialError`: only the caller's own guard is left
+                                             └ no child ───────► `TrialError`: the caller has only its own limits
 
 The child starts at the first such page and ends with its parent. If it ends earlier, it is started again.
 """
@@ -35,17 +35,17 @@ TOO_COMPLEX = "too_complex"
 """First word of the dead letter of a page that was not parsed."""
 
 TRIES = 3
-"""Tries of a page whose process ended for a reason that is not the page's, or that may pass."""
+"""Tries of a page whose process ended for an external or temporary reason."""
 
 MANY_WAIT = 16
-"""With so many pages waiting, a domain most of whose pages failed has its pages refused; a redrive tries them."""
+"""With this many pages waiting, pages of a domain whose pages mostly failed are refused; a redrive tries them again."""
 
 OUTCOMES_BYTES = 1 << 20
-"""Size of the history file, at which it begins anew; an outcome takes 80 bytes."""
+"""Size at which the history file is emptied; an outcome takes 80 bytes."""
 
 PATIENCE_S = 45.0
-"""Time for an answer by the clock, far above the limit of CPU time on a busy machine; a stopped process is ended then.
-Less than the watchdog's patience, as every wait of a worker."""
+"""Timeout of an answer in clock time, far above the CPU limit on a busy machine; it ends a stopped process. Below the
+watchdog's limit, as every wait of a worker."""
 
 
 class TrialEnded(NamedTuple):
@@ -63,7 +63,7 @@ class TrialEnded(NamedTuple):
 
 
 class TrialHistory:
-    """The outcomes of trials, in a file, so that a worker that is killed often does not grant allowances again.
+    """The outcomes of trials, in a file, so that a worker that is killed often does not reset the allowances.
 
     One process at a time uses a path. No fsync: the file need only outlive the process. If it cannot be opened or
     written, the history is lost and the worker goes on.
@@ -74,7 +74,7 @@ class TrialHistory:
         self._file = -1
 
     def read(self) -> Iterator[TrialOutcome]:
-        """The outcomes of earlier lives of this worker that were killed."""
+        """The outcomes of earlier runs of this worker that were killed."""
         lines = []
         with contextlib.suppress(OSError):
             lines = self._path.read_bytes().splitlines()
@@ -93,7 +93,7 @@ class TrialHistory:
             os.write(self._file, msgspec.json.encode(outcome) + b"\n")
 
     def close(self) -> None:
-        """Remove the file: the worker ends by itself."""
+        """Remove the file, at a clean end of the worker."""
         with contextlib.suppress(OSError):
             if self._file >= 0:
                 os.close(self._file)
@@ -121,7 +121,7 @@ class Trial:
         """Pages given to the child."""
 
     async def refusal(self, body: bytes, content_type: str, domain: str) -> str:
-        """As `refused`, in a thread where it takes a while."""
+        """As `refused`; a trial runs in a thread."""
         return "" if is_simple(body) else await self.verdict(body, content_type, domain)
 
     async def verdict(self, body: bytes, content_type: str, domain: str, waiting: int = 0) -> str:
@@ -133,7 +133,7 @@ class Trial:
 
         Args:
             domain: The registrable domain whose allowance counts.
-            waiting: Pages that wait for this one's trial, and hold back others.
+            waiting: Pages that wait for this trial.
         Raises: TrialError: no trial was possible.
         """
         return "" if is_simple(body) else self._verdict(body, content_type, domain, waiting)
@@ -215,11 +215,11 @@ class Trial:
             self._outcomes.close()
 
     def _drop(self) -> None:
-        """End the child; the next page that needs one has it started anew."""
+        """End the child; the next page that needs one starts a new child."""
         taken, self._socket = self._socket, None
         if taken is not None:
             with contextlib.suppress(OSError):
-                taken.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for its answer
+                taken.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the answer
             taken.close()
         child, self._child = self._child, None
         if child is not None:

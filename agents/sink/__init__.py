@@ -6,7 +6,7 @@
       ▼
     SinkStage.fold   dead letters acknowledged → rows in the file → state in one batch → positions
       ▼
-    streams/sink     what a record means, the file and the database; `crawlog run` makes FILE at the end
+    streams/sink     rows of a record, the file and the database; `crawlog run` makes FILE at the end
 
 The state's offsets are the truth: `SinkStage.starts` begins there, and the offsets committed to Kafka only follow.
 """

@@ -2,7 +2,7 @@
 
 The environment names the job and the output. One worker holds the state and all partitions; a second one waits before
 it joins the group. The state's offsets are the truth: reading starts there, and the group's commits only follow. But a
-commit by another program is an order to read from there: `crawlog replay` works so, and Kafka's own tool does, too.
+commit by another program is an order to read from there: `crawlog replay` and Kafka's own tool use that.
 
 Order, for each batch: dead letters acknowledged → rows in the file → state in one batch → positions.
 """
@@ -69,7 +69,7 @@ class Read(NamedTuple):
 
 
 class SinkStage:
-    """Everything about the sink but the event stream.
+    """The sink without its event stream.
 
     Args:
         topics: Full names of crawl.items and crawl.dead.
@@ -115,10 +115,11 @@ class SinkStage:
             return {at: self.results.meta.offsets.get(at, 0) for at in held}
 
     def _obey(self, orders: dict[int, int], held: dict[int, tuple[int, int]]) -> None:
-        """Read on where another program moved the group. Back to the log's start everywhere: all rows are made again.
+        """Read on at the offsets to which another program moved the group.
 
-        Our next commit ends the order; after a kill before it, the same records are read once more. A new or emptied
-        state obeys no order: it is filled from the log's start.
+        If they are the log's start in every partition, all rows are made again. Our next commit ends the order; after a
+        kill before that, the same records are read once more. A new or emptied state ignores orders: it is filled from
+        the log's start.
         """
         known = self.results.meta.offsets
         moved = {at: offset for at, offset in orders.items() if known and offset != known.get(at, 0)}
@@ -268,7 +269,7 @@ class SinkWorker:
             await self._fold()
 
     async def _fold(self) -> None:
-        """Fold the pending records; a failed write is repeated until it works, and nothing is acknowledged before."""
+        """Fold the pending records. A failed write is repeated until it succeeds; then offsets are acknowledged."""
         while True:
             batch = self._pending[:]
             try:
@@ -281,7 +282,7 @@ class SinkWorker:
             except Exception as error:
                 log.exception("sink_write_failed", error=repr(error), file=str(self._stage.results.path))
                 if isinstance(error, OSError | CrawlError):
-                    self._app.watchdog.beat()  # it waits on purpose; anything else is for the watchdog to end
+                    self._app.watchdog.beat()  # a deliberate wait; after other errors the watchdog ends the worker
                 self._trouble = f"{self._stage.results.path}: {getattr(error, 'strerror', None) or error}"
                 await asyncio.sleep(AGAIN_S)
                 continue
@@ -342,7 +343,7 @@ def _emptied(settings: "Settings", topic: str, sink: SinkSpec, why: str) -> str:
 
 
 def attach(app: CrawlApp) -> None:
-    """Let an app work as the sink that the environment names."""
+    """Make an app the sink that the environment names."""
     results, note = opened(app.crawl, app.input_name, sink_from(os.environ))
     producer = Producer(app.crawl, app.worker_name)
     stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer, note)
