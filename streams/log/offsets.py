@@ -137,7 +137,7 @@ def _move(partition: int, held: HeldRange, after: int, gone: int) -> Move:
     return Move(partition, held.committed, after, min(reads, after), max(reads, after), gone)
 
 
-# --- what a user types ----------------------------------------------------------------------------------------------
+# --- texts of options -----------------------------------------------------------------------------------------------
 
 
 def moment_ms(text: str) -> int:

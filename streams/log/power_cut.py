@@ -1,8 +1,8 @@
 """Recovery after a power cut or any damage of the log: lost records are made again from the records that are left.
 
 The delivery guarantee covers killed processes, not a dead machine. After a power cut each file of Kafka's log ends
-where the disk had it, so topics end at different times. A damaged file ends before its first damaged batch. A folder
-may be gone. Recovery runs while none of our workers writes:
+at its last write to the disk, so topics end at different times. A damaged file ends before its first damaged batch. A
+folder may be gone. Recovery runs while none of our workers writes:
 
     lost, and left                          recovery
     a job's record, its copy is left        is written again to every partition; the fold ignores a known revision

@@ -46,8 +46,8 @@ READ_RECORDS = 1_000
 def read_records(settings: "Settings", topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
     """The existing records at offsets [start, end) of one partition.
 
-    Raises: EngineError: the cluster does not answer, or `start` is no longer in the log. DamagedLog: a record is not
-        what was written.
+    Raises: EngineError: the cluster does not answer, or `start` is no longer in the log. DamagedLog: a record
+        is damaged.
     """
     if start >= end:
         return
@@ -102,8 +102,8 @@ def read_around(
 def read_partitions(settings: "Settings", topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
     """The records at offsets [start, end) of several partitions, read together; in order within each partition.
 
-    Raises: EngineError: the cluster does not answer, or a start is no longer in the log. DamagedLog: a record is not
-        what was written.
+    Raises: EngineError: the cluster does not answer, or a start is no longer in the log. DamagedLog: a record
+        is damaged.
     """
     left = {partition: end for partition, (start, end) in ranges.items() if start < end}
     if not left:

@@ -70,7 +70,7 @@ class Rocks:
         access = AccessType.read_only(error_if_log_file_exist=False) if read_only else AccessType.read_write()
         try:
             self._db = Rdict(str(path), options, dict(columns) if columns else None, access)
-        except Exception as error:  # rocksdict raises nothing narrower
+        except Exception as error:  # rocksdict raises bare Exception
             if any(words in str(error) for words in _LOCKED):
                 raise StateLocked(f"{path}: {error}") from error
             if is_machines_fault(error):
