@@ -116,8 +116,7 @@ def test_founds_behind_damage_are_given_to_the_log_again(cluster: Settings, engi
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["cut in half", "offset-too-large"])
-def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path, way: str) -> None:
+def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path) -> None:
     """A broker trusts what it left. A command that only looks has nothing cut; what works on the log does."""
     engine = local.start(Settings(), tmp_path, lambda _: None)
     settings = engine.point(Settings())
@@ -125,11 +124,13 @@ def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path,
     items = topics.Topics(settings.kafka.prefix).items
     producer = Producer(kafka_config(settings))
     for number in range(6):
-        producer.produce(items, b"record %d" % number, partition=0)
+        for partition in HURTING:
+            producer.produce(items, b"record %d" % number, partition=partition)
         assert producer.flush(30) == 0
-    hurt = batches(engine, items, 0)[HURT]
+    hurt = [batches(engine, items, partition)[HURT] for partition in HURTING]
     engine.stop()
-    WAYS.get(way, cut_in_half)(hurt)
+    cut_in_half(hurt[0])
+    WAYS["offset-too-large"](hurt[1])
     said: list[str] = []
     engine = local.start(Settings(), tmp_path, said.append)
     is_unchecked = engine.is_unchecked
@@ -138,7 +139,7 @@ def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path,
     assert f"changed while it did not run: {items}-0/" in said[0]
     engine = local.start(Settings(), tmp_path, lambda _: None, checks=True)
     try:
-        assert log_bounds(engine.point(Settings()), items, [0]) == {0: (0, HURT)}
+        assert log_bounds(engine.point(Settings()), items, HURTING) == {0: (0, HURT), 1: (0, HURT)}
         assert engine.is_unchecked
     finally:
         engine.stop()
