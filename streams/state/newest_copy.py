@@ -1,6 +1,6 @@
 """Selects the copy of a partition's state from which a new owner continues, among those in its data folder.
 
-    <data>/state/<partition>            the state
+    <data>/state/<partition>            the state, unless its last owner could not release it
     <data>/state/<partition>.<mark>     a copy, made because the state was locked; or a standby fold
 
 Every copy is a correct fold of the log, whichever process wrote it and whenever. So the new owner takes the copy with
