@@ -153,7 +153,7 @@ class Rocks:
     def flush(self) -> None:
         """Write to tables the rows that only the write-ahead log has. Other threads may read and write meanwhile.
 
-        rocksdict lets other threads run during a flush, but not while it opens a database or makes a RocksDB checkpoint.
+        rocksdict lets other threads run during a flush, but not during an open or a RocksDB checkpoint.
         """
         with self._flushing:
             if self.is_open:
