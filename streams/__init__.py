@@ -1,10 +1,10 @@
-"""HOW a URL becomes rows: what is decided (pure) and what is kept (the machinery). Rooms import to the left only.
+"""HOW a URL becomes rows: pure decisions, and the machinery that stores their results. Rooms import to the left only.
 
     THE WEB, by its standards     url ◄── http ◄── html
     THE CRAWL, pure               fold ◄── frontier     fetch     spiders ◄── parse
     THE MACHINERY                 settings   log ◄── state, sink ◄── worker     engine
 
-    crawl.urls ─► fold ─► state            every record changes the rows of its partition, nothing else does
+    crawl.urls ─► fold ─► state            a record changes the rows of its partition; nothing else changes rows
                    └────► frontier ─► fetch ─► crawl.pages ─► parse (spiders, html) ─► crawl.items ─► sink
                              ▲                                  │
                              └────────── crawl.urls ◄───────────┘ founds

@@ -26,7 +26,7 @@ def build(stage: Stage, settings: Settings, worker_name: str | None = None, sink
 
     Args:
         worker_name: None for `CRAWLOG_WORKER`, else host and pid.
-        sink_name: None for `CRAWLOG_SINK`; each sink is a group of its own.
+        sink_name: None for `CRAWLOG_SINK`; each sink has its own consumer group.
 
     Raises: Misconfigured: no cluster is named and no local engine runs.
     """

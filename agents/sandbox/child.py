@@ -31,7 +31,7 @@ PARENT = 0
 """Standard input."""
 
 NICE = 5
-"""Trials may be in vain, so they get a third of the CPU share of fetching and parsing."""
+"""Niceness of trials, which may be useless: they get a third of the CPU share of fetching and parsing."""
 
 
 def _read(size: int) -> bytes:

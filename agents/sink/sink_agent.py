@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 GATHER_S = 0.02
-"""Longest wait of a batch's first record for others; it delays rows by as much, seconds."""
+"""Longest wait of a batch's first record for more records, seconds. It delays rows by as much."""
 
 FULL_RECORDS = 500
 FULL_BYTES = 4 << 20
-"""A batch of so many records or bytes is folded without waiting; at twice that, reading waits."""
+"""A batch of this many records or bytes is folded at once; at twice that, reading pauses."""
 
 AGAIN_S = 1.0
-"""Pause after a write that failed, such as on a full disk, seconds."""
+"""Pause after a failed write, as on a full disk, seconds."""
 
 GAP_RECORDS = 10_000
 """Records read at a time from a range that Faust skipped."""
@@ -75,7 +75,7 @@ class SinkStage:
         topics: Full names of crawl.items and crawl.dead.
 
     Attributes:
-        note: A message for the user about the state, such as that it is filled again.
+        note: A message for the user about the state, for example that it is being rebuilt from the log.
         cuts: See `Positions.cuts`.
     """
 

@@ -10,7 +10,7 @@ It runs in the app's loop; the group's member runs in a thread of its own. Chang
 
 A rebalance, seen from the app's loop:
     1 `rebalance_started` (hooks, at once) → 2 flow stopped, buffers cleared, events in flight end (≤ EVENTS_S) →
-    3 `revoking` (hooks, ≤ HOOKS_S) → 4 commit → 5 the group joins anew → 6 positions → 7 `owned` (hooks) → 8 flow.
+    3 `revoking` (hooks, ≤ HOOKS_S) → 4 commit → 5 the group rejoins → 6 positions → 7 `owned` (hooks) → 8 flow.
 """
 
 import asyncio
@@ -58,8 +58,8 @@ BOUNDS_S = 10.0
 """Timeout of a request for the log's bounds; the request is then repeated."""
 
 LARGE_LOOK_S = 0.01
-"""Interval of checks whether the agent's buffer is empty, while a large record waits for that. A queue has no event for
-it; parsing a large page takes longer than this."""
+"""Interval of checks for an empty agent's buffer, while a large record waits for one. A queue has no event for that;
+parsing a large page takes longer than this."""
 
 YIELD_EVERY = 50
 """Records handed over between two turns of the event loop."""

@@ -14,7 +14,7 @@ MARGIN_S = 0.5
 
 _CLOCK = getattr(
     time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
-)  # macOS: CLOCK_MONOTONIC counts sleep, BOOTTIME is not there
+)  # macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC counts sleep
 
 
 def boottime() -> float:

@@ -111,7 +111,7 @@ def run_worker(app: "CrawlApp") -> NoReturn:
 
 
 def spare_the_collector() -> None:
-    """Collect cycles less often: each full collection walks the some 100,000 small objects in a worker's caches.
+    """Collect cycles less often: each full collection walks some 100,000 small objects in a worker's caches.
 
     Objects loaded so far are frozen and never collected, with a megabyte of cycles from imports. Later cycles come from
     failed requests and parses, and are few.

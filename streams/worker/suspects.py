@@ -78,7 +78,7 @@ def judge(deaths: Deaths, kills_limit: int | None) -> Verdict:
 
 
 class Suspects:
-    """The keys that one worker handles now, and the deaths at earlier ones. One process at a time uses a path.
+    """The keys that one worker handles now, and the deaths that earlier keys caused. One process at a time uses a path.
 
     If the file cannot be opened or written, the protection is lost and the worker goes on.
 
