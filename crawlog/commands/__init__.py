@@ -1,15 +1,15 @@
-"""What commands do: settings and options in, values out. The command line prints them, and chooses the exit code.
+"""The commands: settings and options in, values out. The command line prints the values and chooses the exit code.
 
     order ─► run ──────────────────────────────────────────────────────────────► summary
-              │ job_in_log    what the log says of the job, and what this run wants
-              │ planting      its record and its seeds, into the log
-              │ gains         pages and dead letters of this run
-              │ trouble       what the workers cannot do for now
-              │ whole         is the log whole? else what it lost is made again
-              │ result_file   FILE, from the sink's state
+              │ job_in_log    reads the job's record in the log, and decides how this run continues it
+              │ planting      writes the job's record and its seeds to the log
+              │ gains         counts pages and dead letters of this run
+              │ trouble       reports temporary failures of the workers
+              │ whole         checks the log for losses, and has them restored
+              │ result_file   makes FILE from the sink's state
     run_process               the same run for `crawlog.crawl`, in a process of its own
 
     up (down, status)   control   why   dead   replay   repair   snapshot   verify   doctor   probe
 
-Each of the others is one file.
+run works through `processes` (the supervisor) and `progress` (the reports). Each of the other commands is one file.
 """

@@ -1,7 +1,7 @@
 """`crawlog control`: pause, resume, block, unblock, slow or stop a job, a host or a stage; cancel a job; list commands.
 
-A command is one record on crawl.control, which any Kafka client may write as well; workers obey within two seconds, and
-after any restart, until the next command for the same target.
+A command is one record on crawl.control; any Kafka client may write one. Workers obey within two seconds, also after a
+restart, until the next command for the same target.
 """
 
 import time
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Command:
-    """The command that the options ask for.
+    """The command that the options describe.
 
-    Raises: Misconfigured: they make no sense; the message says what does.
+    Raises: Misconfigured: the options do not fit together; the message names valid ones.
     """
     try:
         named = host_of(host) if host else ""
@@ -35,11 +35,11 @@ def wanted(action: str, job: str, host: str, stage: str, delay_s: float) -> Comm
 
 
 class Given(msgspec.Struct):
-    """A command that is in the log.
+    """A command that was written to the log.
 
     Attributes:
-        changes: Whether other commands are in force than before.
-        knows_job: Whether its job, if it names one, is in the log.
+        changes: Whether it changes the commands in force.
+        knows_job: Whether the log has its job; True if it names none.
     """
 
     command: Command
@@ -48,7 +48,7 @@ class Given(msgspec.Struct):
 
 
 def give(settings: "Settings", command: Command) -> Given:
-    """Put a command into the log."""
+    """Writes a command to the log."""
     from crawlog.streams.log import Producer, Topics, control_entries, write_command
 
     topics = Topics(settings.kafka.prefix)
@@ -58,10 +58,10 @@ def give(settings: "Settings", command: Command) -> Given:
 
 
 def given(said: "Mapping[bytes, Control]", command: Command) -> Given:
-    """What a command does.
+    """A command, with its effect on the commands before it.
 
     Args:
-        said: All that crawl.control said before.
+        said: The newest records of crawl.control before the command, by key.
     """
     before = [entry for entry in said.values() if isinstance(entry, Command)]
     changes = Commands([*before, command]).in_force != Commands(before).in_force
@@ -69,7 +69,7 @@ def given(said: "Mapping[bytes, Control]", command: Command) -> Given:
 
 
 def cancel(settings: "Settings", job: str) -> None:
-    """End a job for good.
+    """Cancels a job for good.
 
     Raises: Misconfigured: there is no such job.
     """
@@ -80,7 +80,7 @@ def cancel(settings: "Settings", job: str) -> None:
 
 
 def in_force(said: "Mapping[bytes, Control]") -> list[Command]:
-    """The commands in force, of all that crawl.control says."""
+    """The commands in force among these records of crawl.control."""
     return Commands(entry for entry in said.values() if isinstance(entry, Command)).in_force
 
 

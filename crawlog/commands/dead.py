@@ -1,8 +1,8 @@
 """`crawlog dead`: the dead letters in crawl.dead listed, sent back to where they failed, or laid aside.
 
-Redriving: the records → their topics, acknowledged → a mark on crawl.dead, acknowledged; batch by batch. Killed in
-between, the records of one batch go back twice, which changes nothing: founds are known by then, a done has no row
-left, and items replace themselves.
+Redriving sends a batch of records to their topics, waits until they are acknowledged, then marks them on crawl.dead. A
+kill in between sends one batch twice. That is harmless: a found is known by then, a done finds no row any more, and
+items replace themselves.
 """
 
 import time
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 BATCH = 100
-"""Records redriven before they are marked: what a kill repeats at most."""
+"""Records sent before they are marked; a kill repeats at most this many."""
 
 ACKNOWLEDGED_S = 60.0
 """How long a batch may take to be acknowledged, seconds."""
@@ -42,11 +42,11 @@ Report = Callable[[str], None]
 
 
 class Listing(msgspec.Struct):
-    """The letters meant, oldest first.
+    """The chosen letters, oldest first.
 
     Attributes:
-        shown: The newest of them, as many as the limit allows.
-        closed: All letters that were dealt with.
+        shown: The newest of them, up to the limit.
+        closed: How many letters of crawl.dead were redriven or dropped.
     """
 
     letters: list[Letter]
@@ -55,12 +55,12 @@ class Listing(msgspec.Struct):
 
 
 class Opened(msgspec.Struct):
-    """A letter with all it has.
+    """A letter in full.
 
     Attributes:
-        key: The record's own.
-        value: As it was; None where the record lies at its place only.
-        headers: The record's own, as text.
+        key: The record's key.
+        value: The record's value; None if crawl.dead has no copy of it.
+        headers: The record's own headers, as text.
     """
 
     letter: Letter
@@ -71,10 +71,10 @@ class Opened(msgspec.Struct):
 
 
 class Redriving(msgspec.Struct):
-    """Letters by record: those whose record goes back, and those whose record stays, with the reason.
+    """Letters grouped by record: those whose record is sent back, and those whose record stays, with the reason.
 
     Attributes:
-        sent: Records that went back, acknowledged; None where nothing was to be done yet.
+        sent: Records that were sent back and acknowledged; None without `execute`.
     """
 
     going: list[list[Letter]]
@@ -83,7 +83,7 @@ class Redriving(msgspec.Struct):
 
 
 class Dropping(msgspec.Struct):
-    """The letters meant, and whether they are laid aside now."""
+    """The chosen letters, and whether they are marked as dropped."""
 
     letters: list[Letter]
     done: bool
@@ -95,7 +95,7 @@ class Dead:
     def __init__(self, settings: "Settings") -> None:
         self._settings = settings
         names = Topics(settings.kafka.prefix)
-        self.partitions = partition_count(settings)  # says at once where there are no topics yet
+        self.partitions = partition_count(settings)  # fails at once if there are no topics yet
         self._topic = names.dead
         self.start, self.end = log_bounds(settings, self._topic, [0])[0]
         self.letters = Letters()
@@ -103,9 +103,9 @@ class Dead:
             self.letters.take(record.offset() or 0, _at(record), _headers(record), record.value())
 
     def record(self, offset: int) -> "Message":
-        """A letter as it lies in the log.
+        """The record of a letter.
 
-        Raises: Misconfigured: there is none at that offset.
+        Raises: Misconfigured: the offset holds no letter.
         """
         found = (
             next(read_records(self._settings, self._topic, 0, offset, offset + 1), None) if offset in self.all else None
@@ -120,9 +120,9 @@ class Dead:
         return self.letters.all
 
     def chosen(self, choice: LetterChoice) -> list[Letter]:
-        """The open letters meant.
+        """The open letters of a choice.
 
-        Raises: Misconfigured: an offset that is no letter.
+        Raises: Misconfigured: a chosen offset holds no letter.
         """
         missing = sorted(choice.offsets - self.all.keys())
         if missing:
@@ -132,7 +132,7 @@ class Dead:
         return self.letters.chosen(choice)
 
     def records(self, offsets: set[int]) -> "Iterator[Message]":
-        """The records of these letters, in their order."""
+        """The records of these letters, in the order of the log."""
         if offsets:
             for record in read_records(self._settings, self._topic, 0, min(offsets), max(offsets) + 1):
                 if record.offset() in offsets:
@@ -140,11 +140,11 @@ class Dead:
 
 
 def listed(settings: "Settings", choice: LetterChoice, limit: int, *, handled: bool) -> Listing:
-    """The letters meant.
+    """The letters of a choice.
 
     Args:
-        limit: The newest so many are shown.
-        handled: Those that were dealt with, too.
+        limit: How many letters are shown at most, the newest.
+        handled: Whether redriven and dropped letters are included.
     """
     dead_letters = Dead(settings)
     found = dead_letters.letters.chosen(choice, handled=handled)
@@ -162,7 +162,7 @@ def opened(settings: "Settings", offset: int) -> Opened:
 
 
 def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, report: Report) -> Redriving:
-    """Sends the records of the letters meant back to their stages; without `execute` only finds them."""
+    """Sends the records of the chosen letters back to their stages; without `execute` only finds them."""
     dead_letters = Dead(settings)
     found = _groups(settings, dead_letters.chosen(choice), dead_letters.partitions)
     if execute:
@@ -182,7 +182,7 @@ def _groups(settings: "Settings", letters: list[Letter], partitions: int) -> Red
 def _redrive(
     settings: "Settings", producer: Producer, dead_letters: Dead, groups: list[list[Letter]], report: Report
 ) -> int:
-    """Send a batch and mark it; how many records went back."""
+    """Sends a batch and marks it; returns how many records were sent."""
     by_offset = {group[0].offset: group for group in groups}
     sent: dict[int, tuple[int, int]] = {}
     for record in dead_letters.records(set(by_offset)):
@@ -210,7 +210,7 @@ def _redrive(
 def _original(
     settings: "Settings", letter: Letter, record: "Message"
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]:
-    """Key, value and headers as the record had them; no headers where it is gone."""
+    """The record's original key, value and headers; the headers are None if the record is gone."""
     headers = dead.own_headers(_headers(record))
     if record.value() is not None or pages.HEADER not in dict(headers):
         return record.key(), record.value(), headers
@@ -221,7 +221,7 @@ def _original(
 
 
 def dropped(settings: "Settings", choice: LetterChoice, *, execute: bool) -> Dropping:
-    """Marks the letters meant as dealt with; without `execute` only finds them."""
+    """Marks the chosen letters as dropped; without `execute` only finds them."""
     letters = Dead(settings).chosen(choice)
     if execute:
         producer = Producer(settings, "crawlog-dead")
@@ -252,7 +252,7 @@ def _at(record: "Message") -> float:
 
 
 def check_choice(offsets: tuple[int, ...], *, every: bool) -> None:
-    """Whether it is said which letters are meant.
+    """Checks that the options choose letters.
 
     Raises: Misconfigured: neither offsets nor --all, or both.
     """

@@ -1,4 +1,4 @@
-"""`crawlog doctor`: what a crawl needs from this machine and its cluster, each with what to do when it is not there."""
+"""`crawlog doctor`: checks the machine and the cluster for the needs of a crawl; each finding has its advice."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
     """One line of the report.
 
     Attributes:
-        found: What is there, with numbers.
+        found: The present state, with numbers.
         advice: The next command or setting; empty when all is well.
     """
 
@@ -52,7 +52,7 @@ Check = Callable[["Settings"], Iterator[Finding]]
 
 
 def examine(settings: "Settings") -> list[Finding]:
-    """All findings, in the order of a crawl's start; a check that itself breaks is a finding."""
+    """All findings, in the order of a crawl's start; an error of crawlog in a check becomes a finding."""
     findings: list[Finding] = []
     for check in CHECKS:
         try:
@@ -131,7 +131,7 @@ def _limits(settings: "Settings") -> Iterator[Finding]:
 
 
 def _cached_bytes() -> int:
-    """What the kernel gives back when asked; 0 where it does not tell."""
+    """Page cache that the kernel can free; 0 if unknown."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("Cached:"):

@@ -1,4 +1,4 @@
-"""What one run has gained: pages of its job by the log, and dead letters in crawl.dead."""
+"""Counts what one run adds to its job: pages, by the log, and dead letters, by crawl.dead."""
 
 import time
 from contextlib import suppress
@@ -20,7 +20,7 @@ class Gains:
     """The numbers of one run; it counts from the moment that it is made.
 
     Attributes:
-        pace: How fast the job goes.
+        pace: The speed of the job.
         is_clean: Whether no earlier run of the job can have left dead letters.
     """
 
@@ -30,7 +30,7 @@ class Gains:
         self._supervisor = supervisor
         self.pace = Pace()
         self._early: int | None = None
-        self._has_before = job.is_known and not job.is_anew  # a new job gains all that it has
+        self._has_before = job.is_known and not job.is_anew  # for a new job all pages count
         end = supervisor.watch.dead_end()
         self.is_clean = not end or not job.is_known
         self._losses = Losses(supervisor.settings, job.name, end)
@@ -39,19 +39,19 @@ class Gains:
 
     @property
     def dead(self) -> int:
-        """Records of the job that crawl.dead has gained, as far as they were read."""
+        """New dead letters of the job, as far as crawl.dead was read."""
         return self._losses.tally.count
 
     @property
     def commonest(self) -> "CommonestError | None":
-        """The error that most of them failed with."""
+        """The commonest error of these dead letters."""
         return self._losses.tally.commonest
 
     def look(self, *, has_read_seeds: bool) -> None:
-        """Notes what the picture, the log and crawl.dead say now.
+        """Updates the counts from the picture, the log and crawl.dead.
 
         Args:
-            has_read_seeds: Whether all folds have passed the seeds: before that the pace of the crawl says nothing.
+            has_read_seeds: Whether all folds have passed the seeds; the pace means nothing before that.
         """
         picture = self._supervisor.picture
         self._losses.poll()
@@ -61,7 +61,7 @@ class Gains:
             self._early = self._read_early()
 
     def _read_early(self) -> int:
-        """Pages of this run that the first reports had counted already; 0 where the broker is away."""
+        """Pages of this run that the first reports had counted already; 0 if the broker is away."""
         from crawlog.streams.log import pages_done, read_partitions
 
         with suppress(EngineError):
@@ -70,14 +70,14 @@ class Gains:
         return 0
 
     def pages(self) -> int:
-        """Pages that the job has gained in this run, by the log."""
+        """Pages that this run added to the job, by the log."""
         picture = self._supervisor.picture
         if not self._has_before:
             return ended(picture.counts(self._job.name))
         return (picture.gained or 0) + (self._early or 0)
 
     def count_losses(self, within_s: float) -> None:
-        """Reads what crawl.dead has gained up to its end now.
+        """Reads crawl.dead up to its present end.
 
         Raises: EngineError: not all of it could be read in time.
         """

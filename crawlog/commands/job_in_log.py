@@ -1,4 +1,4 @@
-"""What the log says of a run's job, and what the run writes about it there: its limit, its end, its new spider."""
+"""A run's job in the log: its record, and the run's own records about it (limit, end, new spider)."""
 
 import time
 from typing import TYPE_CHECKING
@@ -27,17 +27,17 @@ REPARSE = (
 
 
 class JobInLog:
-    """A job as the log has it, and as this run wants it.
+    """A job's record in the log, and this run's changes to it.
 
     Attributes:
-        copy: The job's record as this run wants it; None where the log has none.
-        end: How the job ended; None while it goes on, or where this run begins it again.
+        copy: The job's record with this run's changes; None if the log has none.
+        end: How the job ended; None while it goes on, or if this run begins it again.
         since, voids: Which item records are rows of the job.
         was_back: Its `JobCounts.page_back` when it ended.
         is_known: Whether the log had the job before this run.
-        is_changed: Whether `copy` is not what the log has.
-        is_anew: Whether this run begins a new epoch of it.
-        is_cancelled: Whether it was cancelled, and this run does not begin it again.
+        is_changed: Whether `copy` differs from the record in the log.
+        is_anew: Whether this run begins a new epoch of the job.
+        is_cancelled: Whether the job was cancelled, and this run does not begin it again.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class JobInLog:
         self._say = say
 
     def allow_spider(self) -> None:
-        """Lets workers of this data folder run the file that this command names, from now on."""
+        """Allows workers of this data folder to run the spider file of this command, now and later."""
         from crawlog.streams.spiders import allow, file_of
 
         if self.order.spider:
@@ -67,7 +67,7 @@ class JobInLog:
     def check_spider(self) -> None:
         """Refuses a job whose spider the workers would not run: each of its pages would become a dead letter.
 
-        Raises: Misconfigured: the job's record names a file that no command named here.
+        Raises: Misconfigured: the job's record names a spider file that is not allowed here.
         """
         from crawlog.streams.spiders import file_of, trust_of
 
@@ -76,7 +76,7 @@ class JobInLog:
             raise Misconfigured(f"the spider of job {self.name} is {named}, and {refusal}")
 
     def recall(self) -> None:
-        """Reads what the log says of the job, and decides what this run makes of it.
+        """Reads the job from the log, and decides how this run continues it.
 
         Raises: Misconfigured: the log has no such job, and no seeds were given.
         """
@@ -108,18 +108,18 @@ class JobInLog:
 
     @property
     def requests(self) -> "RequestRules | None":
-        """What the job's record says of requests: what was given, where others' workers fetch; else all settings."""
+        """The job's request rules: None with own fetch workers, whose settings apply; else the settings given."""
         from crawlog.streams.log import said_rules
 
         return None if self._settings.run.fetch_workers else said_rules(self._settings)
 
     def _changed(self, copy: JobCopy, source: "Source | None") -> JobCopy:
-        """The job's record as this command wants it; the same when nothing is different."""
+        """The job's record with this command's changes; `copy` itself if there are none."""
         spec = self._wanted(copy, source)
         is_other = msgspec.structs.replace(spec, requests=copy.spec.requests) != copy.spec
         is_done = _is_finished(self.end)
         if not is_other and not self.order.fresh and (spec == copy.spec or (is_done and not self.order.job)):
-            return copy  # how its URLs would be asked for makes no page of a finished job another one
+            return copy  # other request rules alone change no page of a finished job
         # a stopped job still has its queue
         spec = msgspec.structs.replace(spec, rev=copy.spec.rev + 1, state="running")
         is_anew = self.order.fresh or (is_done and is_other)
@@ -128,7 +128,7 @@ class JobInLog:
         return JobCopy(copy.job, spec, copy.epoch + is_anew)
 
     def _wanted(self, copy: JobCopy, source: "Source | None") -> "JobSpec":
-        """What the settings of this command make of the job; without seeds it goes on as it was given."""
+        """The job's spec by this command's settings; without seeds the spec stays as it is."""
         from crawlog.agents.seed import MAX_NAMES, scope_names
         from crawlog.streams.log import kept_settings, resolve_spec
 
@@ -143,7 +143,7 @@ class JobInLog:
         return msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
 
     def within_limit(self, copy: JobCopy) -> JobCopy:
-        """The job's record; the job is stopped once it has as many pages as asked for."""
+        """Stops the job once it has `max_pages` pages; returns its record."""
         from crawlog.streams.log import known_job, write_job
 
         limit, fetched = copy.spec.max_pages, self._supervisor.picture.counts(copy.job).fetched
@@ -156,7 +156,7 @@ class JobInLog:
         return write_job(self._settings, self._producer, self.topics, copy.job, spec, copy.epoch)
 
     def write_end(self, copy: JobCopy, finish: "Finish", reason: str, dead: int) -> None:
-        """Puts the end of the job on record."""
+        """Writes the end of the job to the log."""
         from crawlog.streams.log import write_finished
 
         record = Finished(
@@ -174,9 +174,9 @@ class JobInLog:
         write_finished(self._producer, self.topics, record)
 
     def note_new_spider(self) -> None:
-        """Where the spider's file has changed since the run that wrote the end, says how to parse the pages again.
+        """Tells how to parse the pages again if the spider's file has changed since the job ended.
 
-        After a replay it puts the new one on record. Where one of the two files is unknown, nothing is said.
+        After a replay it records the new file instead. If one of the two files is unknown, it does nothing.
         """
         from crawlog.streams.log import write_finished
 

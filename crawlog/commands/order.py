@@ -1,4 +1,4 @@
-"""What a run is asked for: seeds, spider, file; and the name of a job that was given none."""
+"""The order of a run: seeds, spider and file; and the default name of its job."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from crawlog.agents.seed import Source
 
 TOLD = 3
-"""Seeds that are named one by one."""
+"""Refused seeds that are named at most."""
 
 
 def job_name(seeds: Iterable[str], spider: str = "") -> str:
-    """The name of a job that was given none: the same seeds, in any order, and the same spider are the same job."""
+    """The default name of a job: the same seeds, in any order, with the same spider give the same name."""
     parts = [*sorted({seed.strip() for seed in seeds}), spider]
     return "job-" + xxhash.xxh3_64_hexdigest("\n".join(parts).encode())[:10]
 
 
 @dataclass
 class Order:
-    """What the user asked for.
+    """The arguments of a run.
 
     Attributes:
         job: The name as given; None to make one from seeds and spider.
-        spider: `/FILE.py:Class`, empty for the default one; the job's name does not depend on its folder.
+        spider: `/FILE.py:Class`, empty for the default spider; its folder does not affect the job's name.
         output: File of the results, `-` for standard output, None for none.
         fresh: Crawl again in a new epoch.
-        spider_hash: Of the spider's file; empty for the default one.
+        spider_hash: Hash of the spider's file; empty for the default spider.
     """
 
     seeds: Sequence[str] = ()
@@ -53,12 +53,12 @@ class Order:
         return job_name(filter(None, lines), spider)
 
     def example(self) -> str:
-        """One of the URLs that it is given, for a hint; empty where the job has all of its own."""
+        """One of the given URLs, for a hint; empty if none were given."""
         return next(iter(self.seeds), "") or (self.source.first() if self.source is not None else "")
 
     @cached_property
     def source(self) -> "Source | None":
-        """The seeds, read once where they come from a pipe; None when the job has all of its own."""
+        """The seeds, cached because a pipe can be read only once; None if none were given."""
         from crawlog.agents.seed import Source
 
         arguments = [*self.seeds, *([str(self.seeds_file)] if self.seeds_file else [])]
@@ -66,7 +66,7 @@ class Order:
 
 
 def refused(seeds: Sequence[str], *, allow_private: bool) -> list[str]:
-    """What to tell of seeds that their spelling alone keeps from being asked: how to have them, or that none does."""
+    """Lines about seeds that are refused by their host name alone, with the setting that allows them, if any."""
     from crawlog.streams.http import literal_refusal
     from crawlog.streams.url import serialise
 

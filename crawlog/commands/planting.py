@@ -1,4 +1,4 @@
-"""Puts a job and its seeds into the log, and again what the log loses of them while the run goes on."""
+"""Writes a job and its seeds to the log, and sends the seeds again if the log loses some during the run."""
 
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ class Planting:
         self._lost_founds = len(supervisor.lost_founds)
 
     def plant(self) -> JobCopy:
-        """Writes the job's record, new or changed, then its seeds; all are acknowledged. Returns the record."""
+        """Writes the job's record, then its seeds, until all are acknowledged; returns the record."""
         from crawlog.agents.seed import Source, kept_seeds
         from crawlog.streams.log import known_job
 
@@ -46,7 +46,7 @@ class Planting:
         return copy
 
     def _write_record(self) -> JobCopy | None:
-        """Writes the record of a job that the log knows, where it must; None for a new job: its seeds bring theirs."""
+        """Writes a known job's record again, if need be; None for a new job, whose record is written with the seeds."""
         from crawlog.streams.log import rewind_job, write_control, write_job
 
         job, known = self._job, self._job.copy
@@ -56,14 +56,14 @@ class Planting:
         if job.is_changed:
             write = rewind_job if job.is_anew else write_job
             return write(self._settings, self._producer, job.topics, job.name, known.spec, known.epoch)
-        if 0 in self._supervisor.watch.ends("fetch"):  # its record goes to every partition
+        if 0 in self._supervisor.watch.ends("fetch"):  # an empty partition lacks the job's record
             self._say(f"{job.topics.urls} was made anew and has lost the job: it begins again")
             return write_job(self._settings, self._producer, job.topics, job.name, known.spec, known.epoch)
-        write_control(self._producer, job.topics, [known])  # workers report the counts of an old job again
+        write_control(self._producer, job.topics, [known])  # makes workers report the counts of an old job again
         return known
 
     def _seed(self, source: "Source") -> None:
-        """Sends the seeds; those that the log has are known."""
+        """Sends the seeds; those that are in the log already change nothing."""
         from crawlog.agents.seed import plant
 
         self._lost_founds = len(self._supervisor.lost_founds)
@@ -79,12 +79,12 @@ class Planting:
         )
 
     def _folds(self, wait_s: float) -> "Iterable[Progress]":
-        """How far the workers are; engine and workers are kept alive while seeds are sent."""
+        """The progress of the folds; also keeps engine and workers alive while seeds are sent."""
         self._supervisor.look(wait_s)
         return self._supervisor.picture.of("fetch")
 
     def again(self) -> bool:
-        """Whether seeds may have been lost while the crawl went on; this command's own are sent again."""
+        """Whether the log may have lost seeds since the last call; if so, sends this command's seeds again."""
         if self._lost_founds == len(self._supervisor.lost_founds):
             return False
         self._lost_founds = len(self._supervisor.lost_founds)
@@ -93,7 +93,7 @@ class Planting:
         return True
 
     def lost(self) -> tuple[str, ...]:
-        """What may be missing where this command was given no seeds: only `crawlog seed` knew its own."""
+        """Lines about seeds that may be lost if this command has none: it cannot send those of `crawlog seed` again."""
         if self._job.order.source is not None:
             return ()
         then = "seeds that `crawlog seed` gave may be among what is gone: give them again, it does no harm"

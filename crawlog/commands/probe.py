@@ -1,6 +1,6 @@
-"""`crawlog probe KIND`: the pure core asked from outside, one JSON line in, one JSON line out, in order.
+"""`crawlog probe KIND`: asks the pure core; one JSON line in, one JSON line out, in order.
 
-No broker, no Faust. What is wrong with one line answers that line as `{"error": …}`; absent and null are the same.
+It needs no broker and no Faust. An invalid line is answered with `{"error": …}`. A null field counts as absent.
 """
 
 import base64
@@ -26,15 +26,15 @@ _USAGE = 2
 _LINK_SOURCES = ("a", "area")
 _encode = msgspec.json.Encoder().encode
 _ANY_HOST = "http://robots.invalid/"
-"""What robots.txt is asked about may be a path alone."""
+"""Base of the URLs in `robots` questions, which may be paths alone."""
 
 
 class BadQuestion(ValueError):
-    """The line is not what its kind wants; the message says what is missing."""
+    """The line does not fit its kind; the message says why."""
 
 
 def _decode(line: bytes) -> dict[str, Any]:
-    """A question; unlike msgspec, json takes a lone surrogate, which a page may hold and the URL standard speaks of."""
+    """A question. Unlike msgspec, json accepts lone surrogates, which pages contain and the URL standard covers."""
     asked = json.loads(line)
     if not isinstance(asked, dict):
         raise BadQuestion("a question is a JSON object")
@@ -70,7 +70,7 @@ def _rules(body: bytes) -> RobotsRules:
 def _robots(asked: dict[str, Any]) -> dict[str, Any]:
     rules = _rules(_body(asked))
     url, token = _text(asked, "url"), _text(asked, "user_agent")
-    with suppress(InvalidUrl):  # ftp: and its like are judged as they are written
+    with suppress(InvalidUrl):  # other schemes, such as ftp:, are judged as written
         url = serialise(url, _ANY_HOST)
     return {"allowed": rules.allowed(url, token)[0], "crawl_delay": rules.crawl_delay_s(token)}
 
@@ -84,7 +84,7 @@ def _trial() -> "Trial":
 
 
 class _AsWritten(Canonicaliser):
-    """No rule at all, where `plain` holds in every crawl."""
+    """Applies no rule at all; every crawl applies at least `plain`."""
 
     def canonical(self, url: str, base: str | None = None) -> str:
         return serialise(url, base)
@@ -95,7 +95,7 @@ _links_as_written = Links(_AsWritten(CanonicalRules(drop_params=())), _places, c
 
 
 def _refusal(body: bytes, content_type: str, url: str) -> str:
-    """Why a page is not to be parsed; empty where it may be."""
+    """The reason not to parse a page; empty if it may be parsed."""
     from crawlog.streams.errors import TrialError
 
     try:
@@ -168,7 +168,7 @@ def answer(kind: str, line: bytes) -> bytes:
     handler = KINDS[kind]
     try:
         return one_line(_encode(handler(_decode(line))))
-    except (ValueError, RecursionError) as error:  # every error here is the line's: bad JSON, a bad URL, a bad field
+    except (ValueError, RecursionError) as error:  # the line causes all of these: bad JSON, a bad URL, a bad field
         return one_line(_encode({"error": str(error) or type(error).__name__}))
 
 

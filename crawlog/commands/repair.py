@@ -1,13 +1,13 @@
-"""`crawlog repair`: cuts each partition of the local engine's log before its first record that cannot be read.
+"""`crawlog repair`: cuts each partition of the local engine's log before its first unreadable record.
 
-Kafka itself does it: a broker that finds no mark of a clean stop checks every batch of its files, and cuts a file
-before the first one that is damaged. So the marks are removed, and the next `crawlog run` starts the broker, sees what
-is gone, and has it fetched and parsed again (`streams/log/power_cut.py`). What is cut off is written down before, as
-far as it can be read (`streams/engine/segments.py`); the run gives its links to the log again. No reader of the log has
-to know of a gap.
+Kafka does the cutting: a broker that finds no mark of a clean stop checks every batch of its files, and cuts a file
+before the first damaged batch. So this command removes the marks. Before that it saves the records that will be cut
+off, as far as they can be read (`streams/engine/segments.py`). The next `crawlog run` starts the broker, detects the
+loss, and has lost pages fetched and parsed again (`streams/log/power_cut.py`). It also writes the saved links to the
+log again. So readers of the log never meet a gap.
 
-The files of a cluster belong to its operator. Over the network records can be removed from a partition's front alone
-(DeleteRecords), so what can be done there is said, with the brokers that have the replicas.
+The files of a cluster belong to its operator. Over the network Kafka removes records only from the front of a partition
+(DeleteRecords). So on a cluster the command prints instructions and the brokers that have the replicas.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,11 +28,11 @@ Kafka removes records over the network only from a partition's front. So its ope
    .kafka_cleanshutdown and recovery-point-offset-checkpoint, and start it: Kafka checks all batches, and cuts the
    partition before the first that is damaged.
 3. The next `crawlog run` or `crawlog up` notices what is gone, and makes it again."""
-"""What to do about damage in a log whose files are not ours."""
+"""Instructions for a damaged log on a cluster of the user's."""
 
 
 class Cut(NamedTuple):
-    """Where a partition will end, and where it ends now."""
+    """A damaged partition: its end after the cut (`offset`), and its end now."""
 
     topic: str
     partition: int
@@ -45,10 +45,10 @@ class Cut(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Which brokers have a partition.
+    """The brokers that have a partition.
 
     Attributes:
-        leader: With its address; empty where there is none now.
+        leader: The leader's id and address; empty if there is no leader now.
     """
 
     topic: str
@@ -64,7 +64,7 @@ class Placed(NamedTuple):
 
 
 def placed(settings: "Settings", found: "Iterable[Cut]") -> list[Placed]:
-    """Which brokers have the damaged partitions.
+    """The brokers that have the damaged partitions.
 
     Raises: EngineError: the cluster does not answer.
     """
@@ -81,7 +81,7 @@ def placed(settings: "Settings", found: "Iterable[Cut]") -> list[Placed]:
 
 
 def cuts(settings: "Settings") -> list[Cut]:
-    """What would be cut off; reads the whole log.
+    """The cuts that a repair would make; reads the whole log.
 
     Raises: EngineError: the cluster does not answer.
     """
@@ -91,11 +91,11 @@ def cuts(settings: "Settings") -> list[Cut]:
 
 
 def cut(settings: "Settings") -> list[str]:
-    """Have the local engine, which does not run, check all of its files at its next start.
+    """Makes the local engine check all of its files at its next start; no command may be using it.
 
-    Returns: What will be cut, and where it is written down, in lines.
+    Returns: Lines about the cuts, and about the file with the records that will be cut off.
 
-    Raises: Misconfigured: its files are not here, or something works on them.
+    Raises: Misconfigured: the log is on a cluster, or another command uses the data folder.
     """
     from crawlog.processes.hold import Hold
     from crawlog.streams import engine
@@ -107,7 +107,7 @@ def cut(settings: "Settings") -> list[str]:
         )
     hold = Hold(settings.run.data, "repair")
     try:
-        engine.stop(settings.run.data)  # a command that was killed may have left it behind
+        engine.stop(settings.run.data)  # a killed command may have left it running
         return engine.recheck(settings.run.data)
     finally:
         hold.release()

@@ -1,7 +1,7 @@
-"""`crawlog replay`: moves a group to another place in its log, so that what is stored is worked on again.
+"""`crawlog replay`: moves a consumer group to other offsets, so that stored records are processed again.
 
-Plans, and with `--execute` moves; nothing is read or written by it otherwise. The workers do the rest: `crawlog up`, or
-the next `crawlog run` of a job, works off what the group then has before it.
+It makes a plan, and with `--execute` moves the group; it does nothing else. The workers of `crawlog up`, or of the next
+`crawlog run` of a job, then process the records behind the new offsets.
 """
 
 import time
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 POLL_S = 0.2
-"""Between two looks at a group that is to become empty."""
+"""Pause between two looks at a group that must become empty, seconds."""
 
 GRACE_S = 1.0
-"""Beyond the session timeout: the broker notices a little later."""
+"""Time added to the session timeout, seconds: the broker notices a dead member a little later."""
 
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """What the user asked for.
+    """The arguments of a replay.
 
     Attributes:
         group: A stage, a group's name, a sink's id or file.
-        kind: Which option names the target, and `value` what it says.
-        topics: Of `--topic`.
-        job: Pages of this one alone are parsed again, or its sinks are moved; empty for all.
+        kind: The option that names the target; `value` is its value.
+        topics: The values of `--topic`.
+        job: Only pages of this job are parsed again, or only its sinks are moved; empty for all jobs.
     """
 
     group: str
@@ -47,9 +47,9 @@ class ReplayOptions:
     job: str = ""
 
     def __post_init__(self) -> None:
-        """A mistake is told before an engine is started.
+        """Checks the value before an engine is started.
 
-        Raises: Misconfigured: no time, no duration, no such file.
+        Raises: Misconfigured: it is no time or no duration, or the file cannot be read.
         """
         text = str(self.value)
         if self.kind == "to-datetime":
@@ -61,7 +61,7 @@ class ReplayOptions:
 
     @cached_property
     def listed(self) -> str:
-        """What the file of `from-file` says; read once, as it may be a pipe."""
+        """The content of `from-file`; read once, as it may be a pipe."""
         return _read(Path(str(self.value)))
 
 
@@ -84,19 +84,19 @@ class Plan(NamedTuple):
 
     @property
     def gone(self) -> int:
-        """Records that were meant and are not in the log any more."""
+        """Records of the target range that the log no longer has."""
         return sum(move.gone for move in self.moves)
 
     @property
     def span_ms(self) -> tuple[int, int] | None:
-        """From the first record to the last, by the log's times."""
+        """Times of the first and the last record, by the log."""
         if not self.times_ms:
             return None
         return min(first for first, _ in self.times_ms.values()), max(last for _, last in self.times_ms.values())
 
 
 class Replayed(NamedTuple):
-    """What was planned, and done where that was asked for.
+    """The plans, carried out if the arguments say so.
 
     Attributes:
         live: The members of the groups, with their names.
@@ -177,7 +177,7 @@ def _read(path: Path) -> str:
 
 
 def _until_empty(admin: Admin, found: Sequence[Group], live: list[str], report: Report) -> None:
-    """Wait for members that died without a word to be forgotten by the broker; one that lives is not waited for.
+    """Waits until the broker has dropped members that died without leaving; does not wait for a live command.
 
     Raises: Misconfigured: a group is live.
     """
@@ -193,7 +193,7 @@ def _until_empty(admin: Admin, found: Sequence[Group], live: list[str], report: 
 
 
 def live_words(live: Sequence[str]) -> str:
-    """That a group has members, in words."""
+    """Says that a group has members, and which."""
     return f"the group is live ({'; '.join(live)})"
 
 
@@ -210,7 +210,7 @@ def _execute(admin: Admin, plan: Plan, job: str, report: Report) -> None:
         groups.move(admin, plan.group, plan.moves, job if plan.group.stage == "parse" else "")
         return
     if not plan.again:
-        return  # a rewind to the end would only begin an epoch
+        return  # a rewind to the end would only begin a new epoch
     from crawlog.streams.log import rewind_crawl
 
     epoch = rewind_crawl(admin.settings, {move.partition: move.after for move in plan.moves})

@@ -1,4 +1,4 @@
-"""The file of `-o`: made by the sink's state once the job is finished, filled again where that state is damaged."""
+"""The file of `-o`: made from the sink's state once the job is finished. A damaged state is filled again first."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .trouble import Trouble
 
 FILL_TRIES = 5
-"""How often FILE is made: each try begins from the log where the state was damaged."""
+"""Attempts to make FILE; after an attempt with a damaged state, the sink reads the log again."""
 
 LOOK_S = 0.1
 """Between two looks at the sink's worker, seconds."""
@@ -36,13 +36,13 @@ class ResultFile:
         self._trouble = trouble
 
     def is_complete(self, ends: tuple[int, ...]) -> bool:
-        """Whether the file is there as it was made, with all rows up to these ends of crawl.items."""
+        """Whether the file is unchanged since it was made, with all rows up to these ends of crawl.items."""
         from crawlog.streams.sink import is_complete
 
         return is_complete(self._data, self.sink, dict(enumerate(ends)))
 
     def rows(self) -> int | None:
-        """How many rows the file has that was made before; None where there is none."""
+        """The number of rows in the file that was made before; None if there is none."""
         from crawlog.streams.sink import final_of
 
         final = final_of(self.sink.folder(self._data))
@@ -54,16 +54,16 @@ class ResultFile:
         return partial if partial.exists() else None
 
     def go(self) -> None:
-        """Lets the sink's worker begin."""
+        """Starts the sink's worker."""
         self._supervisor.go(("sink",), self.sink.environ())
 
     def make(self, finish: "Finish", *, was_damaged: bool) -> int:
-        """Makes the file whole, once the sink's worker has let go of its state; returns how many rows it has.
+        """Stops the sink's worker, makes the file from its state, and returns the number of rows.
 
         Args:
-            was_damaged: Whether the log was damaged: crawl.items is read again from its start before.
+            was_damaged: Whether the log was damaged; if so, the sink first reads crawl.items again from its start.
 
-        Raises: EngineError: the state cannot be read, or is behind, in every try.
+        Raises: EngineError: in every attempt the state cannot be read, or is behind.
         """
         from crawlog.streams.sink import finalise
 
@@ -88,16 +88,16 @@ class ResultFile:
         )
 
     def _refill(self, finish: "Finish") -> None:
-        """Has the sink read crawl.items from its start once more; it keeps the rows that it has."""
+        """Makes the sink read crawl.items again from its start; it keeps its rows."""
         from crawlog.streams.sink import SinkState
 
         self._supervisor.stop_stage("sink")
-        with suppress(Unusable), SinkState(self._data, self.sink, None) as results:  # else it is made anew
+        with suppress(Unusable), SinkState(self._data, self.sink, None) as results:  # an unusable state is made anew
             results.move(dict.fromkeys(results.meta.offsets, 0))
         self._fill(finish)
 
     def _fill(self, finish: "Finish") -> None:
-        """Lets the sink's worker go on until it has read the log again."""
+        """Starts the sink's worker, and waits until it has read the log."""
         picture = self._supervisor.picture
         picture.forget("sink")
         self.go()

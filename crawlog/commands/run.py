@@ -1,7 +1,7 @@
 """`crawlog run`: seeds a job, keeps engine and workers alive until it is finished, and returns how it ended.
 
-Overlapped on purpose, so that the first fetch comes soon: workers load while the engine starts, and join their groups
-while the job and its seeds are written. Whatever is killed, the same command goes on: all that counts is in the log.
+The steps overlap so that the first fetch comes soon: workers load while the engine starts, and join their groups while
+the job and its seeds are written. After any kill the same command goes on: the crawl's state is in the log.
 """
 
 import time
@@ -32,16 +32,16 @@ LOOK_S = 0.1
 """Between two looks at workers and engine."""
 
 HURRY_S = 1.5
-"""How long an interrupted run asks for the group's members, and reads crawl.dead: Ctrl-C ends within 5 s."""
+"""How long an interrupted run may ask for the group's members, or read crawl.dead: Ctrl-C ends within 5 s."""
 
 DENIED_S = 30.0
-"""How long the cluster may deny access to this command; its workers, which give up sooner, tell of what."""
+"""How long the cluster may deny access to this command. Its workers give up sooner, and name the denied resource."""
 
 CATCH_UP_S = 60.0
-"""How long a run that ends by itself reads crawl.dead."""
+"""How long a run that ends by itself may read crawl.dead."""
 
 UNFINISHED = frozenset({"interrupted", "stopped", "blocked", "cancelled"})
-"""Ends that leave rows out: FILE is not made of them."""
+"""Ends of a run that leave rows out, so that FILE is not made."""
 
 
 def run(settings: "Settings", order: Order, shown: View) -> Summary:
@@ -50,7 +50,7 @@ def run(settings: "Settings", order: Order, shown: View) -> Summary:
     Raises: EngineError, Misconfigured: the run cannot go on.
     """
     if wants_browser(settings):
-        find_browser(settings)  # said before anything is started
+        find_browser(settings)  # reports a missing browser before anything is started
     summary = Summary(order.name(), order.example(), output=order.output)
     started = time.monotonic()
     shown.say(f"job {summary.job}")
@@ -66,9 +66,9 @@ def run(settings: "Settings", order: Order, shown: View) -> Summary:
 
 
 def for_job(settings: "Settings", job: str) -> "Settings":
-    """What the workers of a run are told: they fetch for its job alone, but for all jobs on a cluster.
+    """The settings of a run's workers: they fetch only for its job, but on a cluster for all jobs.
 
-    The runs on a cluster share the partitions. So a URL of one job may lie in a partition of another run's worker.
+    Runs on one cluster share the partitions, so a URL of one job may be in a partition of another run's worker.
     """
     if settings.kafka.bootstrap:
         return settings
@@ -76,7 +76,7 @@ def for_job(settings: "Settings", job: str) -> "Settings":
 
 
 def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, started: float) -> None:
-    """Crawls until the job is finished or a signal comes, and puts into the summary how it ended."""
+    """Crawls until the job is finished or a signal comes; fills the summary."""
     crawl = None
     try:
         supervisor.launch()
@@ -93,7 +93,7 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
 
 
 class Run:
-    """One job on its way to the end."""
+    """One run of a job."""
 
     def __init__(self, order: Order, summary: Summary, supervisor: Supervisor, shown: View, started: float) -> None:
         from crawlog.streams.log import Producer
@@ -116,12 +116,12 @@ class Run:
 
     @property
     def watch(self) -> "Watch":
-        """The supervisor's; another one after the broker moved."""
+        """The supervisor's watch; another object after the broker's restart."""
         assert self.supervisor.watch is not None
         return self.supervisor.watch
 
     def until_finished(self) -> None:
-        """Seeds, follows, records the end, makes the file."""
+        """Seeds the job, follows it to the end, records the end, makes the file."""
         self.job.allow_spider()
         self._recall()
         if self._has_nothing_to_do():
@@ -144,7 +144,7 @@ class Run:
         self._write_file(finish)
 
     def _recall(self) -> None:
-        """Reads what the log says of the job, and which file it fills."""
+        """Reads the job from the log, and prepares its result file."""
         from crawlog.streams.sink import sink_of
 
         job, order, settings = self.job, self.job.order, self.supervisor.settings
@@ -159,7 +159,7 @@ class Run:
             self.file = ResultFile(sink, self.supervisor, self.trouble, self._shown.say)
 
     def _has_nothing_to_do(self) -> bool:
-        """Whether the job is finished, all its pages are parsed, and the file is there as it was made."""
+        """Whether the job is finished, its pages are parsed and its file is unchanged; or cancelled, without a file."""
         if self.job.is_cancelled and self.file is None:
             return True
         if self.supervisor.is_unchecked:
@@ -173,14 +173,14 @@ class Run:
         return self.file is None or self.file.is_complete(ends)
 
     def _end_at_once(self) -> None:
-        """Puts into the summary what the log says of a job that is finished or cancelled."""
+        """Fills the summary of a finished or cancelled job from the log."""
         self.summary.reason = "cancelled" if self.job.is_cancelled else "already_finished"
-        self.summary.counts = self.job.end.counts if self.job.end else None  # no fold is open that would report them
+        self.summary.counts = self.job.end.counts if self.job.end else None  # no fold is open to report them
         self.summary.rows = self.file.rows() if self.file else None
         self.job.note_new_spider()
 
     def _plant(self) -> "JobCopy":
-        """Writes the job and its seeds, and notes how fast one host may be asked for its pages."""
+        """Writes the job and its seeds, and notes the job's delay per host."""
         from crawlog.streams.http import manner_of
         from crawlog.streams.log import limits_of, own_manner
 
@@ -191,7 +191,7 @@ class Run:
         return copy
 
     def _follow(self, copy: "JobCopy", gains: Gains, seeded: tuple[int, ...]) -> Finish:
-        """Shows the crawl until nothing is left to do."""
+        """Shows progress until the job is finished."""
         finish = Finish(self.summary.job, seeded, with_sink=self.file is not None)
         while not self._is_finished(finish):
             self.supervisor.look(LOOK_S)
@@ -207,7 +207,7 @@ class Run:
     def _is_finished(self, finish: Finish) -> bool:
         try:
             is_finished = finish.step(self.supervisor.picture, self.watch.ends)
-        except EngineError as error:  # it may be restarting: a later look answers, or raises its own error
+        except EngineError as error:  # the broker may be restarting: a later look succeeds, or raises its own error
             now = time.monotonic()
             self._denied_at = (self._denied_at or now) if isinstance(error, AccessDenied) else None
             if self._denied_at is not None and now - self._denied_at > DENIED_S:
@@ -218,7 +218,7 @@ class Run:
         return is_finished
 
     def _say_changed(self, line: str) -> None:
-        """Says what is wrong, not again what was said last."""
+        """Prints an error, unless it is the one printed last."""
         if line != self._said:
             self._shown.say(line)
         self._said = line
@@ -253,7 +253,7 @@ class Run:
         )
 
     def _record(self, finish: Finish, gains: Gains) -> None:
-        """Puts the end on record, unless it stands there; a job that was stopped, or that blocks hold, has none yet."""
+        """Records the end of the job, unless it is known. A job that is stopped, or held by blocks, has not ended."""
         from crawlog.streams.log import commands_in_force, known_job
 
         settings, job = self.supervisor.settings, self.job
@@ -276,16 +276,16 @@ class Run:
             job.write_end(copy, finish, reason, self.summary.dead)
 
     def _write_file(self, finish: Finish) -> None:
-        """Makes the file whole. The rows of a job that goes no further stay where they are."""
+        """Makes the result file. The rows of an unfinished job stay in the partial file."""
         if self.file is None or self.summary.reason in UNFINISHED:
             return
         self._shown.close()  # rows may go to the same terminal
         self.summary.rows = self.file.make(finish, was_damaged=self.whole.was_damaged)
 
     def _count_losses(self, gains: Gains, within_s: float) -> None:
-        """Puts into the summary what crawl.dead has gained.
+        """Adds this run's dead letters to the summary.
 
-        Raises: EngineError: not all of it could be read in time; the summary has the rest.
+        Raises: EngineError: crawl.dead could not be read to its end in time; the summary has the letters read so far.
         """
         try:
             gains.count_losses(within_s)
@@ -295,7 +295,7 @@ class Run:
                 self.summary.commonest_error, self.summary.commonest_count = gains.commonest
 
     def sum_up(self) -> None:
-        """Puts into the summary what is known by now, however the run ended."""
+        """Fills the summary with the counts known by now, however the run ended."""
         picture, summary = self.supervisor.picture, self.summary
         summary.counts = summary.counts or picture.counts(summary.job)
         summary.pages, summary.parsed = self.gains.pages() if self.gains else 0, picture.parsed(summary.job)

@@ -1,7 +1,7 @@
 """`python -m crawlog.commands.run_process PID`: one run for `crawlog.crawl`, until it is finished or SIGTERM comes.
 
 It reads the order from standard input, and its settings from the environment. It writes one `Ended` to standard output;
-all else goes to standard error. It dies with PID, its parent.
+all other text goes to standard error. It dies with PID, its parent.
 """
 
 import os
@@ -52,7 +52,7 @@ def main() -> None:
         ended = Ended(error="CrawlError", message=f"internal error: {type(error).__name__}: {error}")
     out.write(msgspec.json.encode(ended))
     out.flush()
-    os._exit(0)  # as soon as the answer is out: what is left belongs to this process alone
+    os._exit(0)  # skips the cleanup of this process: its answer is written
 
 
 if __name__ == "__main__":

@@ -40,15 +40,15 @@ class Copied(msgspec.Struct):
 def make(settings: "Settings", report: Say) -> list[Copied]:
     """Makes a snapshot of every state in the data folder.
 
-    Raises: Misconfigured: no setting says where to.
+    Raises: Misconfigured: `snapshots.to` is empty.
     """
     return [_copied(one) for one in _made(settings, _snapshots(settings), report)]
 
 
 def listed(settings: "Settings") -> list[Copied]:
-    """All snapshots that there are of this crawl.
+    """All snapshots of this crawl.
 
-    Raises: Misconfigured: no setting says where they are.
+    Raises: Misconfigured: `snapshots.to` is empty.
     """
     from crawlog.streams.log import partition_count
 

@@ -10,18 +10,18 @@ class Summary(msgspec.Struct):
 
     Attributes:
         reason: finished, already_finished, max_pages, interrupted, cancelled, blocked or stopped.
-        seed: One of the URLs that the run was given, for an example; empty where it was given none.
-        blocked: The host that a command blocks; HOST where there are several.
-        signal: The signal that ended the run; 0 where none did.
+        seed: One of the URLs given to the run, for hints; empty if none were given.
+        blocked: The host that a command blocks; HOST if there are several.
+        signal: The signal that ended the run; 0 if none did.
         resumed: Whether the log knew the job before.
-        counts: Of the job since it began, over all commands that worked on it.
-        pages, parsed, dead: Of this run: pages fetched, pages parsed, records that could not be handled.
+        counts: Counts of the job since it began, over all commands that worked on it.
+        pages, parsed, dead: Counts of this run: pages fetched, pages parsed, records that could not be handled.
         commonest_error, commonest_count: The error that most of these records failed with, and how many.
         is_clean: Whether no earlier run of the job can have left dead letters.
-        rows: How many rows `output` has; None where it was not made.
-        partial: The file with the rows so far, where `output` is not made of them.
-        has_others: Whether other commands on the cluster have fetch workers too; known of an interrupted run.
-        missing: What the log has lost and cannot be made again, and what to do about it, line by line.
+        rows: The number of rows in `output`; None if it was not made.
+        partial: The file with the rows so far, if `output` was not made.
+        has_others: Whether other commands on the cluster have fetch workers too; set only after an interrupt.
+        missing: Lines about losses of the log that cannot be restored, with advice.
     """
 
     job: str

@@ -1,4 +1,4 @@
-"""What the workers cannot do for now, said once each time it changes."""
+"""Reports temporary failures of the workers, once for each change."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Trouble:
-    """Says why no row is written, and why a state begins again: FILE may be on another disk than the log."""
+    """Reports why no row is written (FILE may be on another disk than the log), and why a state begins again."""
 
     def __init__(self, picture: "Picture", say: "Callable[[str], None]") -> None:
         self._picture = picture
@@ -18,7 +18,7 @@ class Trouble:
         self._notes: set[str] = set()
 
     def tell(self) -> None:
-        """Says what is new."""
+        """Reports changes since the last call."""
         trouble = self._picture.trouble("sink")
         if trouble != self._last:
             self._say(f"{trouble}; rows wait, and go on by themselves" if trouble else "rows are written again")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 COUNTS = ("queued", "paused", "held", "in_flight", "fetched", "redirected", "failed", "refused")
-"""Of a job's counts."""
+"""The counts of a job that `status` shows."""
 
 STOP_TIMEOUT_S = 10.0
 """How long `down` waits; a clean stop takes at most 5 s."""
@@ -38,14 +38,14 @@ REPORTS_TIMEOUT_S = 3.0
 """How long `status` waits for the workers' reports; there is one a second."""
 
 REPORTS_LOOK_S = 0.02
-"""Between two looks whether all have come, seconds."""
+"""Pause between two looks for these reports, seconds."""
 
 RECENT_S = 1.5
-"""A report so old is as good for `status` as the next one, seconds."""
+"""`status` accepts earlier reports up to this age, seconds."""
 
 
 class Started(msgspec.Struct):
-    """What `up` has started."""
+    """The engine and workers that `up` has started."""
 
     bootstrap: str
     workers: int
@@ -53,10 +53,10 @@ class Started(msgspec.Struct):
 
 
 class Stopped(msgspec.Struct):
-    """What `down` has stopped.
+    """The processes that `down` has stopped.
 
     Attributes:
-        was_up: Whether it was what `up` had started.
+        was_up: Whether they were started by `up`.
         left_behind: The pid of a broker that a killed command had left behind.
     """
 
@@ -66,13 +66,13 @@ class Stopped(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """What runs on a data folder.
+    """The processes of a data folder, and its jobs.
 
     Attributes:
-        bootstrap: Of the log; empty where none runs.
+        bootstrap: Address of the log; empty if none runs.
         engine: The pid of the local engine.
-        jobs: Each with its name, epoch and state, and with its counts where workers report.
-        commands: Those in force.
+        jobs: Each with its name, epoch and state, and with its counts if workers report.
+        commands: The commands in force.
     """
 
     data: Path
@@ -137,7 +137,7 @@ def down(settings: "Settings") -> Stopped:
 
 
 def status(settings: "Settings") -> Status:
-    """What runs on the folder, and how far its jobs are."""
+    """The processes of the folder, and the progress of its jobs."""
     from crawlog.streams.log import Topics, control_entries, partition_count_if_any
 
     data = settings.run.data
@@ -155,7 +155,7 @@ def status(settings: "Settings") -> Status:
 def _jobs(
     settings: "Settings", said: Mapping[bytes, Control], count: int, *, has_workers: bool
 ) -> list[dict[str, Any]]:
-    """The jobs in the log, with their counts where workers report; also those of bare records, which have no record."""
+    """The jobs in the log, with their counts if workers report; also jobs without a record, made by bare URLs."""
     copies = {entry.job: entry for entry in said.values() if isinstance(entry, JobCopy)}
     picture = _picture(settings, count) if has_workers else Picture()
     jobs: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ def _state(copy: JobCopy, end: Control | None) -> str:
 
 
 def _picture(settings: "Settings", partitions: int) -> Picture:
-    """A recent report of every partition, as far as they come."""
+    """The recent reports of all partitions that arrive in time."""
     from crawlog.progress.watch import Watch
 
     picture = Picture()

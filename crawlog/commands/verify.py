@@ -1,4 +1,4 @@
-"""`crawlog verify`: whether every state on this machine is the fold of its log."""
+"""`crawlog verify`: compares every state on this machine with the fold of its log."""
 
 import time
 from itertools import islice
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 SHOWN = 20
-"""Findings that are told one by one; `--json` tells all."""
+"""Findings that are listed at most; `--json` lists all."""
 
 
 class Verified(msgspec.Struct):
-    """What a second fold of the log came to."""
+    """The result of a second fold of the log."""
 
     verdicts: list[Verdict]
     took_s: float
 
     @property
     def is_equal(self) -> bool:
-        """Whether every state is the fold of its log."""
+        """Whether every state equals the fold of its log."""
         return all(verdict.equal for verdict in self.verdicts)
 
 
 def verify(settings: "Settings", rows: int) -> Verified:
-    """Folds the log again, and compares.
+    """Folds the log again, and compares the result with the states.
 
     Args:
-        rows: How many rows of a partition that differ are named.
+        rows: Differing rows that are named at most for each partition.
 
     Raises: Misconfigured: there is no state.
     """
@@ -52,7 +52,7 @@ def verify(settings: "Settings", rows: int) -> Verified:
 
 
 def findings(found: "Iterable[CheckFinding]", missing: int) -> list[str]:
-    """What is missing, the first ones one by one."""
+    """Lines about missing records: the first findings, then the total."""
     told = [str(one) for one in islice(found, SHOWN)]
     if missing > SHOWN:
         told.append(f"… and {missing - SHOWN:,} more; `crawlog verify --log --json` names all")

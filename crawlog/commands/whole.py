@@ -1,8 +1,8 @@
-"""Whether the log still has all that a crawl wrote, looked at when nothing is left to do; else it is made again.
+"""Checks, when a job is finished, whether the log has lost records, and has them restored.
 
-A healthy log is not read for that. Its ends, the order in which dones name pages, and how its broker ended tell that it
-may have lost something. Then all of it is checked, and what is missing is fetched or parsed again, as often as less is
-missing than the time before. The rest is named, and the run does not end well.
+A healthy log is not read. Three signs of a loss are looked at: the log's ends, the order in which dones name pages, and
+an unclean end of the broker. After such a sign the whole log is checked, and missing pages are fetched or parsed again.
+This repeats as long as each check finds fewer losses. The remaining losses are named, and the run ends with an error.
 """
 
 from math import inf
@@ -24,8 +24,8 @@ class Whole:
         was_back: The job's `JobCounts.page_back` when it was finished before.
 
     Attributes:
-        missing: What cannot be made again, line by line; empty as long as all can be.
-        was_damaged: Whether the log was checked: a sink may have passed over records that came in the place of others.
+        missing: Lines about losses that cannot be restored; empty if there are none.
+        was_damaged: Whether the log was checked. A sink may then have skipped records that replaced lost ones.
     """
 
     def __init__(self, supervisor: "Supervisor", job: str, say: "Callable[[str], None]", was_back: int = 0) -> None:
@@ -39,7 +39,7 @@ class Whole:
         self._has_founds = False
 
     def holds(self, finish: "Finish") -> bool:
-        """Whether the run may end; False when something is made again, and has to be waited for."""
+        """Whether the run may end; False if it must wait until losses are restored."""
         if not self._may_lack():
             return True
         from crawlog.streams.log import Check
@@ -60,7 +60,7 @@ class Whole:
         return False
 
     def _lacks_founds(self) -> bool:
-        """Whether a worker found crawl.urls cut, and pages were not parsed again for that."""
+        """Whether a worker found crawl.urls cut, and the pages were not parsed again for that."""
         stages = {stage for stage, _ in self._supervisor.picture.cuts}
         return "fetch" in stages and not self._has_founds and not self._supervisor.has_lost_founds
 

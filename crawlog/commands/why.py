@@ -1,7 +1,7 @@
-"""`crawlog why URL`: the life of one URL, read from the log and told in the order of time.
+"""`crawlog why URL`: the history of one URL, read from the log, in the order of time.
 
-Reads the URL's one partition of crawl.urls, the places in crawl.pages that its dones name, its own partition of
-crawl.items, and crawl.dead. Workers may run meanwhile: nothing is written, and nothing of theirs is waited for.
+It reads the URL's partition of crawl.urls, the pages that its dones name, its partition of crawl.items, and crawl.dead.
+It writes nothing and waits for no worker, so workers may run meanwhile.
 """
 
 import time
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 TELL_S = 2.0
-"""After this long, and then as often, the user is told how far the reading is, seconds."""
+"""Interval of the messages about the progress of reading, seconds."""
 
 CHECK_EVERY = 2_000
 """Records between two looks at the clock."""
 
 MAX_HOPS = 10
-"""Redirects followed from a URL, and back from it."""
+"""Redirects that are followed at most, from a URL and back."""
 
 Report = Callable[[str], None]
 
 
 class Story(msgspec.Struct):
-    """All that was found of one URL."""
+    """The history of one URL."""
 
     url: str
     domain: str
@@ -78,9 +78,9 @@ class Story(msgspec.Struct):
 
 
 def moment(text: str, now: float) -> float:
-    """A time as users write it: ISO 8601 (UTC unless it names a zone), or seconds since 1970; UTC epoch seconds.
+    """UTC epoch seconds of a time that a user wrote: ISO 8601 (UTC without a zone), or seconds since 1970.
 
-    Raises: Misconfigured: neither, or later than now.
+    Raises: Misconfigured: the text is neither, or is later than now.
     """
     try:
         at = float(text)
@@ -96,10 +96,10 @@ def moment(text: str, now: float) -> float:
 
 
 class Inquiry:
-    """Reads what the log says of URLs.
+    """Reads the histories of URLs from the log.
 
     Args:
-        at: Nothing later than this counts, UTC epoch seconds; None for all.
+        at: Later records are ignored, UTC epoch seconds; None for all records.
         only: The job asked for; empty for all.
     """
 
@@ -113,7 +113,7 @@ class Inquiry:
         self._parsed: dict[tuple[str, int], int] | None = None
 
     def ask(self, url: str) -> Story:
-        """The story of a URL, redirects both ways included."""
+        """The story of a URL, with the redirects to it and from it."""
         history = self._read(url)
         events = [*history.events, *self._pages(history), *self._items(history)]
         events += self._dead(history, events)
@@ -143,12 +143,12 @@ class Inquiry:
 
     def _read(self, url: str) -> History:
         history = History(url, self._places, self._only, self._supposed(self._places.of(serialise(url)).partition))
-        while not self._is_read(history):  # a rewind takes back what was folded: once more, without that
+        while not self._is_read(history):  # a rewind reverts folded records: reads once more, without them
             pass
         return history
 
     def _supposed(self, partition: int) -> list[UrlsRecord]:
-        """Jobs as crawl.control has them, where the log's begin was trimmed away and their records with it."""
+        """Jobs as crawl.control has them, if the begin of the partition was trimmed, and their records with it."""
         if not log_bounds(self._settings, self._names.urls, [partition])[partition][0]:
             return []
         copies = (
@@ -165,7 +165,7 @@ class Inquiry:
         return True
 
     def _records(self, topic: str, partition: int, since: float = 0.0) -> "Iterator[Message]":
-        """A partition's records, up to the time asked for; who waits is told."""
+        """A partition's records up to the time asked for; reports the progress of a long read."""
         start, end = self._range(topic, partition, since)
         told = time.monotonic()
         for count, record in enumerate(read_records(self._settings, topic, partition, start, end)):
@@ -183,7 +183,7 @@ class Inquiry:
         return start, end
 
     def _first_after(self, topic: str, partition: int, at: float, end: int) -> int:
-        """Offset of the first record later than a time; the end where there is none."""
+        """Offset of the first record later than a time; the end if there is none."""
         consumer = Consumer(consumer_config(self._settings))
         try:
             asked = TopicPartition(topic, partition, int(at * 1000) + 1)
@@ -195,7 +195,7 @@ class Inquiry:
     # ------------------------------------------------------------------ the other topics
 
     def _pages(self, history: History) -> Iterator[Event]:
-        """Where its pages are, and what they are; those that were trimmed are said to be."""
+        """An event for each page of the URL; a trimmed page is named as such."""
         topic = self._names.pages
         for partition, offset in history.pages:
             start, end = log_bounds(self._settings, topic, [partition])[partition]
@@ -212,7 +212,7 @@ class Inquiry:
                 yield Event(done.at, "pages", partition, offset, "page", what, done.job, done.epoch, {"trimmed": True})
 
     def _is_parsed(self, partition: int, offset: int) -> bool:
-        """Whether parse has done this page; asked of its group, so it is about now."""
+        """Whether parse has committed this page by now."""
         if self._parsed is None:
             self._parsed = Admin(self._settings).committed(stage_group(self._settings, "parse"), self._names.pages)
         return offset < self._parsed.get((self._names.pages, partition), 0)
@@ -234,7 +234,7 @@ class Inquiry:
         return Event(_timestamp(record), "pages", partition, offset, "page", what, meta.job, meta.epoch, detail)
 
     def _items(self, history: History) -> Iterator[Event]:
-        """What parse made of it: records of crawl.items by the URL's keys, from its first page on."""
+        """The URL's records in crawl.items since its first page, by their keys."""
         done = [event.at for event in history.events if event.kind == "done"]
         if not done:
             return
@@ -263,7 +263,7 @@ class Inquiry:
         return Event(at, "items", partition, offset, "items", what, item.job, item.epoch, detail)
 
     def _dead(self, history: History, events: list[Event]) -> Iterator[Event]:
-        """Dead letters of a record that is told of here, or that name the URL; with what became of them."""
+        """Dead letters of these events' records, or that name the URL, with how they were handled."""
         places = {(f"{self._settings.kafka.prefix}{event.topic}", event.partition, event.offset) for event in events}
         spelled = {spelling.url for spelling in history.spellings()} | {history.given, history.serialised}
         needles = [url.encode() for url in spelled]
@@ -282,7 +282,7 @@ class Inquiry:
     # ------------------------------------------------------------------ redirects, robots
 
     def _chain(self, history: History, step: Callable[[History], str]) -> list[str]:
-        """URLs that redirects lead to, one after the other."""
+        """The URLs of a chain of redirects, in order; `step` gives the next one."""
         chain: list[str] = []
         url = step(history)
         while url and url not in chain and url not in (history.given, history.serialised) and len(chain) < MAX_HOPS:
@@ -291,7 +291,7 @@ class Inquiry:
         return chain
 
     def _led_to(self, history: History) -> str:
-        """Where its newest page redirects to; empty when it does not, or the page is gone."""
+        """The redirect target of its newest page; empty if there is none, or the page is gone."""
         if not any(state.status == "redirected" for state in history.states()):
             return ""
         metas = [event.detail["meta"] for event in self._pages(history) if "meta" in event.detail]
@@ -302,7 +302,7 @@ class Inquiry:
             return ""
 
     def _orders(self, history: History) -> list[str]:
-        """Commands in force for what is queued."""
+        """Commands in force that affect the queued URL."""
         queued = [state.job for state in history.states() if state.status in ("queued", "waiting")]
         if self._at is not None or not queued:
             return []
@@ -313,7 +313,7 @@ class Inquiry:
         return [f"a command for {what}: {_ordered(orders, what)}" for what, orders in wanted.items() if orders != FREE]
 
     def _needs(self, history: History) -> Iterator[str]:
-        """Settings that the partition's owner lacks for what is queued, as it reported last."""
+        """Settings that queued URLs need but the partition's owner lacks, by its last report."""
         queued = [state.job for state in history.states() if state.status in ("queued", "waiting")]
         if self._at is not None or not queued:
             return
@@ -333,7 +333,7 @@ class Inquiry:
                 yield f"URLs of job {job} in this partition; {needs}, {at}"
 
     def _robots(self, history: History) -> str:
-        """What robots.txt says, as a worker on this machine has it."""
+        """The verdict of robots.txt, from the cache of this machine's state."""
         host = history.place.host
         stored = _cached(self._settings, history.place.partition, b"robots " + host.encode())
         if stored is None:
@@ -345,7 +345,7 @@ class Inquiry:
 
 
 def _pass_over(_: DamagedLog) -> None:
-    """A report is worth nothing when it is old."""
+    """Skips a damaged report: newer ones replace it."""
 
 
 def _buried(letter: Letter) -> Event:
@@ -365,13 +365,13 @@ def _ordered(orders: Orders, what: str) -> str:
 
 
 def _came_from(history: History) -> str:
-    """The page whose redirect led to it first; empty when none did."""
+    """The page whose redirect first led to the URL; empty if none did."""
     founds = (event.detail["found"] for event in history.events if event.kind == "found")
     return next((found["parent"] for found in founds if found.get("source") == "redirect"), "")
 
 
 def _cached(settings: "Settings", partition: int, key: bytes) -> bytes | None:
-    """A row of a state's cache column; None where there is no such state on this machine, or it cannot be read now."""
+    """A row of a state's cache column; None if this machine has no such state, or it cannot be read now."""
     from rocksdict import AccessType, Options, Rdict
 
     from crawlog.streams.state import CACHE_COLUMN
@@ -419,8 +419,8 @@ def why(settings: "Settings", url: str, at: float | None, job: str, report: Repo
     """The story of a URL. The log must be reachable.
 
     Args:
-        at: Nothing later than this counts, UTC epoch seconds; None for all.
+        at: Later records are ignored, UTC epoch seconds; None for all records.
         job: The job asked for; empty for all.
-        report: Told how far the reading is.
+        report: Takes messages about the progress of reading.
     """
     return Inquiry(settings, at, job, report).ask(url)
