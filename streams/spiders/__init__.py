@@ -1,4 +1,4 @@
-"""Spiders: what a page gives.
+"""Spiders: turn a page into items and links.
 
     file ─► trust: may it be run? ─► loading: its class, checked (`scrapy_names`) ─► Spider (`spider.py`)
                                                                                        │ parser_of
@@ -6,7 +6,7 @@
                 ├─► without a spider: parse_page: one row, all links (`default.py`) ───────────┼─► Parsed (`page.py`)
                 └─► a sitemap, a robots.txt: parse_listing (`default.py`) ─────────────────────┘
 
-Pure but for `loading` and `trust`, which read files.
+All modules are pure, except `loading` and `trust`, which read files.
 """
 
 from .default import SPIDER, parse_listing, parse_page

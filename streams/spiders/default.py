@@ -1,6 +1,6 @@
-"""The default spider: follows every link and gives one row a page; and what a sitemap or a robots.txt lists.
+"""The default spider: one row and all links of each page. Also the parser of sitemaps and robots.txt.
 
-Where `robots.meta` is obeyed, a page that says `noindex` gives no row.
+If `robots.meta` is on, a page with `noindex` gives no row.
 """
 
 import hashlib
@@ -26,21 +26,21 @@ from crawlog.streams.html import (
 from .page import NOTHING, Parsed, is_followed, is_html, is_redirect
 
 SPIDER = "default@1"
-"""Name and version in each record of crawl.items; counted up when the same page gives another row."""
+"""Name and version in each record of crawl.items. A change that gives another row for the same page raises it."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One URL answered, as users read it.
+    """The result row of one URL.
 
     Attributes:
         url: Canonical.
-        status: None for a network failure, with `error`.
-        title: None when the page has none, or is not HTML.
+        status: None for a network failure; `error` then says which.
+        title: None if the page has none, or is not HTML.
         depth: Links between a seed and this page.
-        links: Distinct http(s) outlinks, before any scope; 0 when the page is not HTML.
+        links: Distinct http(s) outlinks, before the scope; 0 if the page is not HTML.
         fetched_at: UTC epoch seconds.
-        sha256: Of the body, hex; None when there is no body.
-        rendered: Only where a browser was asked: why it rendered the page, or `failed:` and why it did not.
+        sha256: Of the body, hex; None without a body.
+        rendered: Only for a page given to a browser: why it was rendered, or `failed:` and the error.
     """
 
     url: str
@@ -62,7 +62,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
 
     Args:
         links: Resolves hrefs by the job's canonical rules.
-        spec: Its job's: where links are taken from, and what of the page's own wishes is obeyed.
+        spec: Of the page's job: where links are taken from, and which directives of the page are obeyed.
     Raises: ValueError: the parser refuses the body.
     """
     if is_redirect(meta):
@@ -114,7 +114,7 @@ def parse_page(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Pars
 
 
 def _headed(meta: PageMeta, spec: JobSpec) -> list[str]:
-    """What the response's headers link to, as written."""
+    """The hrefs in the response's headers, as written."""
     hrefs = header_links(meta.link) if meta.link and "header" in spec.links else []
     target = refresh_target(meta.refresh) if meta.refresh and "refresh" in spec.links else None
     return [*hrefs, target] if target else hrefs
@@ -125,7 +125,7 @@ def _together(some: list[Outlink], others: list[Outlink]) -> list[Outlink]:
 
 
 def parse_listing(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
-    """What a sitemap lists, the newest first, or which sitemaps a robots.txt names; it gives no rows."""
+    """The URLs of a sitemap, newest first, or the sitemaps that a robots.txt names; no rows."""
     if meta.kind == "robots":
         named = [with_scheme(line, meta.url) for line in body.decode("utf-8", "replace").split("\n")]
         return Parsed([], [], sitemaps=links.resolve(meta.url, named))

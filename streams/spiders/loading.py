@@ -1,8 +1,8 @@
-"""A spider's file becomes a class: `FILE.py` or `FILE.py:Class`, as the operator named it with `--spider`.
+"""Loads a spider from a file, named `FILE.py` or `FILE.py:Class` by the operator's `--spider`.
 
-Code is run from here, and from nowhere else: the name comes from the command line or, in a worker, from the job's
-record, and never from a page. Anyone who writes to Kafka may write a job's record, so a worker runs only what its
-`Trust` knows, and nobody runs a file that others may change.
+Only this module runs user code. The file's name comes from the command line or, in a worker, from the job's record;
+never from a page. Anyone who can write to Kafka can write a job's record. So a worker runs only files that its `Trust`
+allows, and no process runs a file that other users may change.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ from .trust import Trust
 from .yielded import Bounds, parser_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-"""A spider's name and version stand as NAME@VERSION in records, and are typed by people."""
+"""A spider's name and version: records have them as NAME@VERSION, and users type them."""
 
 MAX_PATH = 4096
-"""Characters of a file's name, as the kernel takes them: a job's record may hold megabytes, and logs would too."""
+"""Longest file name, characters, as in the kernel. Without it, a job's record could put megabytes into the logs."""
 
 
 class Loaded(NamedTuple):
     """A spider ready for use.
 
     Attributes:
-        path: `/FILE.py:Class`, absolute: what a job's record says, so that each worker loads the same.
+        path: `/FILE.py:Class`, absolute; the job's record has it, so that each worker loads the same spider.
         label: `NAME@VERSION`, for the records of crawl.items.
         digest: Of the file, in hex.
     """
@@ -48,7 +48,7 @@ class Loaded(NamedTuple):
     digest: str
 
     def parser(self, bounds: Bounds) -> Parse:
-        """The spider at work."""
+        """The spider's parser."""
         return parser_of(self.spider, bounds)
 
 
@@ -57,9 +57,9 @@ def load_spider(named: str, trust: Trust | None = None) -> Loaded:
 
     Args:
         named: `FILE.py`, which has one spider, or `FILE.py:Class`.
-        trust: Which files may be run; None where the operator's own command names this one.
+        trust: Says which files may be run; None if the operator's own command names this file.
 
-    Raises: Misconfigured: no such file or class, the file may not be run, or is broken; the message says in which line.
+    Raises: Misconfigured: no such file or class, or the file may not be run or is broken; the message has the line.
     """
     given, wanted = _parts(named)
     try:
@@ -99,9 +99,9 @@ def _parts(named: str) -> tuple[Path, str]:
 
 
 def _run(path: Path, source: bytes, name: str) -> ModuleType:
-    """The module that the bytes are; its neighbours may be imported, as by a script.
+    """Run a file's bytes as a module; it may import files beside it, like a script.
 
-    The bytes at hand are run, not what Python would find by the name: a stale cached compilation has another version.
+    An import by name could run a stale compiled version instead of these bytes.
     """
     module = ModuleType(name)
     module.__file__ = str(path)
@@ -112,7 +112,7 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     sys.path[:] = before if alone else [str(path.parent), *before]
     sys.modules[name] = module  # dataclasses and pickle look there
     try:
-        exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  # what the operator asked for
+        exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  # the operator named this file
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -126,10 +126,10 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
 
 
 class _Neighbours:
-    """Looks at what a spider imports from its folder: like the spider, others must not be able to change it.
+    """Checks each file that a spider imports from its folder: no other user may be able to change it.
 
-    Python's own modules are found where they always are: a `queue.py` beside a spider is none of them. A script's
-    neighbours hide them. Here they would do so for all that a worker imports while a spider is loaded.
+    The standard library goes first: a `queue.py` beside a spider does not replace Python's own. Beside a script it
+    would. Here it would also replace it for every import of the worker while a spider is loaded.
     """
 
     def __init__(self, folder: Path, path: list[str]) -> None:
@@ -137,9 +137,9 @@ class _Neighbours:
         self._path = path
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002  # Python's own signature
-        """Where a module of Python's is; None leaves it to the finders behind this one.
+        """The spec of a module of the standard library; None leaves the module to the next finders.
 
-        Raises: PermissionError: others may change it.
+        Raises: PermissionError: other users may change the file.
         """
         if path is None and name in sys.stdlib_module_names:
             return PathFinder.find_spec(name, self._path)
@@ -179,7 +179,7 @@ def _class_in(module: ModuleType, path: Path, wanted: str) -> type[Spider]:
 
 
 def _of_scrapy(module: ModuleType) -> str:
-    """What to add where a module has a spider of Scrapy's instead."""
+    """A hint for a module that has a spider of Scrapy's instead; else empty."""
     kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
     found = any(base.__module__.partition(".")[0] == "scrapy" for kind in kinds for base in kind.__mro__)
     return f"; {scrapy_names.IMPORT}" if found else ""
@@ -190,7 +190,7 @@ def _is_spider(kind: object) -> bool:
 
 
 def _check(spider: Spider, path: Path) -> None:
-    """What is wrong with it for every page is told before the first."""
+    """Refuse a spider that would fail for every page, before the first page."""
     urls, statuses, settings = spider.start_urls, spider.handle_httpstatus_list, spider.settings
     if isinstance(urls, str) or not isinstance(urls, Collection) or not all(isinstance(url, str) for url in urls):
         raise Misconfigured(f"--spider {path}: start_urls = {urls!r:.80}: it is a list of URLs")

@@ -1,6 +1,6 @@
-"""A page as spiders see it, and what a spider makes of it (`Parsed`).
+"""Kinds of pages, and the result of parsing one (`Parsed`).
 
-Redirects are no spider's business: they are links of the same depth.
+No spider sees a redirect: it becomes a link of the same depth.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,20 +17,20 @@ from crawlog.streams.html import (
 from crawlog.streams.http import essence
 
 SOFT_404 = "soft_404"
-"""The error of a page that its host would send for any URL: such a page counts as a 404."""
+"""The error of a page that its host sends for any missing URL; such a page counts as a 404."""
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 
 
 class Parsed(NamedTuple):
-    """What a page gave.
+    """The result of parsing a page.
 
     Attributes:
-        items: Each one a JSON object.
+        items: JSON objects.
         outlinks: In the order of the page, each once.
         priorities: Of the outlinks that have one, by URL.
         sitemaps: URLs of sitemaps.
-        reached: The setting whose limit cut what the page would have given; empty where none did.
+        reached: The setting whose limit cut the result; empty for none.
     """
 
     items: list[msgspec.Raw]
@@ -41,7 +41,7 @@ class Parsed(NamedTuple):
 
 
 Parse = Callable[[PageMeta, bytes, Links, JobSpec], Parsed]
-"""A spider at work: the page's metadata and body, the job's resolver of links, the job."""
+"""A parser: takes the page's metadata and body, the job's resolver of links, and the job's record."""
 
 NOTHING = Parsed([], [])
 
@@ -52,13 +52,13 @@ def is_redirect(meta: PageMeta) -> bool:
 
 
 def is_html(meta: PageMeta) -> bool:
-    """Whether header and bytes say HTML; where both say nothing, a kept body is read as HTML, as browsers do."""
+    """Whether header and bytes say HTML. If neither says anything, a kept body counts as HTML, as in browsers."""
     kind = meta.sniffed or essence(meta.content_type)
     return kind in _HTML_TYPES or (not kind and meta.kept)
 
 
 def is_followed(meta: PageMeta) -> bool:
-    """Whether links of this answer are taken: an error page's links are the server's, not the site's."""
+    """Whether links of this answer are followed: links on an error page are the server's, not the site's."""
     if meta.error == SOFT_404:
         return False
     return meta.same_as is not None or (meta.http is not None and 200 <= meta.http < 300)

@@ -1,4 +1,4 @@
-"""What a spider is given, and how it says where to go: `Response` and `Request`, as users of Scrapy know them."""
+"""`Response`, which a spider receives, and `Request`, which it yields; much like Scrapy's."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,10 +17,12 @@ from . import scrapy_names
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A URL to fetch: made canonical, and fetched once if the job's scope takes it. What is no http(s) URL is left out.
+    """A URL to fetch. It is made canonical, and fetched once if it is in the job's scope.
+
+    A URL that is not http(s) is ignored.
 
     Attributes:
-        url: Relative to the page's own URL, if not absolute.
+        url: Absolute, or relative to the page's own URL.
         priority: -128 to 127; within a host, higher is fetched first.
     """
 
@@ -37,37 +39,37 @@ class Request:
 
 
 class Nodes(list[LexborNode]):
-    """The nodes that a selector matches, in document order: a list, which knows its selector."""
+    """The nodes that a selector matches, in document order: a list that keeps its selector for error messages."""
 
     def __init__(self, nodes: Iterable[LexborNode], selector: str) -> None:
         super().__init__(nodes)
         self._selector = selector
 
-    if not TYPE_CHECKING:  # a checker finds by itself what is not there
+    if not TYPE_CHECKING:  # a type checker reports missing attributes itself
 
         def __getattr__(self, name: str) -> Any:
-            """Says what to write where Scrapy's lists have a method.
+            """Names the replacement for a method of Scrapy's lists.
 
-            Raises: AttributeError: always; a list that has the attribute does not ask here.
+            Raises: AttributeError: always; Python calls this only for missing attributes.
             """
             raise AttributeError(scrapy_names.of_list(self._selector, name))
 
 
 class Response:
-    """One page. Nothing is decoded or parsed before it is asked for.
+    """One page. It is decoded and parsed at the first use only.
 
     Attributes:
         url: Canonical, as fetched.
-        status: Status code; of a page that was not modified that of the stored one, 200; of a soft 404, 404.
-        headers: Those that are kept with a page, names in lower case.
+        status: Status code. A page that was not modified has the stored page's, 200; a soft 404 has 404.
+        headers: The headers that are stored with a page, names in lower case.
         body: Bytes, content-encoding removed.
         depth: Links between a seed and this page.
-        rendered: Whether the body is what a browser made of the page, and no longer what the server sent.
+        rendered: Whether the body is from a browser that rendered the page, not from the server.
     """
 
     def __init__(self, meta: PageMeta, body: bytes) -> None:
         self.url = meta.url
-        self.status = 200 if meta.same_as is not None else meta.http  # RFC 9111 4.3.4: as a cache gives it on
+        self.status = 200 if meta.same_as is not None else meta.http  # RFC 9111 4.3.4: a cache answers 200 too
         self.body = body
         self.depth = meta.depth
         self.rendered = bool(meta.rendered)
@@ -84,21 +86,21 @@ class Response:
 
     @cached_property
     def text(self) -> str:
-        """The body as text, in the encoding that a browser would take; wrong bytes are U+FFFD."""
+        """The body as text, decoded as browsers do; invalid bytes become U+FFFD."""
         return charset.text_in(self.body, self._encoding)
 
     @cached_property
     def tree(self) -> LexborHTMLParser:
-        """The body as selectolax parses it, whatever type the server says it has."""
+        """The body parsed as HTML by selectolax, whatever its type."""
         return parsed(self.body, self._content_type)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Says what to write where Scrapy's responses have more."""
+            """Names the replacement for an attribute of Scrapy's responses."""
             if name in scrapy_names.OF_RESPONSE:
                 raise AttributeError(f"there is no response.{name}: {scrapy_names.OF_RESPONSE[name]}")
-            return object.__getattribute__(self, name)  # raises what it raised
+            return object.__getattribute__(self, name)  # raises Python's usual AttributeError
 
     def css(self, selector: str) -> list[LexborNode]:
         """Nodes that a CSS selector matches, in document order; `.text()` and `.attributes` are a node's content.
@@ -111,27 +113,30 @@ class Response:
             raise _unreadable(selector) from None
 
     def css_first(self, selector: str) -> LexborNode | None:
-        """The first of them."""
+        """The first node that a CSS selector matches; None without a match. Raises: ValueError: as `css`."""
         try:
             return self.tree.css_first(selector)
         except SelectolaxError:
             raise _unreadable(selector) from None
 
     def json(self) -> Any:
-        """The body as JSON. Raises: ValueError: it is none."""
+        """The body as JSON. Raises: ValueError: it is not JSON."""
         return msgspec.json.decode(self.body)
 
     def urljoin(self, href: str) -> str:
-        """The absolute URL of a link on this page, by its `base`; what makes no http(s) URL comes back as it is."""
+        """The absolute URL of a link on this page, by its `base`; returns `href` unchanged if it is no http(s) URL."""
         try:
             return serialise(queries.in_page(href, self._encoding), self._base)
         except InvalidUrl:
             return href
 
     def follow(self, href: "str | LexborNode", priority: int = 0) -> Request:
-        """A request of a link on this page: its `href` as written, or the `a` element itself.
+        """A request for a link on this page.
 
-        Raises: TypeError: it is None, as `css_first` gives where nothing matches.
+        Args:
+            href: The `href` as written, or the `a` element.
+
+        Raises: TypeError: `href` is None, because `css_first` matched nothing.
         """
         if href is None:
             raise TypeError("follow wants an href or an element, got None: does css_first find what it looks for?")

@@ -1,7 +1,7 @@
-"""Names of Scrapy that crawlog does not have, each with the way to do it here.
+"""Scrapy's names that crawlog does not have, each with its replacement.
 
-A name that does nothing would change a crawl in silence: it would go further than `allowed_domains` says, or faster
-than `download_delay`. So such names are refused when the spider is loaded, before anything is asked for.
+A name without effect would silently change a crawl: it would go further than `allowed_domains` says, or faster than
+`download_delay`. So such names are refused when the spider is loaded, before the first request.
 """
 
 import ast
@@ -28,7 +28,7 @@ OF_SPIDER = {
 """Attributes and methods of a spider."""
 
 METHODS = frozenset({"start_requests", "start", "closed", "from_crawler", "update_settings"})
-"""Those of them that are methods: an attribute of the name is the user's own."""
+"""Those of them that are methods. A plain attribute of such a name is the user's own, and allowed."""
 
 CALLBACKS = "there are no callbacks: `parse` gets each page; tell pages apart by response.url, or by what is on them"
 CARRIED = "nothing travels with a request: `parse` has response.url and the page"
@@ -65,7 +65,7 @@ OF_LIST = frozenset(
     {"get", "getall", "extract", "extract_first", "xpath", "re", "re_first", "attrib", "css", "css_first", "text",
      "attributes", "html"}
 )  # fmt: skip
-"""Of what a selector gives: methods of Scrapy's lists, and of one node."""
+"""Names that Scrapy's lists or one node have, and a list of nodes does not."""
 
 OF_SELECTOR = {
     "::text": "node.text() is a node's text",
@@ -74,22 +74,24 @@ OF_SELECTOR = {
     ":contains": 'write :lexbor-contains("x")',
     ":first": "css_first gives the first node",
 }
-"""What a selector that cannot be read has in it, and the way."""
+"""Parts of invalid selectors, each with the replacement."""
 
 IMPORT = "crawlog has its own: `from crawlog import Request, Spider`"
 
 
 def of_spider(spider: object) -> Iterator[str]:
-    """What a spider has of Scrapy's that does nothing here, each with the way."""
+    """A line for each of Scrapy's names on a spider, with the replacement."""
     for name, way in OF_SPIDER.items():
         if hasattr(spider, name) and (name not in METHODS or callable(getattr(spider, name))):
             yield f"{type(spider).__name__}.{name} does nothing here: {way}"
 
 
 def of_requests(source: bytes, module: ModuleType, spider: object, request: type) -> Iterator[str]:
-    """The same of the requests in a spider's source, which has been run as this module.
+    """A line for each of Scrapy's arguments in a request, with the replacement.
 
     Args:
+        source: Of the spider's file.
+        module: The same file, after it was run.
         request: The class of crawlog's requests.
     """
     for node in ast.walk(ast.parse(source)):
@@ -101,7 +103,7 @@ def of_requests(source: bytes, module: ModuleType, spider: object, request: type
 
 
 def _makes_request(called: ast.expr, module: ModuleType, request: type) -> bool:
-    """Whether this is crawlog's Request, by any name, or a response's follow."""
+    """Whether this is crawlog's Request, under any name, or a response's follow."""
     match called:
         case ast.Name(id=name):
             return vars(module).get(name) is request
@@ -119,13 +121,13 @@ def _is_callback(argument: ast.expr, spider: object) -> bool:
 
 
 def of_selector(selector: str) -> str:
-    """What is wrong with a selector that cannot be read, by what is in it; a line of code that holds one will do."""
+    """Why a selector is invalid, by its parts; a line of code with the selector will do."""
     ways = [way for part, way in OF_SELECTOR.items() if part in selector]
     return "; ".join(ways) or "it is not a CSS selector"
 
 
 def of_list(selector: str, name: str) -> str:
-    """What to say of an attribute that a list of nodes does not have."""
+    """The message about an attribute that a list of nodes does not have."""
     if name not in OF_LIST:
         return f"'Nodes' object has no attribute {name!r}"
     return (

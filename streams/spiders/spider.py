@@ -1,4 +1,4 @@
-"""The spider that users write: what to take from a page, and where to go from there.
+"""The base class of spiders that users write.
 
 Pure: the same page and spider give the same bytes.
 """
@@ -9,19 +9,19 @@ from .response import Response
 
 
 class Spider:
-    """What to take from pages and where to go from there: a subclass with a `parse`.
+    """Extracts items and links from pages; write a subclass with a `parse`.
 
-    `crawlog run --spider FILE.py[:Class]` makes one object of the class in each worker and calls `parse` with each page
-    that was answered with 2xx and whose body was kept. Pages come to several workers, in no order, and after a kill
-    some come twice: an object's own memory says nothing about the whole crawl.
+    `crawlog run --spider FILE.py[:Class]` makes one object of the class in each worker. It calls `parse` for each page
+    with status 2xx whose body was kept. Pages go to several workers, in no fixed order, and some come twice after a
+    kill. So the attributes of one object never describe the whole crawl.
 
     Attributes:
-        name: Stands in each item record; the class's name by default.
-        version: Stands beside it; a short hash of the file by default.
-        start_urls: Seeds, when the command line names none.
-        settings: By dotted name; stronger than environment and file, weaker than `-s` and flags.
-        follow_links: Whether all links of a page are followed beside the requests that `parse` yields.
-        handle_httpstatus_list: Status codes beyond 2xx that `parse` is called for.
+        name: In each item record; by default the class's name.
+        version: In each item record; by default a short hash of the file.
+        start_urls: Seeds, if the command line names none.
+        settings: By dotted name. They override environment and file; `-s` and flags override them.
+        follow_links: Whether all links of a page are followed, beside the requests that `parse` yields.
+        handle_httpstatus_list: Further status codes, beside 2xx, for which `parse` is called.
     """
 
     name: str = ""
@@ -32,5 +32,5 @@ class Spider:
     handle_httpstatus_list: Sequence[int] = ()
 
     def parse(self, response: Response) -> Iterable[object] | None:
-        """Yields items and requests, in any order; they leave together once all are there, or not at all."""
+        """Yield items and requests, in any order. They are sent together after the last one, or not at all."""
         raise NotImplementedError(f"{type(self).__name__} has no parse")

@@ -1,11 +1,11 @@
-"""Which files workers may run as spiders: those that the operator named, and that nobody else may change.
+"""Decides which files workers may run as spiders: files that the operator named and that no other user may change.
 
     crawlog run --spider FILE ──► <data>/run/spiders.json ──┐
     security.spider_folders ────────────────────────────────┴──► may a worker run the file that a job's record names?
 
-Job records come from Kafka, whose writers are not all trusted to run code here. What counts is where a file really
-lies: links are followed first. Only the file and its folder are looked at. Folders above may belong to others: who
-replaces one of them has no file of our owner to put there, and a link leads to another path, which was not named.
+Job records come from Kafka, and not every writer there may run code here. The check uses the real path, after all
+links. It covers only the file and its folder. Folders above may belong to other users, for two reasons: a user who
+replaces one cannot put a file of our owner there, and a link there leads to another path, which was not named.
 """
 
 from pathlib import Path
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Trust(NamedTuple):
-    """What a worker may run; by default nothing.
+    """The files that a worker may run; by default none.
 
     Attributes:
-        folders: Files below them may be run.
-        named: The list of files that commands on this data folder named.
+        folders: All files below them may be run.
+        named: The file that lists the spiders named by commands on this data folder.
     """
 
     folders: tuple[Path, ...] = ()
     named: Path | None = None
 
     def refusal(self, path: Path) -> str:
-        """Why a file that a job's record names may not be run; empty where it may."""
+        """Why a file that a job's record names may not be run; empty if it may."""
         try:
             found = files.real_path(path)
         except (ValueError, RuntimeError) as error:  # a NUL; `~nobody`
@@ -48,7 +48,7 @@ class Trust(NamedTuple):
         )
 
     def _known(self) -> tuple[set[str], str]:
-        """The files that commands named, and why their list does not count if it does not."""
+        """The files that commands named, and why their list is ignored; empty if it is not."""
         if self.named is None:
             return set(), ""
         try:
@@ -60,14 +60,14 @@ class Trust(NamedTuple):
 
 
 def trust_of(settings: "Settings") -> Trust:
-    """What the workers of a data folder may run."""
+    """The trust of the workers of a data folder."""
     return Trust(tuple(map(Path, settings.security.spider_folders)), _list(settings.run.data))
 
 
 def allow(data: Path, file: Path) -> None:
-    """Notes a file that the operator's command named; to be called by the holder of the data folder only."""
+    """Add a file that the operator's command named. Only the holder of the data folder may call this."""
     path = _list(data)
-    known = Trust(named=path)._known()[0]  # noqa: SLF001  # a list that others may change is replaced
+    known = Trust(named=path)._known()[0]  # noqa: SLF001  # empty for a list that others may change: it is replaced
     files.write(path, msgspec.json.encode(sorted({*known, str(files.real_path(file))})).decode() + "\n")
 
 

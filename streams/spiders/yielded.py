@@ -1,4 +1,4 @@
-"""Calls a user's spider with a page, and takes what its `parse` yields: all of it, or nothing."""
+"""Calls a user's spider with a page, and collects all that its `parse` yields; after an error, nothing."""
 
 import json
 import traceback
@@ -26,11 +26,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TooMuch(Exception):
-    """A page gave more than a page may give; it is not tried again."""
+    """A page gave more outputs than allowed; it is not tried again."""
 
 
 class Bounds(NamedTuple):
-    """What one page may give, at most.
+    """Limits of one page's outputs.
 
     Attributes:
         outputs: Items and requests together.
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
 
 
 def parser_of(spider: Spider, bounds: Bounds) -> Parse:
-    """A user's spider as the parse stage calls it. What its `parse` raises, a call raises, and nothing was given."""
+    """A user's spider as a parser. It raises the exceptions of the spider's `parse`; the page then gives nothing."""
     statuses = frozenset(spider.handle_httpstatus_list)
 
     def parse(meta: PageMeta, body: bytes, links: Links, spec: JobSpec) -> Parsed:
@@ -62,7 +62,7 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
 
 
 def _outputs(spider: Spider, response: Response, bounds: Bounds) -> "_Given":
-    """All that a spider yields for a page."""
+    """All outputs that a spider yields for a page."""
     given = _Given(bounds)
     try:
         outputs = spider.parse(response)
@@ -81,12 +81,12 @@ def _outputs(spider: Spider, response: Response, bounds: Bounds) -> "_Given":
 
 
 def _as_told(meta: PageMeta) -> PageMeta:
-    """A page as spiders see it: a soft 404 has that status."""
+    """A page as spiders see it: a soft 404 has status 404."""
     return msgspec.structs.replace(meta, http=404, same_as=None) if meta.error == SOFT_404 else meta
 
 
 class _Given:
-    """What a spider has yielded so far. An item is encoded at once: the spider may change it afterwards."""
+    """The outputs that a spider has yielded so far. An item is encoded at once: the spider may change it later."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.items: list[msgspec.Raw] = []
@@ -95,9 +95,9 @@ class _Given:
         self._size_bytes = 0
 
     def take(self, output: object) -> None:
-        """One output; None is none.
+        """Take one output; None is ignored.
 
-        Raises: TypeError: neither an item nor a request. TooMuch: one too many.
+        Raises: TypeError: it is neither an item nor a request. TooMuch: it exceeds the limits.
         """
         if output is None:
             return
@@ -121,14 +121,14 @@ def _written(output: object) -> bytes:
     try:
         try:
             return _encode(output)
-        except UnicodeEncodeError:  # a lone surrogate, as JSON and scripts have them, is no character
+        except UnicodeEncodeError:  # a lone surrogate, from JSON or a script: no valid character
             return json.dumps(msgspec.to_builtins(output), ensure_ascii=False).encode("utf-8", "replace")
     except TypeError as error:
         raise TypeError(f"{_unwritable(output)}: {error}") from None
 
 
 def _unwritable(output: object) -> str:
-    """Which part of an item JSON has no word for."""
+    """The part of an item that JSON cannot express."""
     if isinstance(output, Mapping):
         for key, value in output.items():
             try:
@@ -141,19 +141,19 @@ def _unwritable(output: object) -> str:
 
 
 def _where(outputs: object) -> str:
-    """The line of a spider that yielded last; empty where it yielded none."""
+    """The line of the spider's last yield; empty without one."""
     frame = outputs.gi_frame if isinstance(outputs, GeneratorType) else None
     return f" (line {frame.f_lineno})" if frame is not None else ""
 
 
 def _unreadable(error: SelectolaxError) -> str:
-    """What is wrong where a spider asks a node: selectolax tells neither the selector nor the line."""
+    """The message for an invalid selector on a node: selectolax names neither the selector nor the line."""
     at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".py")][-1]
     return f"line {at.lineno}: a selector cannot be read in `{at.line}`: {of_selector(at.line or '')}"
 
 
 def _each(outputs: Iterable[object] | None) -> Iterable[object]:
-    """What `parse` returned, one by one; a single item or request counts as one."""
+    """The outputs that `parse` returned, one by one; it may also return a single item or request."""
     if outputs is None:
         return ()
     is_single = isinstance(outputs, dict | Request) or not isinstance(outputs, Iterable)
@@ -161,7 +161,7 @@ def _each(outputs: Iterable[object] | None) -> Iterable[object]:
 
 
 def _requested(requests: list[Request], url: str, links: Links) -> tuple[dict[str, Outlink], dict[str, int]]:
-    """The requests' links by URL, in order, and the priorities of those that have one, the highest each."""
+    """The requests' links by URL, in order, and their priorities, if any; of several for one URL the highest."""
     outlinks: dict[str, Outlink] = {}
     priorities: dict[str, int] = {}
     for request in requests:
