@@ -1,8 +1,12 @@
-"""The side topics: follows crawl.control from its beginning, and finds what is no record on it and on crawl.progress.
+"""Follows crawl.control from its beginning, and finds bad records on it and on crawl.progress.
 
-A plain consumer in a thread, since every worker must know every job and command, whatever partitions it owns. Stages
-read their own input and send its garbage to crawl.dead; these two topics are nobody's input, so parse does it here, for
-what arrives while the worker runs.
+    crawl.control  ─► ControlTail ─┬─► commands ─► Obedience: may the stage work?
+    crawl.progress ─►              ├─► jobs, joins, probes ─► the stage
+                                   └─► bad records ─► the parse stage ─► crawl.dead
+
+It is a plain consumer in a thread, because every worker needs every job and command, whatever partitions it owns. A
+stage sends bad records of its input to crawl.dead. These two topics are no stage's input, so parse workers do the same
+for bad records that arrive while they run.
 """
 
 import asyncio
@@ -33,14 +37,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 POLL_S = 0.5
-"""Longest wait of one poll: a stop is heard after at most this."""
+"""Longest wait of one poll, and so the longest delay of a stop."""
 
 BEAT_S = 1.0
-"""A paused stage tells the watchdog this often that it waits on purpose."""
+"""Time between two beats with which a paused stage tells the watchdog that it waits on purpose."""
 
 
 class Garbage(NamedTuple):
-    """A record that is none, and why."""
+    """A record that cannot be decoded, and the error."""
 
     topic: str
     offset: int
@@ -54,12 +58,13 @@ Found = Callable[[Garbage], None]
 
 
 class ControlTail:
-    """Calls `told` in the event loop with each control record, those of the past first, and `found` with garbage.
+    """Reads crawl.control in a thread, and passes its records to the event loop.
 
     Args:
-        found: None where another stage looks for garbage.
-        caught_up: Called once, in the loop, when all that the topic held has been told.
-        failed: Called, in the thread, with what ended it: nothing is told from then on.
+        told: Called with each control record, the oldest first.
+        found: Called with each bad record; None if another stage handles these.
+        caught_up: Called once, after all records that the topic held at the start.
+        failed: Called in the thread with the error that ended it; no record follows.
     """
 
     def __init__(
@@ -83,18 +88,18 @@ class ControlTail:
         self._thread: threading.Thread | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to read; call it once, from the loop."""
+        """Start the thread. Call this once, from the loop."""
         self._thread = threading.Thread(target=self._run, args=(loop,), name="control-tail", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End soon; does not wait."""
+        """Ask the thread to end; does not wait for it."""
         self._stop.set()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             self._follow(loop)
-        except Exception as error:  # noqa: BLE001  # whatever it is: the worker would be deaf to commands
+        except Exception as error:  # noqa: BLE001  # after any error the worker receives no more commands
             if not loop.is_closed():  # else the worker has ended
                 self._failed(error)
 
@@ -110,7 +115,7 @@ class ControlTail:
             consumer.close()
 
     def _assign(self, consumer: Consumer) -> int:
-        """Begin to read; returns where crawl.control ended then, 0 when it held nothing."""
+        """Start reading; returns the end offset of crawl.control at this time, 0 if it was empty."""
         while not self._stop.is_set():
             try:
                 first, past = partition_edges(consumer, self._topics.control, [0])[0]
@@ -141,12 +146,12 @@ class ControlTail:
         elif error is None:
             self._read(loop, record, past)
         if is_control and (error is not None or (record.offset() or 0) + 1 >= past):
-            self._tell_caught_up(loop)  # compaction may have taken the last record: then the end says so
+            self._tell_caught_up(loop)  # if compaction removed the last record, the end of the log comes in its place
 
     def _meet(self, consumer: Consumer, record: Message, error: KafkaError) -> None:
-        """An error in place of a record.
+        """Handle an error that came in place of a record.
 
-        Raises: DamagedLog: a command or a job cannot be read. AccessDenied: nor may they be.
+        Raises: DamagedLog: a command or a job cannot be read. AccessDenied: this user may not read the topic.
         """
         if error.code() in DENIED_CODES and record.topic():
             raise read_error(record, self._settings)
@@ -161,10 +166,10 @@ class ControlTail:
     def _read(self, loop: asyncio.AbstractEventLoop, record: Message, past: int) -> None:
         try:
             heard = control.decode(record.key(), record.value())
-        except Exception as failure:  # noqa: BLE001  # whatever a record breaks, it would break in each worker
+        except Exception as failure:  # noqa: BLE001  # one bad record must not end every worker
             why = str(failure) if isinstance(failure, ValueError) else f"{type(failure).__name__}: {failure}"
             log.warning("control_record_bad", offset=record.offset(), error=why)
-            if (record.offset() or 0) >= past:  # what is older was found by whoever ran then
+            if (record.offset() or 0) >= past:  # workers that ran then found the older ones
                 self._tell_garbage(loop, record, why)
             return
         if heard is not None:
@@ -183,13 +188,13 @@ class ControlTail:
 
 
 class Obedience:
-    """What the operator's commands mean for one worker; nothing is worked on before those of the past are known.
+    """Applies the operator's commands to one worker. The stage does not work before all older commands are known.
 
     Args:
-        obey: Called with the commands in force: when those of the past are known, and with each new one.
+        obey: Called with the commands in force, once the older ones are known, and again after each new one.
 
     Attributes:
-        is_rebalancing: Nobody is to wait; what was not taken is read again.
+        is_rebalancing: A rebalance has begun: waits end, and records that were not taken are read again.
     """
 
     def __init__(self, stage: str, obey: Callable[[Commands], None] = lambda _: None) -> None:
@@ -202,7 +207,7 @@ class Obedience:
 
     @property
     def paused(self) -> bool:
-        """Whether a command keeps the stage from working."""
+        """Whether a command pauses the stage."""
         return self._commands.of_stage(self._stage).paused
 
     @property
@@ -211,7 +216,7 @@ class Obedience:
         return self._known and not self.paused
 
     def heard(self, record: control.Control) -> None:
-        """A record of crawl.control; only commands matter here."""
+        """Apply a record of crawl.control if it is a command."""
         if not isinstance(record, control.Command):
             return
         self._commands.take(record)
@@ -220,7 +225,7 @@ class Obedience:
             self._tell()
 
     def caught_up(self) -> None:
-        """All commands of the past are known."""
+        """Let the stage work: all older commands are known."""
         self._known = True
         for command in self._commands.in_force:
             log.info("command_in_force", action=command.action, kind=command.kind, target=command.target)
@@ -231,18 +236,21 @@ class Obedience:
         self._obey(self._commands)
 
     def rebalance_started(self) -> None:
-        """Let nobody wait for the end of a pause."""
+        """End all waits for the end of a pause."""
         self.is_rebalancing = True
         self._changed.set()
 
     def owned(self) -> None:
-        """A rebalance has ended."""
+        """Note that the rebalance has ended."""
         self.is_rebalancing = False
 
     async def admitted(self, beat: Callable[[], None]) -> bool:
-        """Whether the record in hand may be worked on: waits while the stage is paused, and says that it does.
+        """Wait while the stage is paused; then True: the current record may be handled.
 
-        False when a rebalance begins meanwhile: the record was not taken, so it is read again.
+        False if a rebalance begins meanwhile. The record was not taken, so it is read again.
+
+        Args:
+            beat: Called while waiting, for the watchdog.
         """
         while not self.works:
             if self.is_rebalancing:
@@ -256,9 +264,9 @@ class Obedience:
 
 
 def follow(app: "CrawlApp", obedience: Obedience, told: Told | None = None, found: Found | None = None) -> None:
-    """Let a worker hear crawl.control from its beginning; call it once, from the loop.
+    """Connect a worker to crawl.control, from its beginning. Call this once, from the loop.
 
-    A worker that can hear no more is ended: it would obey no command, and know of no new job.
+    A failure ends the worker: without crawl.control it would miss commands and new jobs.
     """
 
     def hear(record: control.Control) -> None:

@@ -1,8 +1,9 @@
-"""Tells crawl.progress where this worker is: one report for each owned partition, once a second.
+"""Writes the worker's progress to crawl.progress: one report per owned partition, once a second.
 
-A partition that has come to rest is told within `2 * LOOK_S`, so that the end of a crawl is not waited for. Reads what
-the stage's `app.reports` gives, decides nothing. A report is worthless when it is late: while the log takes none, none
-is added. Serves every stage, hence `attach`.
+    app.reports of the stage ─► ReportPace: which are due? ─► Reporter ─► crawl.progress
+
+A partition that came to rest is reported within `2 * LOOK_S`, so that the end of a crawl is seen soon. A late report is
+worthless, so no report is sent while many wait for the log. `attach` adds this to any stage.
 """
 
 import asyncio
@@ -20,30 +21,30 @@ from crawlog.streams.worker import CrawlApp
 log = structlog.get_logger()
 
 EVERY_S = 1.0
-"""Rest between two reports of a partition that moves."""
+"""Time between two reports of a moving partition."""
 
 LOOK_S = 0.2
-"""Rest between two looks: what rested since the last look, and differs from what was told, is told."""
+"""Time between two looks. A partition that rested since the last look is reported if its last report is out of date."""
 
 SHARE = 50
-"""A look takes at most one part in this many of a processor, however many hosts a stage has to look through."""
+"""Looks take at most 1/50 of a CPU, however many hosts a stage has."""
 
 MOST_OUTSTANDING = 256
-"""Reports on their way to the log; 8 partitions for half a minute."""
+"""Most reports in flight: 8 partitions for half a minute."""
 
 State = tuple[int, int, int, int]
-"""Of a report: offset, checkpoint, queued, in flight."""
+"""A report's offset, checkpoint, queued URLs and URLs in flight."""
 
 
 class ReportPace:
-    """Which reports are due; pure."""
+    """Decides which reports are due. Pure."""
 
     def __init__(self) -> None:
         self._last: dict[int, State] = {}
         self._told: dict[int, tuple[State, float]] = {}
 
     def due(self, reports: Iterable[Progress], now: float) -> list[Progress]:
-        """Those told last a second ago, and those that came to rest; `now` on any steady clock."""
+        """Reports last sent a second ago, and reports of partitions that came to rest; `now` is of any steady clock."""
         seen = {report.partition: (report, _state(report)) for report in reports}
         due = [report for partition, (report, state) in seen.items() if self._is_due(partition, state, now)]
         self._last = {partition: state for partition, (_, state) in seen.items()}
@@ -58,7 +59,7 @@ class ReportPace:
 
 
 class Reporter:
-    """Sends what is due, until cancelled."""
+    """Sends the reports that are due, until cancelled."""
 
     def __init__(self, app: CrawlApp) -> None:
         self._app = app
@@ -66,17 +67,17 @@ class Reporter:
         self._pace = ReportPace()
 
     async def run(self) -> None:
-        """Look, send, rest. A failing report is told in the log; Faust would end the worker over it."""
+        """Look, send, sleep. An error is only logged: otherwise Faust would end the worker."""
         producer = Producer(self._app.crawl, f"{self._app.worker_name}-progress")
         while True:
             rest_s = LOOK_S
-            began_s = time.thread_time()  # CPU: a process stopped in here for 10 s would not be heard for 500
+            began_s = time.thread_time()  # CPU time: after a stop of 10 s, the clock's time would silence it for 500 s
             try:
                 self._send(producer)
             except Exception as error:
                 log.exception("progress_failed", error=repr(error))
                 rest_s = EVERY_S
-            spent_s = time.thread_time() - began_s  # before anything else has its turn in this thread
+            spent_s = time.thread_time() - began_s  # taken before this thread yields to other tasks
             await asyncio.sleep(max(rest_s, SHARE * spent_s))
 
     def _send(self, producer: Producer) -> None:
@@ -95,7 +96,7 @@ def _state(report: Progress) -> State:
 def positions(
     app: CrawlApp, pages: int, size_bytes: int, *, paused: bool, trouble: str = "", note: str = ""
 ) -> list[Progress]:
-    """One report for each partition of a stage that only reads on: how far it is, and what this worker has done."""
+    """One report for each partition of a stage without queues: its position, and this worker's counts."""
     held, now, pid = app.positions, time.time(), os.getpid()
     return [
         Progress(
@@ -119,5 +120,5 @@ def positions(
 
 
 def attach(app: CrawlApp) -> None:
-    """Let a stage's worker tell its progress."""
+    """Make a stage's worker report its progress."""
     app.task(Reporter(app).run)

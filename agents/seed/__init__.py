@@ -1,10 +1,11 @@
 """Seeds: URLs from files, standard input, sitemaps and the command line become founds in crawl.urls.
 
-    arguments ─► Source (`source.py`, `sitemap_seeds.py`: the URLs that a sitemap lists) ─► lines
+    arguments ─► Source (`source.py`; `sitemap_seeds.py` for the URLs in a sitemap) ─► lines
                    │ first reading: `scope_names` ─► the job's record, the names that join it
                    └ second reading: Sower (`sower.py`) ─► batches by partition ─► crawl.urls, acknowledged
 
-`plant` does both (`planting.py`). `kept_seeds` and `old_seeds` read the seeds that a log holds, to be planted again.
+`plant` does both (`planting.py`). `line.py` parses one line. `kept_seeds` and `old_seeds` read the seeds of a log, to
+plant them again.
 """
 
 from .planting import kept_seeds, old_seeds, plant, scope_names

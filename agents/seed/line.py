@@ -1,6 +1,7 @@
-"""The seed on one line: a URL, or JSON with its depth and priority; and why a line holds none.
+"""Parses the seed on one line: a URL, or JSON with depth and priority. Says why a line has none.
 
-Only `canonical` of the job makes two lines one URL. A URL longer than `MAX_URL_BYTES` is refused.
+Two lines are the same seed only if the job's `canonical` makes them the same URL. A URL longer than `MAX_URL_BYTES` is
+refused.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ BRACE = ord("{")
 
 
 class Seed(msgspec.Struct, frozen=True):
-    """A JSON line. Fields that it has beside these are not ours and are left alone."""
+    """A JSON line; other fields are ignored."""
 
     url: str
     depth: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -29,14 +30,14 @@ _seed = msgspec.json.Decoder(Seed)
 
 
 def origin_on(text: bytes) -> bytes:
-    """The URL on a line up to its path, not parsed: enough to know whose it is."""
+    """The URL on a line up to its path, not parsed; this is enough for its scope name."""
     url = decoded(_seed, text).url.encode() if text[0] == BRACE else text
     end = url.find(b"/", len(b"https://"))
     return url if end < 0 else url[:end]
 
 
 def found_on(text: bytes, canonical: Callable[[str], str]) -> FoundUrl:
-    """The seed on a line. Raises: ValueError: there is none."""
+    """The seed on a line. Raises: ValueError: the line has none."""
     if text[0] == BRACE:
         seed = decoded(_seed, text)
         if len(seed.url) > MAX_URL_BYTES:
@@ -50,7 +51,7 @@ def found_on(text: bytes, canonical: Callable[[str], str]) -> FoundUrl:
 
 
 def why_not(text: bytes, error: ValueError) -> str:
-    """What is wrong with a line, for the user."""
+    """The message for the user about a bad line."""
     shown = text[:80].decode("utf-8", "replace")
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8: {shown!r}"

@@ -1,6 +1,6 @@
-"""Seeds a job: its record or the names that are new go first, acknowledged, then the URLs.
+"""Seeds a job: first its record or its new scope names, then, after their acknowledgement, the URLs.
 
-Seeds are read twice: first for the scope names of the job's record, then to be sent.
+The seeds are read twice: for the scope names of the job's record, then to be sent.
 """
 
 import tempfile
@@ -39,7 +39,7 @@ from .source import Source
 from .sower import MAX_NAMES, Look, Report, Seeded, Sower
 
 
-def plant(  # noqa: PLR0913  # all that a crawl begins with
+def plant(  # noqa: PLR0913  # all inputs of a crawl
     settings: "Settings",
     producer: "Producer",
     job: str,
@@ -50,13 +50,13 @@ def plant(  # noqa: PLR0913  # all that a crawl begins with
     report: Report,
     look: Look | None = None,
 ) -> Seeded:
-    """Seed a job, new or known: its record or the new names first, acknowledged, then the URLs.
+    """Seed a new or known job: first its record or its new names, then, after their acknowledgement, the URLs.
 
     Args:
-        requests: How a new job's URLs are asked for; None for the settings.
-        look: How far the workers are, to go at their pace; None where there are none.
+        requests: Request rules of a new job; None for those in the settings.
+        look: Reads the workers' progress, to keep their pace; None without workers.
 
-    Raises: Misconfigured: there is no URL in `source`; nothing was written.
+    Raises: Misconfigured: `source` has no URL; nothing was written.
     """
     topics = Topics(settings.kafka.prefix)
     said = control_entries(settings, topics, joins=True)
@@ -69,7 +69,7 @@ def plant(  # noqa: PLR0913  # all that a crawl begins with
     elif line := kept_settings(job, copy.spec, settings, requests):
         report(line)
     if f"finished/{job}".encode() in said:
-        write_control(producer, topics, [copy])  # workers report the counts of an old job again
+        write_control(producer, topics, [copy])  # workers then report the counts of this finished job again
     count = partition_count(settings)
     if kind != "any":
         names.difference_update(copy.spec.scope.names)
@@ -90,9 +90,9 @@ def plant(  # noqa: PLR0913  # all that a crawl begins with
 
 @contextmanager
 def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]:
-    """A file of all seeds that a job was ever given, as the log has them, as long as it is needed.
+    """A temporary file with all seeds of a job in the log; it is deleted at the end of the `with`.
 
-    Raises: Misconfigured: there are none.
+    Raises: Misconfigured: the log has none.
     """
     known_urls: set[bytes] = set()
     with tempfile.NamedTemporaryFile(prefix="seeds-", suffix=".jsonl") as file:
@@ -109,9 +109,9 @@ def kept_seeds(settings: "Settings", topics: Topics, job: str) -> Iterator[Path]
 
 
 def old_seeds(settings: "Settings", prefix: str, job: str) -> AbstractContextManager[Path]:
-    """`kept_seeds` of the log of another prefix, whose topics may have grown.
+    """`kept_seeds` of the log under another prefix; its number of partitions may differ.
 
-    Raises: Misconfigured: it is the log that the settings name, or there is none.
+    Raises: Misconfigured: it is the log that the settings name, or it does not exist.
     """
     if prefix == settings.kafka.prefix:
         raise Misconfigured(f"--from-log {prefix} is the log that the seeds would go to: give -s kafka.prefix=NEW.")
@@ -131,9 +131,9 @@ def _seeds_of(value: bytes | None, job: str) -> Iterator[FoundUrl]:
 
 
 def scope_names(source: Source, kind: str) -> set[str]:
-    """The scope names of all seeds; only origins are parsed, each once, so that a million lines take a second.
+    """The scope names of all seeds. Only origins are parsed, each once, so a million lines take a second.
 
-    Raises: Misconfigured: no line holds a URL; the message says what is wrong with the first one.
+    Raises: Misconfigured: no line has a URL; the message says why the first bad line has none.
     """
     names: set[str] = set()
     known_origins: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""Sitemaps that a user names (`sitemap:URL`): read, and what they name given to the log as seeds."""
+"""Reads the sitemaps that a user names (`sitemap:URL`); their URLs become seeds."""
 
 import asyncio
 import tempfile
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
 
 MAX_FILES = 10_000
-"""Sitemaps that are read for one `sitemap:URL`."""
+"""Most sitemaps read for one `sitemap:URL`."""
 
 SPOOL_BYTES = 8 << 20
-"""What is collected is kept in memory up to this size, then in a temporary file, bytes."""
+"""Collected lines stay in memory up to this size, bytes; then they go to a temporary file."""
 
 
 def collect(settings: "Settings", url: str, report: "Callable[[str], None]") -> BinaryIO:
-    """The URLs that a sitemap and those it names list, as JSON lines of seeds, the newest of each file first.
+    """The URLs in a sitemap and in the sitemaps that it names, as JSON lines of seeds; the newest of each file first.
 
-    Fetched one after the other, with the rest between two requests that a crawl keeps, behind the same egress guard.
-    Only URLs of the sitemap's own registrable domain are taken: whoever writes a sitemap does not widen a job's scope.
+    The files are fetched one after the other, with a crawl's delay between requests and behind the same egress guard.
+    Only URLs of the sitemap's own registrable domain are taken, so that the author of a sitemap cannot widen a scope.
 
-    Raises: Misconfigured: it is no URL, cannot be fetched, or lists nothing.
+    Raises: Misconfigured: `url` is no URL, cannot be fetched, or lists nothing.
     """
     try:
         given = serialise(url)
     except InvalidUrl as error:
         raise Misconfigured(f"sitemap:{url}: {error}; write it as sitemap:https://example.com/sitemap.xml") from None
-    spool = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115  # whoever asked for the seeds closes it
+    spool = tempfile.SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115  # the caller closes it
     first, (_, login) = plain(given), without_login(given)
     settings = settings.with_logins((login,)) if login else settings
     collected = _Collected(settings, spool, report)  # type: ignore[arg-type]  # a binary file in all but name
@@ -50,7 +50,7 @@ def collect(settings: "Settings", url: str, report: "Callable[[str], None]") -> 
 
 
 class _Collected:
-    """One sitemap after the other, breadth first."""
+    """Collects URLs from one sitemap after the other, breadth first."""
 
     def __init__(self, settings: "Settings", spool: BinaryIO, report: "Callable[[str], None]") -> None:
         self._settings = settings
@@ -63,7 +63,7 @@ class _Collected:
         self._elsewhere = 0
 
     async def collect(self, first: str) -> None:
-        """Read them all."""
+        """Read all sitemaps, beginning with this one."""
         self.domain = self._place(first).domain
         client = Client(self._settings, f"crawlog/{__version__}", lambda: True)
         try:
@@ -82,7 +82,7 @@ class _Collected:
             self._report(f"left out, as they are not of {self.domain}: {self._elsewhere}")
 
     async def _file(self, client: Client, url: str, *, is_first: bool) -> list[str]:
-        """Write down what a file lists; returns the sitemaps that it names."""
+        """Write the URLs of one file to the spool; returns the sitemaps that it names."""
         if not is_first:
             await asyncio.sleep(self._settings.politeness.delay_s)
         answer, at = await self._answer(client, url)
@@ -106,7 +106,7 @@ class _Collected:
         return [plain(entry.loc) for entry in listed.sitemaps]
 
     async def _answer(self, client: Client, url: str) -> tuple[Answer, str]:
-        """The answer behind redirects, and whose it is."""
+        """The answer after redirects, and its URL."""
         answer = await self._get(client, url)
         for _ in range(self._settings.scope.max_redirects):
             target = answer.target(url)
@@ -118,5 +118,5 @@ class _Collected:
 
     async def _get(self, client: Client, url: str) -> Answer:
         answer = await client.get(HttpRequest(url, any_type=True))
-        answer.held.give()  # there is one at a time
+        answer.held.give()  # no other request waits for this memory
         return answer

@@ -1,9 +1,11 @@
-"""Where seeds come from: files, standard input, sitemaps and URLs, as lines that can be read more than once.
+"""Turns arguments into lines of seeds that can be read more than once.
 
-argument ─┬─► a URL ─────────────────────► one line
-├─► a file, plain or gzipped ──► its lines
-├─► `-` or a pipe ─► copied ───► the copy's lines
-└─► sitemap:URL ─► collected ──► a line for each URL listed (`sitemap_seeds.py`)
+    argument ─┬─► a URL ─────────────────────► one line
+              ├─► a file, plain or gzipped ──► its lines
+              ├─► `-` or a pipe ─► copied ───► the copy's lines
+              └─► sitemap:URL ─► collected ──► a line for each URL listed (`sitemap_seeds.py`)
+
+The first reading finds a damaged gzip file, before anything is sent.
 """
 
 import gzip
@@ -25,25 +27,25 @@ from crawlog.streams.url import plain, serialise
 from .line import COMMENT, found_on
 
 MAX_LINE_BYTES = MAX_URL_BYTES + 4096
-"""Longest line taken: a URL and the JSON around it; a longer one is bad, bytes."""
+"""Longest accepted line, bytes: a URL and the JSON around it."""
 
 SPOOL_BYTES = 8 << 20
-"""Standard input is kept in memory up to this size, then in a temporary file, bytes."""
+"""Standard input stays in memory up to this size, bytes; then it goes to a temporary file."""
 
 SITEMAP = "sitemap:"
-"""Begins an argument that stands for all that a sitemap lists."""
+"""Prefix of an argument that stands for all URLs of a sitemap."""
 
 
 class Source:
     """Seeds that can be read more than once: files, `-` for standard input, URLs. Use it in a `with`.
 
     Args:
-        arguments: As on the command line. A pipe (`<(zcat x.gz)`, `/dev/stdin`) is copied aside at once, as it can be
-            read only once.
-        stdin: What `-` stands for; copied aside too.
-        collect: Gives the URLs that `sitemap:URL` stands for, as lines; without it that is no seed.
+        arguments: As on the command line. A pipe (`<(zcat x.gz)`, `/dev/stdin`) can be read only once, so it is copied
+            at once.
+        stdin: Read for `-`, and copied too.
+        collect: Returns the URLs of a `sitemap:URL` as lines; without it such an argument is no seed.
 
-    Raises: Misconfigured: a file that cannot be read, or what is neither a file nor a URL.
+    Raises: Misconfigured: a file cannot be read, or an argument is neither a file nor a URL.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class Source:
     def parts(self) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Each part's name and lines, numbered from 1; URLs given as arguments are one part."""
         given = [
-            argument.encode("utf-8", "surrogateescape")  # what is no UTF-8 is a bad line, as in a file
+            argument.encode("utf-8", "surrogateescape")  # invalid UTF-8 is a bad line, as in a file
             for argument in self._arguments
             if "://" in argument and argument not in self._collected
         ]
@@ -95,7 +97,7 @@ class Source:
                     yield argument, _whole(argument, lines_of(_unpacked(file)))
 
     def first(self) -> str:
-        """The first URL, without a login; empty where no line holds one."""
+        """The first URL, without a login; empty if no line has one."""
         for _, lines in self.parts():
             for line in lines:
                 text = line.strip()
@@ -106,17 +108,17 @@ class Source:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """Lines without end; a byte order mark is skipped, and an endless line is one bad line, not all memory."""
+    """The lines of a file, without a byte order mark. A line that is too long is cut, and its rest is skipped."""
     line = file.readline(MAX_LINE_BYTES).removeprefix(b"\xef\xbb\xbf")
     while line:
         yield line
         while len(line) >= MAX_LINE_BYTES - 3 and not line.endswith(b"\n"):
-            line = file.readline(MAX_LINE_BYTES)  # the rest of a line that was refused
+            line = file.readline(MAX_LINE_BYTES)  # skip the rest of the long line
         line = file.readline(MAX_LINE_BYTES)
 
 
 def _whole(part: str, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines, or a clear word where a gzipped file is damaged: its first reading, before anything is sent, tells."""
+    """The lines; a clear error for a damaged gzip file. The first reading finds it, before anything is sent."""
     try:
         yield from lines
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -124,7 +126,7 @@ def _whole(part: str, lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked(file: BinaryIO) -> BinaryIO:
-    """A file, decompressed where its first bytes say gzip."""
+    """A file, decompressed if its first bytes say gzip."""
     is_gzip = file.read(2) == b"\x1f\x8b"
     file.seek(0)
     return cast("BinaryIO", gzip.GzipFile(fileobj=file, mode="rb")) if is_gzip else file
@@ -137,7 +139,7 @@ def _spooled(stdin: BinaryIO) -> BinaryIO:
 
 
 def _readable(path: Path) -> BinaryIO | None:
-    """A copy of what can be read only once; of what can be read again none is needed."""
+    """A copy of a file that can be read only once, such as a pipe; None for a regular file."""
     try:
         with path.open("rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

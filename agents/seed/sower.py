@@ -1,6 +1,6 @@
-"""Sends the seeds of one job, in batches by partition, at the pace at which living workers fold them.
+"""Sends the seeds of one job, in batches by partition, no faster than running workers fold them.
 
-A line that holds no URL is told with its number and counted; the others go on.
+A line without a URL is reported with its number and counted; the other lines are sent.
 """
 
 import time
@@ -30,40 +30,40 @@ from .line import COMMENT, found_on, why_not
 from .source import lines_of
 
 MAX_NAMES = 1_000
-"""Scope names that a job record lists, 260 kB at most; further ones join the job. Every partition has the record, with
-each revision, and every fold and parse worker holds its names."""
+"""Most scope names in a job record, 260 kB at most; further names join the job. The limit keeps the record small: each
+partition has each revision of it, and every fold and parse worker holds its names."""
 
 TOLD = 20
-"""Bad lines told one by one; the others are counted."""
+"""Bad lines reported one by one; further ones are only counted."""
 
 POLL_EVERY = 8
 """Batches between two polls: 4,000 URLs, a few hundredths of a second."""
 
 FLUSH_S = 10.0
-"""After each of these without the last acknowledgements the user is told what is waited for, seconds."""
+"""Time between two messages while the last acknowledgements are missing, seconds."""
 
 AHEAD_LOOK_S = 0.1
-"""Longest wait for a report of the workers, while seeds wait for them."""
+"""Longest wait for a progress report while seeds wait for the workers, seconds."""
 
 TELL_AHEAD_S = 30.0
-"""Time between two lines about seeds that wait for the workers, seconds."""
+"""Time between two messages about seeds that wait for the workers, seconds."""
 
 LOGIN = "-s fetch.logins=https://USER:PASSWORD@HOST is for that, where the workers run"
 
 Report = Callable[[str], None]
-"""Tells the user one line."""
+"""Shows one line to the user."""
 
 Look = Callable[[float], Iterable[Progress]]
-"""Waits at most so many seconds for reports of the workers; gives the newest of each partition of crawl.urls."""
+"""Waits at most this many seconds for progress reports; returns the newest one of each partition of crawl.urls."""
 
 
 class Seeded(msgspec.Struct, frozen=True):
-    """What became of the lines.
+    """The result of seeding.
 
     Attributes:
         count: URLs sent and acknowledged.
-        bad: Lines that hold no URL.
-        names: Their scope names, the first `MAX_NAMES`.
+        bad: Lines without a URL.
+        names: Scope names of the URLs, at most `MAX_NAMES`.
     """
 
     count: int
@@ -72,19 +72,19 @@ class Seeded(msgspec.Struct, frozen=True):
 
 
 class Sower:
-    """Sends seeds of one job that its record has gone before.
+    """Sends seeds of one job. The job's record must be in the log already.
 
     Args:
         count: Partitions of crawl.urls.
-        copy: The job as it stands in crawl.control.
-        report: Tells the user what is wrong with a line.
-        look: How far the workers are; None where there are none.
+        copy: The job's record in crawl.control.
+        report: Shows a message to the user.
+        look: Reads the workers' progress; None without workers.
 
     Attributes:
-        count: URLs so far.
+        count: URLs taken so far.
     """
 
-    def __init__(  # where seeds go, and who hears of it
+    def __init__(
         self,
         producer: "Producer",
         topics: Topics,
@@ -107,7 +107,7 @@ class Sower:
         self._sent = self.count = self._bad = self._logins = 0
 
     def sow(self, part: str, lines: Iterable[bytes]) -> None:
-        """Send the URLs of some lines; full batches leave at once."""
+        """Send the URLs of some lines; a full batch is sent at once."""
         canonical, place, add, names = self._canonical, self._place, self._batches.add, self._names
         for number, line in enumerate(lines, 1):
             text = line.strip()
@@ -129,7 +129,7 @@ class Sower:
                 self._send(batch)
 
     def finish(self) -> Seeded:
-        """Send what is left and wait, as long as it takes, until everything is acknowledged."""
+        """Send the remaining batches, and wait without a time limit until all are acknowledged."""
         for batch in self._batches.rest():
             self._send(batch)
         while not self._producer.flush(FLUSH_S):
@@ -158,7 +158,7 @@ class Sower:
                 self._keep_pace(self._look)
 
     def _keep_pace(self, look: Look) -> None:
-        """Wait while living workers have many seeds to fold: dones wait behind them, and a restore folds them first."""
+        """Wait while workers have many seeds to fold: dones wait behind them, and a restore folds them first."""
         self._sown.heard(look(0.0), time.monotonic())
         while self._sown.is_far_ahead(time.monotonic()):
             if time.monotonic() - self._told_at >= TELL_AHEAD_S:
@@ -172,7 +172,7 @@ class Sower:
             self._names[host] = name
 
     def _tell_of_login(self, part: str, number: int, text: bytes) -> None:
-        """Say that the user and password in a seed are left out, if there are any: no canonical URL has them."""
+        """Report that the login in a seed, if any, is left out: a canonical URL has none."""
         href = serialise(found_on(text, str).url)
         if without_login(href)[0] != href:
             self._logins += 1
@@ -186,13 +186,13 @@ class Sower:
 
 
 def seed_urls(sower: Sower, urls: Iterable[str]) -> Seeded:
-    """Send URLs of a job whose record is in the log; returns when they are acknowledged."""
+    """Send URLs of a job whose record is in the log; returns once they are acknowledged."""
     sower.sow("argument", (url.encode() for url in urls))
     return sower.finish()
 
 
 def seed_file(sower: Sower, path: Path) -> Seeded:
-    """Send the URLs in a file, text or JSON lines, of a job whose record is in the log."""
+    """Send the URLs in a file (text or JSON lines) of a job whose record is in the log."""
     with path.open("rb") as file:
         sower.sow(str(path), lines_of(file))
         return sower.finish()
