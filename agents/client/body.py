@@ -54,12 +54,12 @@ class Reading(NamedTuple):
 
 @lru_cache(256)
 def _accepted(content_types: tuple[str, ...]) -> frozenset[str]:
-    """Types that are kept, by header and first bytes together."""
+    """The accepted types, in lower case."""
     return frozenset(kind.lower() for kind in content_types)
 
 
 async def read(response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:
-    """Read the body into the answer, as far as it is wanted; its connection is kept where that is cheap."""
+    """Read the body into the answer if it is wanted. The connection is kept if that costs little."""
     if reading.any_type or _accepts(answer.content_type, reading):
         if _is_small(response, reading):
             _keep(answer, await response.read(), reading, is_known=reading.any_type)
@@ -72,7 +72,7 @@ async def read(response: aiohttp.ClientResponse, answer: Answer, reading: Readin
 
 
 def _accepts(content_type: str, reading: Reading) -> bool:
-    """Whether the header lets a body be read; without one, the body says what it is."""
+    """Whether the Content-Type allows reading the body; an unknown type is decided by the first bytes."""
     kind = essence(content_type)
     return kind in UNKNOWN or "/" not in kind or kind in _accepted(reading.rules.content_types)
 
@@ -127,7 +127,7 @@ async def _take_room(response: aiohttp.ClientResponse, answer: Answer, reading: 
     """Wait for memory for the whole body. Meanwhile reading pauses and the deadline stands still."""
     protocol = response.connection.protocol if response.connection is not None else None
     if protocol is not None and protocol.connected:
-        protocol.pause_reading()  # which also stops the clock of `fetch.chunk_timeout_s`
+        protocol.pause_reading()  # this also stops the clock of `fetch.chunk_timeout_s`
     loop = asyncio.get_running_loop()
     deadline = reading.deadline
     left_s = (deadline.when() or 0.0) - loop.time()

@@ -41,7 +41,7 @@ class BodyBudget:
             else:
                 with contextlib.suppress(ValueError):
                     self._waiting.remove(entry)
-                self.give(0)  # those behind may want less
+                self.give(0)  # a request behind it may need less, and fit now
             raise
         return HeldBytes(self.give, wanted)
 

@@ -1,4 +1,4 @@
-"""Sends one request and reads its answer, within its limits: aiohttp behind the egress guard. Knows no crawling.
+"""Sends one request and reads its answer, within its limits: aiohttp behind the egress guard.
 
 The guard checks three times: the URL's host and port before anything is sent, every address that a name resolves to,
 and the address of the connected peer. Redirects are not followed here: each hop is a URL of its own.
@@ -46,15 +46,15 @@ LEAST_STATUS = 100
 
 
 class Client:
-    """Fetches URLs one at a time for as many callers as come.
+    """Makes requests, for any number of callers at a time.
 
     Args:
-        user_agent: The header's value where none is set.
+        user_agent: The User-Agent of jobs that set none.
         may_ask: Whether the worker still holds its lease. Checked before each write, and before a failure counts.
 
     Attributes:
         bodies: The memory budget of bodies.
-        addresses: Every request takes its turn there.
+        addresses: Turns at IP addresses; callers take one before each request.
     """
 
     def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
@@ -96,7 +96,7 @@ class Client:
             max_field_size=fetch.max_header_bytes,
             max_headers=fetch.max_headers,
         )
-        session._retry_connection = False  # noqa: SLF001  # it would retry at once, behind the back of politeness
+        session._retry_connection = False  # noqa: SLF001  # an immediate retry would ignore politeness
         return session
 
     async def close(self) -> None:
@@ -105,7 +105,7 @@ class Client:
             await session.close()
 
     async def addresses_of(self, url: str) -> tuple[str, ...]:
-        """The addresses of a URL's host, or its name where none is known."""
+        """The addresses of a URL's host; its name if they cannot be resolved."""
         origin = _origin(url)
         if known := self.known(origin):
             return known
@@ -162,9 +162,9 @@ class Client:
         return answer
 
     async def closed_to_public(self, url: str) -> str:
-        """Why a page from a public address may not have a URL, as far as can be told without asking; empty if it may.
+        """Why a page from a public address may not load a URL, as far as DNS tells; empty if it may.
 
-        Where no private address is allowed, the guard will say so itself.
+        If no private addresses are allowed at all, the answer is empty: the guard then refuses the request itself.
         """
         if not self._allow_private:
             return ""
@@ -180,13 +180,13 @@ class Client:
         return headers_of(rules.user_agent or self._user_agent, rules.headers)
 
     async def _posted(self, request: HttpRequest, form: Form) -> Answer:
-        """The answer to a form; the cookies that come are the job's."""
+        """The answer to a posted form; the job keeps its cookies."""
         url = request.url
         rules = (request.manner or self._own).rules
         outgoing = self._builder.of(url, request.job, cookies=rules.cookies)
         outgoing.post(form.body)
         own = str(URL(url, encoded=True).origin())
-        outgoing.send({"Origin": own, "Referer": f"{own}/"})  # Django and others take no token without one of them
+        outgoing.send({"Origin": own, "Referer": f"{own}/"})  # Django and others refuse a form without one of them
         sent = {**self._sent(rules), **outgoing.headers}
         deadline = asyncio.timeout(rules.timeout_s)
         reading = Reading(True, DRAINED_BYTES, True, outgoing, sent, deadline, self.bodies, rules)
@@ -194,7 +194,7 @@ class Client:
         return await (self._routed(url, reading, True) if is_closed else self._get(url, reading))
 
     def _context(self, rules: RequestRules) -> ssl.SSLContext:
-        """Connections of one kind are kept apart from those of another one."""
+        """The TLS context of a job's rules; aiohttp keeps connections of different contexts apart."""
         kind = tls_kind(rules)
         context = self._tls.get(kind)
         if context is None:
@@ -214,7 +214,8 @@ class Client:
                 answer.held.give()  # the body is discarded, even a complete one
                 raise
             except Exception as error:  # a server can make aiohttp raise nearly anything
-                # aiohttp sends a form in a task of its own; after a stop of the process all timers run out at once
+                # aiohttp sends a form in a task of its own, and wraps its LeaseLost. After the process was stopped, all
+                # timers expire at once: such a timeout is no failure of the server.
                 if isinstance(error.__cause__, LeaseLost) or not self.may_ask():
                     answer.held.give()
                     raise LeaseLost from error
@@ -267,7 +268,7 @@ def sent_as(url: str) -> URL:
     """A canonical URL for aiohttp, sent byte for byte."""
     wanted = URL(url, encoded=True)
     if url.endswith("?"):  # yarl drops an empty query, which names another page
-        wanted._cache["raw_path_qs"] = url[url.index("/", 8) :]  # noqa: SLF001  # no other way to say so
+        wanted._cache["raw_path_qs"] = url[url.index("/", 8) :]  # noqa: SLF001  # yarl has no public way
     return wanted
 
 
@@ -290,7 +291,7 @@ def _host_refusal(origin: str, allow_private: bool) -> str | None:
 
 
 def _refused(origin: str, allow_private: bool) -> Answer | None:
-    """The guard's answer to a URL's port and host; None where they may be asked, as far as their spelling tells."""
+    """The guard's answer to a URL's port and host, before DNS; None if both are allowed."""
     if (refusal := _port_refusal(origin)) is not None:
         return refused(f"bad_port: {refusal}")
     if (refusal := _host_refusal(origin, allow_private)) is not None:

@@ -61,18 +61,18 @@ class Refused(Exception):
 
 
 MOST_ADDRESSES = 16
-"""Addresses used of one name, the first ones. Each may cost a connection, and a turn at the address."""
+"""Most addresses used of one name, the first ones. Each may cost a connection attempt, and a turn at the address."""
 
 FAILED_S = 30.0
-"""How long a failed look-up is remembered, unless a request fails by it sooner. A name is resolved twice: for its turn
-at the address, then to connect."""
+"""Time that a failed look-up is remembered; a request that fails by it removes it. A name is resolved twice: for the
+turn at its address, then to connect."""
 
 
 class _Found(NamedTuple):
-    """What is known of a name.
+    """The result of resolving a name.
 
     Attributes:
-        until: When it is resolved again.
+        until: Expiry, on the monotonic clock.
         addresses: The addresses of `results`.
         error: Why there are none.
     """
@@ -84,10 +84,10 @@ class _Found(NamedTuple):
 
 
 class GuardedResolver(AbstractResolver):
-    """Names to addresses that may be connected to, remembered for a while.
+    """Resolves names to addresses that the guard allows, with a cache.
 
     Args:
-        cached: Names remembered; the one asked for longest ago goes first.
+        cached: Most names remembered; the oldest entry is dropped first.
         ttl_s: How long a name's addresses are used.
         servers: DNS servers; none for the system's.
         own: Names of the operator's proxies, which may have private addresses.
@@ -180,7 +180,7 @@ def _allowed(host: str, found: list[ResolveResult], allow_private: bool) -> list
 
 
 class Route:
-    """What one request may reach and did reach, where private addresses are allowed.
+    """The permission and the peer of one request; used only if private addresses are allowed.
 
     Attributes:
         is_public: Whether the request may reach public addresses only.
@@ -289,5 +289,5 @@ class SocksConnector(Connector):
 
 @lru_cache(4096)
 def peer_refusal(address: str) -> str | None:
-    """Why an address is private, or none; None for a public one."""
+    """Why an address is private or invalid; None for a public one."""
     return address_refusal(address, allow_private=False)

@@ -46,7 +46,7 @@ def failure(error: Exception, answer: Answer, outgoing: OutgoingRequest, blame: 
     """The answer to a request that ended with an error.
 
     Args:
-        blame: Who is at fault, as `OutgoingRequest.blame` decides.
+        blame: The party at fault, from `OutgoingRequest.blame`.
     """
     refusal = error if isinstance(error, Refused) else error.__cause__
     if isinstance(refusal, Refused):

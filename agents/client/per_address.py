@@ -1,7 +1,7 @@
-"""Turns at IP addresses: a server is spared, however many host names lead to it.
+"""Turns at IP addresses: limits the requests to one server, however many host names it has.
 
-Every request counts, whatever it asks for: pages, robots.txt, logins, requests of pages in the browser. A request to a
-name with several addresses counts at each of them, since nothing tells beforehand which one will be connected to.
+Every request counts: pages, robots.txt, logins, loads of pages in the browser. A request to a name with several
+addresses counts at each of them, because the address of the connection is not known beforehand.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BUSY_S = 0.05
 """Between two checks of an address whose requests in flight must end first."""
 
 LONGEST_S = 30.0
-"""Longest wait told to a refused request, because those before it may never return."""
+"""Longest wait of a refused request: those promised a turn before it may never return."""
 
 SWEPT = 2
 """Addresses checked with each request; those whose rest is over are forgotten."""
@@ -72,12 +72,12 @@ class _Place:
 class Addresses:
     """Counts this worker's requests by address.
 
-    A request takes one of `politeness.ip_rate` turns, while it is under way and for its job's delay after it. So the
-    server sees no more requests in any such time, however long connecting took. A host that is alone at its address
-    always has a turn: it has no more requests under way than its job's `per_host`, and rests as long.
+    A request holds one of `politeness.ip_rate` turns while it is in flight and for its job's delay afterwards. So the
+    server receives at most that many requests within one delay, however long connecting took. A host that is alone at
+    its address always has a turn: its job's `per_host` and delay already limit it as much.
 
     Args:
-        addresses_of: Those that a URL may be asked at.
+        addresses_of: Returns the addresses at which a URL may be requested.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Addresses:
         self._waiting = 0
 
     async def at_once(self, url: str, ask: Callable[[], Awaitable[A]], rules: "RequestRules") -> A:
-        """What `ask` answers.
+        """The result of `ask`, called only if a turn is free at each address.
 
         Args:
-            rules: Of the job that asks, as below.
+            rules: Of the job that makes the request.
 
-        Raises: Busy: nothing was asked, for others have the turns or wait for them.
+        Raises: Busy: `ask` was not called, because other requests have the turns or wait for them.
         """
         rate = self._rate_of(rules)
         if not (rate or self._at_a_time):
@@ -115,9 +115,10 @@ class Addresses:
         return await self._asked(places, ask, rules.delay_s)
 
     async def in_turn(self, url: str, ask: Callable[[], Awaitable[A]], rules: "RequestRules") -> A:
-        """What `ask` answers, in the order of coming.
+        """The result of `ask`, called once a turn is free; waiting requests go first come, first served.
 
-        A caller that holds the place of a host must not be passed by: `at_once` always has another one to ask.
+        This is for callers that hold a host's place while they wait. `at_once` never overtakes them: its callers can
+        request from another host instead.
         """
         rate = self._rate_of(rules)
         if not (rate or self._at_a_time):
@@ -149,7 +150,7 @@ class Addresses:
         return {address: self._places.setdefault(address, _Place()) for address in addresses}
 
     def _wait_s(self, place: _Place, now: float, rate: int, ticket: int | None = None) -> float:
-        """Seconds until the next look at a place is worth it; 0 where a turn is free."""
+        """Seconds until the address is checked again; 0 if a turn is free."""
         place.forget_until(now)
         if place.tickets and place.tickets[0] != ticket:
             return BUSY_S

@@ -59,13 +59,13 @@ class _Gate:
         self.is_closing = transport.is_closing  # asked before each write
 
     def write(self, data: bytes) -> None:
-        """Send it now or never. Raises: LeaseLost: nothing was sent."""
+        """Write if the lease is held. Raises: LeaseLost: nothing was sent."""
         if not self._may_ask():
             raise LeaseLost
         self._write(data)
 
     def writelines(self, parts: Iterable[bytes]) -> None:
-        """All parts after one check."""
+        """Write all parts after one check."""
         self.write(b"".join(parts))
 
     def __getattr__(self, name: str) -> Any:
@@ -116,7 +116,7 @@ class Handler(ResponseHandler):
         self._slice_bytes = WHOLE_BYTES
         self._is_fresh = False
         self._next_turn: asyncio.Handle | None = None
-        self._body_took = 0  # bytes of the wire
+        self._body_took = 0  # bytes received for the current body, framing included
         self._interim = 0
         self._is_asked = False
 
@@ -146,7 +146,7 @@ class Handler(ResponseHandler):
         return not self._is_asked and self._parser is not None and (self._payload is None or self._payload.is_eof())
 
     def has_unread(self) -> bool:
-        """Whether bytes, or the connection's end, wait in the kernel since the loop looked last."""
+        """Whether the kernel has bytes, or the connection's end, that the loop has not read yet."""
         of_loop = self.transport.get_extra_info("socket") if self.transport is not None else None
         if of_loop is None:
             return True
@@ -192,7 +192,7 @@ class Handler(ResponseHandler):
     def feed_data(self, data: Any, size: int = 0) -> None:
         """The head of an answer, or of an interim response: those are counted, because each restarts the timeout."""
         if self._exception is not None:
-            return  # these bytes came together with those that ended it
+            return  # the connection has failed; these bytes came with the ones that made it fail
         if not self._is_asked:
             self._end_unasked()
             return
@@ -207,7 +207,7 @@ class Handler(ResponseHandler):
         """Whether the parser holds the beginning of another answer: on end of input it then raises or returns it."""
         try:
             return self._parser is not None and self._parser.feed_eof() is not None
-        except Exception:  # noqa: BLE001  # whatever it cannot end has begun
+        except Exception:  # noqa: BLE001  # any error means that an answer has begun
             return True
 
     def _end_unasked(self) -> None:
@@ -244,7 +244,7 @@ class Handler(ResponseHandler):
         while self._rest and not self._reading_paused and took_s < TURN_S:
             piece, self._rest = self._rest[: self._slice_bytes], self._rest[self._slice_bytes :]
             self._is_fresh = True
-            self._parse(bytes(piece))  # which may end the answer, and ask whether there is a rest
+            self._parse(bytes(piece))  # may end the answer, and then checks `_rest`
             took_s = time.monotonic() - began
         self._slice_bytes = WHOLE_BYTES if took_s < TURN_S else SLICE_BYTES
         if self._rest:

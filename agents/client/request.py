@@ -33,7 +33,7 @@ from crawlog.streams.url import registrable_domain
 log = structlog.get_logger()
 
 MOST_JARS = 10_000
-"""Domains whose cookies are kept, those that answered last."""
+"""Most cookie jars, one per job and domain; the least recently used one is dropped first."""
 
 PROXY_AUTHENTICATION = 407
 
@@ -54,7 +54,7 @@ class OutgoingRequest:
         headers: Beside those of its job.
         paced: The bandwidth limits of its body.
         proxy: The proxy it goes through, if any.
-        has_new_cookies: Whether the same request would now carry other cookies.
+        has_new_cookies: Whether the answer changed the cookies that the same request would carry.
     """
 
     def __init__(self, url: str = "", paced: tuple[Bandwidth, ...] = ()) -> None:
@@ -83,7 +83,7 @@ class OutgoingRequest:
         self.send({"Content-Type": "application/x-www-form-urlencoded"})
 
     def take_jar(self, job: str, jar: CookieJar, walls: CookieWalls) -> None:
-        """Send a job's cookies, keep those that come, and remember where redirects lead."""
+        """Send a job's cookies, keep those of the answer, and remember the target of a redirect."""
         self._job, self._jar, self._walls = job, jar, walls
         self._cookies = jar.header(self._url, time.time())
         if self._cookies:
@@ -100,7 +100,7 @@ class OutgoingRequest:
         return self.proxy is not None
 
     def goes_again(self) -> bool:
-        """Whether another proxy is left for a request that its proxy did not let through; it is chosen."""
+        """Choose another proxy after one did not let the request through; False if none is left."""
         return self._proxies is not None and len(self._failed) < MOST_PROXIES and self.go_through(self._proxies)
 
     @property
@@ -127,7 +127,7 @@ class OutgoingRequest:
         return self._jar is not None
 
     def leads_back(self, target: str) -> bool:
-        """Record a redirect; True if its target led here, and would now be sent cookies that it was not sent then."""
+        """Record a redirect. True if its target redirected here before, and would get other cookies now."""
         if self._jar is None or self._walls is None or target == self._url:
             return False
         jar, now = self._jar, time.time()
@@ -136,7 +136,7 @@ class OutgoingRequest:
         return leads_back
 
     def blame(self, error: BaseException) -> "Blame":
-        """Who is at fault for an error; a proxy's fault is counted."""
+        """The party at fault for an error; a fault of the proxy is counted."""
         blame = _blame(self.proxy, urlsplit(self._url).scheme, error)
         if blame == "site" or self.proxy is None or self._proxies is None:
             return blame
@@ -146,7 +146,7 @@ class OutgoingRequest:
         return blame
 
     async def pace(self, size_bytes: int) -> None:
-        """Wait after reading so much."""
+        """Wait as long as the bandwidth limits require after this many bytes."""
         now = time.monotonic()
         wait_s = max(bucket.wait_s(size_bytes, now) for bucket in self.paced)
         if wait_s > 0:
@@ -154,8 +154,8 @@ class OutgoingRequest:
 
 
 Blame = Literal["site", "proxy", "unknown", "broken_off"]
-"""Who is at fault. `unknown`: the proxy or the site did not respond, and nothing was sent yet. `broken_off`: the proxy
-failed after the request was sent to it, so the site may have received it."""
+"""The party at fault. `unknown`: the proxy or the site did not respond, and nothing was sent yet. `broken_off`: the
+proxy failed after it received the request, so the site may have received it too."""
 
 
 def _blame(proxy: Proxy | None, scheme: str, error: BaseException) -> Blame:
@@ -181,13 +181,13 @@ def _blame_http(proxy: str | None, scheme: str, error: BaseException) -> Blame:
 
 @lru_cache(1024)
 def _address(proxy: Proxy) -> URL:
-    """The proxy's URL with its user: aiohttp makes the header of it, for requests and tunnels."""
+    """The proxy's URL with user and password; aiohttp makes the login header from it, for requests and tunnels."""
     address = URL(proxy.url)
     return address.with_user(proxy.user).with_password(proxy.password) if proxy.user else address
 
 
 BARE = OutgoingRequest()
-"""A request without anything of its own."""
+"""A request without login, cookies, proxy or bandwidth limit."""
 
 
 class RequestBuilder:

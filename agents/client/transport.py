@@ -1,9 +1,9 @@
-"""One request as a value, and what answers it: the seam between the crawl and the web.
+"""One request as a value, and the protocol that answers it: the seam between the crawl and the web.
 
     fetch, robots.txt, logins, a page in the browser ─► Transport.get(HttpRequest) ─► Answer
 
-The client is the transport that asks the web. A transport that wraps another one is a middleware; tests put a web of
-their own here.
+`Client` is the transport that reaches the web. A transport that wraps another one is a middleware. Tests pass a
+transport of their own.
 """
 
 from collections.abc import Mapping
@@ -40,11 +40,11 @@ class HttpRequest(NamedTuple):
         url: Canonical.
         any_type: Keep the body whatever its type (robots.txt).
         max_bytes: Keep so many bytes and drop the rest; None for the job's limit, above which no body is kept.
-        job: Whose cookies are sent; without one there are none.
+        job: The job whose cookies are sent; empty for no cookies.
         headers: Further headers; those of its job and of logins override them.
         manner: Of the job that the request is for; None for the worker's own requests.
         asker: The caller.
-        within_s: Time for the whole answer, where it is less than the job allows.
+        within_s: Time limit of the whole answer, if it is shorter than the job's.
         form: The form posted to the URL; None for a GET.
     """
 
@@ -65,6 +65,6 @@ class Transport(Protocol):
     async def get(self, request: HttpRequest, /) -> Answer:
         """The answer; every failure is an answer too.
 
-        Returns: The caller gives `Answer.held` back once it is done with the body: until then others may have to wait.
+        Returns: The caller must return `Answer.held` when it no longer needs the body: other requests may wait for it.
         Raises: LeaseLost: nothing was sent, or it failed after the lease was lost. That is no answer.
         """
