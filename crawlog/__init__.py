@@ -1,20 +1,20 @@
-"""The front door: the names that users program against. It imports nothing before one of them is asked for.
+"""The front door: the names that users program against. A name is imported when it is first used.
 
     from crawlog import …          a script, a spider, a sink, a test
-      │ api                        crawl(): a run as a function
+      │ api                        crawl(): `crawlog run` as a function
       ▼
     crawlog …                      __main__ (signals) → cli (arguments in, text and exit code out)
       ▼
     commands                       what each command does; values out
       ▼
-    processes, progress            engine and workers kept alive; what they report
+    processes, progress            keep engine and workers alive; read the workers' reports
       ▼
     agents, streams, schemas       the crawl itself
 
 Imports go down this drawing, never up.
 """
 
-TYPE_CHECKING = False  # type checkers take it for true; `typing` might be a file of the current folder: see __main__.py
+TYPE_CHECKING = False  # true for type checkers; `import typing` may load a file of the current folder, see __main__.py
 if TYPE_CHECKING:
     from crawlog.agents.client import Transport as Transport
     from crawlog.api import Summary as Summary
@@ -62,11 +62,11 @@ _HOMES = {
     "Transport": "agents.client",
     "crawl": "api",
 }
-"""The rooms of the names; the errors are all in one."""
+"""The modules of the names; all others are errors, in `streams.errors`."""
 
 
 def __getattr__(name: str) -> object:
-    """The names, once asked for: a spider's bring a parser, and the front door takes signals before all else."""
+    """Imports a name on first use: spiders load an HTML parser, and `__main__` must set signal handlers before that."""
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     if name == "__version__":

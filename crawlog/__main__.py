@@ -1,16 +1,16 @@
-"""`crawlog` and `python -m crawlog`: signals first, for what the command line needs takes 0.3 s to import.
+"""`crawlog` and `python -m crawlog`: sets signal handlers, then imports the command line, which takes 0.3 s.
 
-An interrupt in the middle of that is no crash, and nothing is there yet to be cleaned up; so too once a command ended.
+A signal during the imports, or after the command, ends the process at once: there is nothing to clean up.
 
-`python -m` looks for modules in the current folder first, where a `queue.py` or a clone's `crawlog/` may lie. So it is
-started once more with -P, before anything else is imported. The console script has no such place to look.
+`python -m` searches the current folder first, which may contain a `queue.py` or a clone's `crawlog/`. So the process
+restarts itself with -P before it imports anything else. The console script does not search the current folder.
 """
 
 import os
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    os.execv(sys.executable, [sys.executable, "-P", *sys.orig_argv[1:]])  # noqa: S606  # itself, with its own arguments
+    os.execv(sys.executable, [sys.executable, "-P", *sys.orig_argv[1:]])  # noqa: S606  # restarts itself with its own arguments
 
 import signal
 from typing import NoReturn

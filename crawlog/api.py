@@ -1,15 +1,15 @@
 """`crawlog.crawl`: `crawlog run` as a function.
 
     await crawl(urls, spider=…, settings=…)
-      │ checks what it was given, as the command line does
+      │ checks its arguments as the command line does
       ▼
     python -m crawlog.commands.run_process      the run, in a process of its own
-      │ standard input: the order    standard error: what it says, for the log `crawlog`
+      │ standard input: the order    standard error: its messages, for the logger `crawlog`
       ▼
     standard output: the Summary, or the error that crawl() raises
 
-A process of its own, since a run hears signals and adopts its workers, which both belong to a main thread. The kernel
-ends it when the caller's process ends, and the next run of the same job goes on.
+A run handles signals and adopts its workers; both need a main thread, so it has a process of its own. The kernel kills
+this process when the caller's process ends; the next run of the same job goes on.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ STOP_S = 10.0
 """How long a cancelled crawl may take to end; a clean stop takes at most 5 s."""
 
 MAX_LINE_BYTES = 1 << 20
-"""Longest line that the run may say."""
+"""Longest line that the run may write to standard error."""
 
 log = logging.getLogger("crawlog")
 
@@ -56,22 +56,22 @@ async def crawl(
     job: str | None = None,
     fresh: bool = False,
 ) -> Summary:
-    """Crawls until the job is finished, as `crawlog run` does; the same call again goes on where the crawl was.
+    """Crawls until the job is finished, as `crawlog run` does. A repeated call continues the crawl.
 
-    A cancelled crawl stops cleanly within 5 s, and the next call goes on. What `crawlog run` writes to standard error
-    goes to the logger `crawlog`.
+    A cancelled crawl stops cleanly within 5 s; the next call continues it. Messages that `crawlog run` writes to
+    standard error go to the logger `crawlog`.
 
     Args:
-        urls: The seeds; without any, the spider's `start_urls`.
-        spider: A subclass of `crawlog.Spider`, or `FILE.py[:Class]`. A class must stand at the top of its file, which
-            the workers import: a script that calls `crawl` does so below `if __name__ == "__main__":`.
-        settings: By dotted name, `{"politeness.delay_s": 2}`: stronger than the spider's, the environment and
-            `crawlog.toml`. A `Settings` is taken as it is.
-        output: File of the results: .jsonl, .json or .csv, or what an installed sink writes.
-        job: Name of the job; without it a hash of seeds and spider.
+        urls: The seeds; by default the spider's `start_urls`.
+        spider: A subclass of `crawlog.Spider`, or `FILE.py[:Class]`. A class must be at the top level of its file,
+            because workers import the file. So a script must call `crawl` below `if __name__ == "__main__":`.
+        settings: Values by dotted name, `{"politeness.delay_s": 2}`. They override those of the spider, the
+            environment and `crawlog.toml`. A `Settings` object is used as it is.
+        output: Result file: .jsonl, .json, .csv, or a format of an installed sink.
+        job: Name of the job; by default a hash of seeds and spider.
         fresh: Begins the job again from its seeds, in a new epoch.
 
-    Returns: How the run ended: also where some URLs could not be fetched, or some records not be handled.
+    Returns: How the run ended. URLs that failed, and records that could not be handled, raise no error.
 
     Raises:
         Misconfigured: A setting, a file or an argument is wrong.
@@ -115,7 +115,7 @@ def _settings(given: Settings | Mapping[str, object] | None, loaded: "Loaded | N
 
 
 async def _run(settings: Settings, order: "Order") -> Summary:
-    """The run in a process of its own.
+    """Runs the order in a process of its own.
 
     Raises: CrawlError: the error that ended it.
     """
@@ -125,7 +125,7 @@ async def _run(settings: Settings, order: "Order") -> Summary:
         stdout=PIPE,
         stderr=PIPE,
         env=os.environ | to_environ(settings),
-        start_new_session=True,  # a Ctrl-C in the terminal is for the script, which cancels
+        start_new_session=True,  # the terminal sends Ctrl-C to the script alone, which cancels
         limit=MAX_LINE_BYTES,
     )
     ending = asyncio.ensure_future(_talk(process, msgspec.json.encode(order)))
@@ -140,11 +140,11 @@ async def _run(settings: Settings, order: "Order") -> Summary:
 
 
 async def _talk(process: Process, order: bytes) -> bytes:
-    """Gives the order, logs what the run says, returns its answer."""
+    """Sends the order, logs the run's messages, returns its answer."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    with contextlib.suppress(ConnectionError):  # it has ended: its answer says why
+    with contextlib.suppress(ConnectionError):  # the run has ended: its answer says why
         process.stdin.write(order)
         await process.stdin.drain()
     process.stdin.close()
@@ -156,7 +156,7 @@ async def _talk(process: Process, order: bytes) -> bytes:
 
 
 async def _stop(process: Process, ending: "asyncio.Future[bytes]") -> None:
-    """Stops the run as Ctrl-C does; kills it where that takes too long, or the caller is cancelled once more."""
+    """Stops the run with SIGTERM; kills it if it takes longer than `STOP_S`, or if the caller is cancelled again."""
     try:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
@@ -167,10 +167,10 @@ async def _stop(process: Process, ending: "asyncio.Future[bytes]") -> None:
 
 
 def _outcome(ended: Ended) -> Summary:
-    """The summary. Raises: CrawlError: the run ended with one."""
+    """The summary. Raises: CrawlError: the run ended with an error."""
     if ended.summary is not None:
         return ended.summary
     kind = getattr(errors, ended.error, CrawlError)
-    error: CrawlError = kind.__new__(kind)  # some take other arguments than their message
+    error: CrawlError = kind.__new__(kind)  # without __init__, which may take other arguments than the message
     error.args = (ended.message,)
     raise error

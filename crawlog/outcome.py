@@ -1,6 +1,6 @@
 """How a command ends: one clear message on standard error, and one exit code.
 
-Nothing else in crawlog prints an error of a command or chooses its exit code.
+Only this module prints an error of a command and chooses the exit code for it.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ from .terminal import tell
 
 FINISHED = 0
 BROKEN = 1
-"""A bug in crawlog: what Python itself answers after an exception."""
+"""A bug in crawlog; Python exits with the same code after an exception."""
 USAGE = 2
 ENGINE = 3
 DEAD_LETTERS = 4
 """Finished, and crawl.dead gained records of this job."""
 DIFFERENT = 5
-"""`verify`: a state is not the fold of its log, or the log lacks something; `run`: it could not be made again."""
+"""`verify`: a state is not the fold of its log, or the log lacks records. `run`: lost records cannot be restored."""
 NOTHING_FETCHED = 6
-"""Finished, and nothing could be fetched."""
+"""Finished, and no URL could be fetched."""
 CANCELLED = 7
 """The job is cancelled: its rows stay partial."""
 INTERRUPTED = 130
 """128 + SIGINT; a SIGTERM gives 143."""
 READER_GONE = 141
-"""128 + SIGPIPE: `crawlog topics | head -1`, as any Unix filter."""
+"""128 + SIGPIPE, as for any Unix filter: `crawlog topics | head -1`."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends a command, from whoever sends it."""
+"""Signals that end a command."""
 
 OF_THE_USER = frozenset(
     {
@@ -51,47 +51,47 @@ OF_THE_USER = frozenset(
         errno.ENAMETOOLONG,
     }
 )
-"""Operating system errors that name a wrong path; every other one is a broken engine (disk full, no network)."""
+"""Errors of the operating system that mean a wrong path. All others mean a broken engine (disk full, no network)."""
 
 
 def counted(number: int, noun: str) -> str:
-    """How many of something there are, for people: `1 row`, `2,000 rows`."""
+    """A number with its noun: `1 row`, `2,000 rows`."""
     return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def open_streams() -> None:
-    """Gives a process that was started without standard streams (`>&-`) the null device in their place.
+    """Opens the null device for each standard stream that the process was started without (`>&-`).
 
-    Else the next file that is opened, a log or a database, would be what is printed to.
+    Otherwise the next file to be opened, a log or a database, would take the stream's place and get the printed text.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it: not every terminal is UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")  # as for standard error: not every terminal is UTF-8
 
 
 def complain(message: str) -> None:
-    """Writes a message for the user to standard error; a closed one is no reason to fail."""
+    """Writes a message for the user to standard error; ignores a closed stream."""
     with contextlib.suppress(OSError, ValueError):
         tell(*f"crawlog: {message}".split("\n"))
 
 
 def hear_interrupts() -> None:
-    """From now on Ctrl-C unwinds what runs; while modules were loaded it ended the process at once (`__main__.py`)."""
+    """Makes Ctrl-C raise KeyboardInterrupt; during the imports it ended the process at once (`__main__.py`)."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind what runs inside, as Ctrl-C does; while that is on its way, further ones do nothing.
+    """Makes SIGTERM and SIGHUP unwind the block, as Ctrl-C does; further signals are ignored meanwhile.
 
-    Else what a command has started would be left behind, by one `kill` or by an impatient second Ctrl-C. A signal that
-    is ignored stays so (`nohup`).
+    Otherwise a `kill`, or a second Ctrl-C, would leave processes of the command behind. A signal that is ignored before
+    the block stays ignored (`nohup`).
     """
     numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
@@ -109,18 +109,18 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 def exit_code(command: Callable[[], int], *, verbose: Callable[[], bool]) -> int:
-    """Runs a command; whatever it raises becomes one message and one exit code.
+    """Runs a command; turns any exception into one message and one exit code.
 
     Args:
         command: Returns its own exit code.
-        verbose: Asked after the command: whether the traceback is wanted as well.
+        verbose: Called after the command; whether to print the traceback too.
     """
     try:
         code = command()
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit as end:  # click turns a broken pipe into this one with code 1
+    except SystemExit as end:  # click turns a broken pipe into SystemExit with code 1
         if _reader_is_gone():
             return _silent()
         return end.code if isinstance(end.code, int) else BROKEN
@@ -159,13 +159,13 @@ def _of_the_system(error: OSError) -> str:
 
 
 def _silent() -> int:
-    """Python flushes standard output at its end and would complain there."""
+    """Redirects standard output to the null device: Python flushes it at exit and would print an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return READER_GONE
 
 
 def _reader_is_gone() -> bool:
-    """Whether the pipe that broke is standard output."""
+    """Whether standard output is the broken pipe."""
     with contextlib.suppress(OSError, ValueError):
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)

@@ -1,7 +1,7 @@
-"""The one way out for text: answers to standard output, all else to standard error.
+"""All text output: answers go to standard output, all other text to standard error.
 
-Text may come from a page, a record or a file, so its control characters are escaped here: a title cannot paint over
-the screen, set the clipboard or add a line of its own. Workers' logs and the live view use the same function.
+Text may come from a page, a record or a file, so control characters are escaped here: a page title cannot overwrite the
+screen, set the clipboard or add a line. Workers' logs and the live view use the same function.
 """
 
 import io
@@ -14,15 +14,15 @@ from typing import BinaryIO, TextIO
 from crawlog.streams.printable import escaped
 
 _HINT = re.compile(r"`(crawlog (?!probe\b)[a-z][^`]*)`(?! \(pid)")
-"""A command that a message names; with a pid behind it, it is one that runs."""
+"""A command that a message suggests. A command with a pid behind it is a running one, and does not match."""
 
 _repeated: dict[str, str] = {}
 
 
 def repeat(options: Mapping[str, object]) -> None:
-    """From now on commands in messages carry these options: `--data` as its own word, or `-s kafka.prefix=` before it.
+    """Sets the options that commands in messages carry: `--data` and its value, or `-s kafka.prefix=` with its value.
 
-    A user who copies such a command means the same crawl.
+    With them a copied command works on the same crawl.
     """
     _repeated.clear()
     for name, value in options.items():
@@ -31,7 +31,7 @@ def repeat(options: Mapping[str, object]) -> None:
 
 
 def hinted(line: str) -> str:
-    """A line whose commands, in backticks, carry the options that are to be repeated."""
+    """The line; its commands in backticks carry the options of `repeat`."""
     return _HINT.sub(_with_options, line) if _repeated else line
 
 
@@ -43,25 +43,25 @@ def _with_options(hint: re.Match[str]) -> str:
 
 
 def answer(*lines: str) -> None:
-    """Writes lines to standard output; a line of JSON stays the same data."""
+    """Writes lines to standard output; the escaping keeps the data of JSON."""
     _write(sys.stdout, lines)
 
 
 def tell(*lines: str, to: TextIO | None = None) -> None:
-    """Writes lines to standard error, commands in them as `hinted` has them."""
+    """Writes lines to standard error, each as `hinted` returns it."""
     _write(to or sys.stderr, map(hinted, lines))
 
 
 def rows() -> BinaryIO:
-    """Standard output for the rows of `-o -`: as they are, and escaped where a terminal would show them."""
+    """Standard output for the rows of `-o -`: escaped on a terminal, otherwise as they are."""
     return _Shown() if sys.stdout.isatty() else sys.stdout.buffer
 
 
 class _Shown(io.BytesIO):
     """Rows on a terminal."""
 
-    def writelines(self, chunks: Iterable[bytes], /) -> None:  # type: ignore[override]  # of all buffers only bytes come
-        """Writes pieces that end with a row."""
+    def writelines(self, chunks: Iterable[bytes], /) -> None:  # type: ignore[override]  # callers pass bytes, no other buffers
+        """Writes chunks of whole rows."""
         for chunk in chunks:
             answer(*chunk.decode("utf-8", "replace").split("\n")[:-1])
 

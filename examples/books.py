@@ -1,4 +1,4 @@
-"""A spider for the bookshop of the demo site: an item a book; shelves are read before anything else.
+"""A spider for the bookshop of the demo site: one item for each book; shelves are fetched before other pages.
 
 python examples/demo_site.py &
 crawlog run --spider examples/books.py -o books.csv
@@ -12,7 +12,7 @@ from crawlog import Request, Response, Spider
 
 
 class Books(Spider):
-    """Every book of the shop, found by way of its shelves and genres."""
+    """Finds every book of the shop by its shelves and genres."""
 
     version = "1"
     start_urls = ("http://127.0.10.1:8800/",)

@@ -1,9 +1,9 @@
-"""A crawl from a script of one's own: `crawlog run` as a function.
+"""A crawl from a script: `crawlog run` as a function.
 
 python examples/demo_site.py &
 python examples/crawl_function.py
 
-Stopped with Ctrl-C and started again, it goes on where it was.
+After Ctrl-C, start it again to continue the crawl.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""What `make crawl` does without URLS: serves the demo site, crawls it, compares the rows with what the site knows.
+"""`make crawl` without URLS: serves the demo site, crawls it, compares the rows with those that the site expects.
 
-Options are handed to `crawlog run`; with one that may change which rows there are, nothing is compared.
+Options are passed to `crawlog run`. With an option that may change the rows, nothing is compared.
 """
 
 import json
@@ -14,10 +14,10 @@ from demo_site import NAMES, Site
 
 DEFAULT_OUTPUT = "pages.jsonl"
 SETTINGS = ("network.allow_private=true", "politeness.delay_s=0.05", "fetch.retry_delay_s=0.5")
-"""Loopback is private, and the site is ours: 20 pages a second and host do it no harm."""
+"""Loopback addresses are private. The site is ours, so 20 pages a second and host do no harm."""
 INTERRUPTED = (130, 143)
 NEUTRAL = {"--data": 1, "--workers": 1, "--bootstrap": 1, "--fresh": 0, "--json": 0, "-v": 0}
-"""Options, and how many words follow each, that change no row."""
+"""Options that change no row, each with the number of words that follow it."""
 
 
 def main() -> int:
@@ -68,7 +68,7 @@ def _others(options: list[str]) -> list[str]:
 
 
 def _judge(site: Site, path: Path, *, exact: bool) -> int:
-    """Prints what is where, and whether it is what the site expected."""
+    """Prints the place of the results, and whether they are the expected ones."""
     print(f"results: {path}, one row a page", file=sys.stderr)
     if path.suffix != ".jsonl" or not exact:
         print("  compared only as .jsonl and without options that change rows", file=sys.stderr)

@@ -1,9 +1,9 @@
 """A small web of four hosts to try a crawler on: `python examples/demo_site.py`. Standard library only.
 
-A bookshop, its blog, its manual and its help desk, each on a loopback address of its own, with what real sites have:
+A bookshop, its blog, its manual and its help desk, each on its own loopback address, with the features of real sites:
 redirects (a chain, a loop, to another host), robots.txt with exceptions and wildcards, broken links, a page that always
-fails and one that fails once, one page under many spellings, files that are no HTML, Latin-1, gzip. The site knows
-which rows a correct crawl of its seeds must give (`Site.expected`) and what it was asked (`Site.asked`).
+fails and one that fails once, one page under many spellings, files that are not HTML, Latin-1, gzip. The site knows the
+rows that a correct crawl of its seeds must give (`Site.expected`) and the requests that it got (`Site.asked`).
 """
 
 import argparse
@@ -19,9 +19,9 @@ from urllib.parse import quote
 SHOP, BLOG, MANUAL, HELP = range(4)
 NAMES = ("Harbour Books", "The Reading Room", "Shop Manual", "Help Desk")
 ADDRESSES = ("127.0.10.1", "127.0.10.2", "127.0.10.3", "127.0.10.4")
-"""Loopback addresses that need no set-up on Linux. Where they cannot be bound, four ports of 127.0.0.1 stand in."""
+"""Loopback addresses that need no set-up on Linux. If they cannot be bound, four ports of 127.0.0.1 replace them."""
 PORT = 8800
-"""Kept from run to run where it is free, so that a crawl that was interrupted finds its site again."""
+"""The same port in each run, if it is free, so that an interrupted crawl finds its site again."""
 
 TITLES = (
     "The Salt Road", "A Winter Ledger", "Nine Bridges", "The Cartographer's Aunt", "Low Tide", "Paper Lanterns",
@@ -70,7 +70,7 @@ class Site:
     """The four hosts, served by threads between `start` and `stop`.
 
     Args:
-        port: Of all hosts; 0 for a free one.
+        port: Port of all hosts; 0 for a free one.
     """
 
     def __init__(self, port: int = PORT) -> None:
@@ -83,7 +83,7 @@ class Site:
 
     @property
     def seeds(self) -> list[str]:
-        """Three front doors, and a redirect of the first to the fourth: the host a seed leads to joins the crawl."""
+        """Three home pages, and a redirect from the first host to the fourth, which so joins the crawl."""
         shop, blog, manual, _ = self.origins
         return [f"{shop}/", f"{blog}/", f"{manual}/", f"{shop}/help"]
 
@@ -97,7 +97,7 @@ class Site:
         return [one for one in self.asked if any(one.path.startswith(path) for path in FORBIDDEN[one.host])]
 
     def repeated(self) -> dict[tuple[int, str], int]:
-        """Requests beyond the first for what succeeded, by host and path."""
+        """Repeated requests for URLs that succeeded, by host and path."""
         counts = Counter((one.host, one.path) for one in self.asked if one.status < 400 and one.path != "/robots.txt")
         return {place: count - 1 for place, count in counts.items() if count > 1}
 
@@ -140,7 +140,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """GET and HEAD, keep-alive, gzip for whoever takes it; an answer is one write, as two would wait for an ACK."""
+    """GET and HEAD, keep-alive, gzip if accepted. An answer is one write, because two would wait for an ACK."""
 
     server: Server
     protocol_version = "HTTP/1.1"
@@ -165,7 +165,7 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  # the base class's name
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 def _bound(port: int) -> list[Server]:
@@ -210,7 +210,7 @@ def _to(location: str, status: int = 301) -> Reply:
 
 
 def _web(origins: Sequence[str]) -> dict[tuple[int, str], Reply]:
-    """Every answer by host and path, without robots.txt's rows."""
+    """Every answer by host and path; robots.txt gives no row."""
     web: dict[tuple[int, str], Reply] = {}
     for host, pages in enumerate((_shop(origins), _blog(origins), _manual(), _help(origins))):
         web.update({(host, path): reply for path, reply in pages})

@@ -6,12 +6,12 @@
     crawling  run, seed                     local     up, down, status, worker, engine
     stored    topics, verify, repair,       operate   control, dead
               replay, snapshot, kcat-config questions why, doctor, settings, probe
-      │ options       `-s`, `--config`, `--data` … → Settings      arguments  URLs, files, names, checked
-      │ reach         the log that the command works on: found, or started for it
+      │ options       makes Settings of `-s`, `--config`, `--data` …     arguments  checks URLs, files, names
+      │ reach         finds the log that the command works on, or starts it
       ▼
     crawlog.commands  returns a value
       ▼
-    *_text, table     the value as text or JSON
+    *_text, table     render the value as text or JSON
 
-Each command imports what it runs inside its function, so that `--help` stays fast.
+Each command function imports its own code, so that `--help` stays fast.
 """

@@ -1,4 +1,4 @@
-"""What users type where no setting stands behind it: URLs, `--workers`, files."""
+"""Checks arguments that are not settings: URLs, files, job names, `--workers`."""
 
 import os
 import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from crawlog.streams.spiders import Loaded
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""A job's name stands in keys (`JOB URL`, `job/NAME`) and in file names."""
+"""Job names are parts of keys (`JOB URL`, `job/NAME`) and of file names."""
 
 STAGES = {"fetch": "run.fetch_workers", "parse": "run.parse_workers"}
 
@@ -34,9 +34,9 @@ def ordered(
     job: str | None = None,
     fresh: bool = False,
 ) -> "tuple[Settings, Order]":
-    """What a run is asked for, checked; and its settings, with the logins that the URLs hold.
+    """Checks the arguments of a run; returns its settings, with the logins in the URLs, and its order.
 
-    Raises: Misconfigured: there is nothing to crawl, or an argument cannot be what it is given as.
+    Raises: Misconfigured: there is nothing to crawl, or an argument is invalid.
     """
     from crawlog.commands.order import Order
 
@@ -57,9 +57,9 @@ def ordered(
 
 
 def checked_urls(urls: Iterable[str]) -> list[str]:
-    """The URLs as given, once each of them is one.
+    """The URLs as given, if all of them are valid.
 
-    Raises: Misconfigured: with all that are not, and what was likely meant.
+    Raises: Misconfigured: names all invalid URLs, with suggestions.
     """
     given = list(urls)
     problems = [problem for url in given if (problem := _url_problem(url))]
@@ -69,13 +69,13 @@ def checked_urls(urls: Iterable[str]) -> list[str]:
 
 
 def seeds(sources: Sequence[str], from_log: str | None) -> None:
-    """Raises: Misconfigured: none are named, or those of another log beside others."""
+    """Raises: Misconfigured: there are neither sources nor --from-log, or both."""
     if bool(sources) == bool(from_log):
         raise Misconfigured("give files, - or URLs, or else --from-log PREFIX: one of them, and not both")
 
 
 def logins_apart(urls: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
-    """URLs without the users and passwords in them, and these as `fetch.logins` takes them: no log may hold them."""
+    """URLs without users and passwords, and these in the form of `fetch.logins`: they must not get into the log."""
     parted = [without_login(serialise(url)) if "@" in url else (url, "") for url in urls]
     return [url for url, _ in parted], tuple(login for _, login in parted if login)
 
@@ -99,7 +99,7 @@ def _url_problem(url: str) -> str:
 
 
 def _with_https(url: str) -> str:
-    """`example.com/x` as the https URL that was likely meant, or empty."""
+    """The https URL that a text such as `example.com/x` likely means, or empty."""
     try:
         meant = serialise(f"https://{url.lstrip(':/')}")
     except InvalidUrl:
@@ -111,7 +111,7 @@ def _with_https(url: str) -> str:
 def worker_counts(text: str) -> dict[str, object]:
     """`fetch=2,parse=2` as settings, by dotted key.
 
-    Raises: Misconfigured: not of that form.
+    Raises: Misconfigured: the text has another form.
     """
     counts: dict[str, object] = {}
     problems = []
@@ -133,9 +133,9 @@ def worker_counts(text: str) -> dict[str, object]:
 
 
 def job_name(name: str) -> str:
-    """The name, if it can be one.
+    """The name, if it is valid.
 
-    Raises: Misconfigured: it cannot.
+    Raises: Misconfigured: it is not.
     """
     if not JOB_NAME.fullmatch(name):
         raise Misconfigured(
@@ -146,7 +146,9 @@ def job_name(name: str) -> str:
 
 
 def existing_file(path: Path, option: str) -> Path:
-    """The path, if it is a readable file, `-` for standard input, or a pipe, unopened: its writer would be cut off.
+    """The path, if it is a readable file, a pipe, or `-` for standard input.
+
+    A pipe is not opened here: closing it again would cut off its writer.
 
     Raises: Misconfigured: it is not.
     """
@@ -160,9 +162,9 @@ def existing_file(path: Path, option: str) -> Path:
 
 
 def spider(named: str) -> "Loaded":
-    """The spider in FILE.py[:Class]; its file is run here, before anything else is.
+    """Loads the spider in FILE.py[:Class], before anything is started.
 
-    Raises: Misconfigured: there is none, or it is broken.
+    Raises: Misconfigured: there is no spider, or its file is broken.
     """
     from crawlog.streams.spiders import load_spider
 
@@ -172,7 +174,7 @@ def spider(named: str) -> "Loaded":
 def result_output(named: str) -> str:
     """The output of `-o`, if a sink is installed for it and its file can be made.
 
-    Raises: Misconfigured: no such format or store, a folder, no folder to make it in, or one that takes none.
+    Raises: Misconfigured: the format or store is unknown, or the file cannot be made.
     """
     from crawlog.streams.sink import is_file
 
@@ -189,7 +191,7 @@ def result_output(named: str) -> str:
         raise Misconfigured(f"-o {path}: is no file, and would be replaced by one; -o - writes to standard output")
     try:
         with tempfile.NamedTemporaryFile(dir=path.absolute().parent, prefix=".crawlog-"):
-            pass  # rights do not tell all: a file system may be read-only, or none that takes files
+            pass  # permissions are not enough: the file system may be read-only, or take no files
     except OSError as error:
         raise Misconfigured(f"-o {path}: no file can be made in {path.absolute().parent}: {error.strerror}") from None
     return named
@@ -201,7 +203,7 @@ def reset_target(given: Mapping[str, Any]) -> "tuple[TargetKind, str | int]":
     Args:
         given: Values by parameter name; None or False where the option was not given.
 
-    Raises: Misconfigured: none, or several.
+    Raises: Misconfigured: no option names a target, or several do.
     """
     from crawlog.streams.log import TargetKind
 

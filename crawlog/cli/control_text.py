@@ -1,16 +1,16 @@
-"""What `crawlog control` answers."""
+"""The answers of `crawlog control`."""
 
 from crawlog.commands.control import Given
 from crawlog.schemas.control import Command, encode
 
 
 def given_text(given: Given) -> str:
-    """A command that is in the log, and what it will do."""
+    """A command that was written to the log, and its effect."""
     return f"{described(given.command)}: {effect(given)}"
 
 
 def effect(given: Given) -> str:
-    """What a command will do, in words: also where it may have been meant for another name."""
+    """The effect of a command in words, with a warning if its target may be a wrong name."""
     command = given.command
     if not command.holds:
         if not given.changes:
@@ -26,7 +26,7 @@ def effect(given: Given) -> str:
 
 
 def cancelled(job: str) -> str:
-    """A job that was ended for good."""
+    """A message about a cancelled job."""
     return f"job {job} is cancelled; its queue stays in the log, `crawlog run --job {job} --fresh` crawls it anew"
 
 
@@ -36,7 +36,7 @@ def list_lines(commands: list[Command]) -> list[str]:
 
 
 def list_json(commands: list[Command]) -> list[str]:
-    """The same as they stand in the log."""
+    """The same as JSON, as in the log."""
     return [encode(command).decode() for command in commands]
 
 

@@ -1,4 +1,4 @@
-"""`crawlog run` and `seed`: URLs in."""
+"""`crawlog run` and `seed`: the commands that take URLs to crawl."""
 
 import json
 import time
@@ -116,7 +116,7 @@ def seed(sources: tuple[str, ...], from_log: str | None, job: str, as_json: bool
 
 
 def _tell_refused(settings: "Settings", job: str, seeds: list[str]) -> None:
-    """Say which seeds the job's record keeps from being asked, by their spelling alone."""
+    """Names the seeds that the job's record refuses by their host names alone."""
     from crawlog.commands.order import refused
     from crawlog.streams.log import Topics, known_job
 

@@ -1,4 +1,4 @@
-"""What `crawlog dead` answers: lines, or a JSON object a letter."""
+"""The answers of `crawlog dead`: lines, or a JSON object a letter."""
 
 import json
 from datetime import UTC, datetime
@@ -24,12 +24,12 @@ def list_lines(listing: Listing) -> list[str]:
 
 
 def list_json(listing: Listing) -> list[str]:
-    """Those shown, an object each."""
+    """The shown letters, an object each."""
     return [json.dumps(_as_dict(letter)) for letter in listing.shown]
 
 
 def _grouped(letters: list[Letter], shown: set[int]) -> list[str]:
-    """A line for each error, and under it a line for each letter that is shown: a limit hides no error."""
+    """A line for each error, and below it a line for each shown letter. A limit hides letters, but no error."""
     lines = []
     for group in letters_by_error(letters):
         newest = group[-1]
@@ -39,13 +39,13 @@ def _grouped(letters: list[Letter], shown: set[int]) -> list[str]:
 
 
 def _entry(letter: Letter) -> str:
-    """A letter under its error."""
+    """A letter's line below its error."""
     job = f"  job {letter.job}" if letter.job else ""
     return f"{letter.offset:>8}  {_clock(letter.at)}{job}  {letter.url or _place(letter)}{_became(letter)}"
 
 
 def _line(letter: Letter) -> str:
-    """A letter by itself."""
+    """A letter's line with its error."""
     job = f" job {letter.job}" if letter.job else ""
     url = f"  {letter.url}" if letter.url else ""
     who = f"{letter.stage or '?'}{job}{url}"
@@ -58,7 +58,7 @@ def _place(letter: Letter) -> str:
 
 
 def _became(letter: Letter) -> str:
-    """How often it was tried, and whether it was dealt with."""
+    """The number of tries, and how the letter was handled."""
     tries = f", try {letter.tries}" if letter.tries > 1 else ""
     return tries + (f" [{letter_fate(letter)}]" if letter.handled else "")
 
@@ -87,7 +87,7 @@ def show_json(opened: Opened) -> str:
 
 
 def _pretty(value: bytes | None) -> list[str]:
-    """A record's value: JSON indented, other text as it is, in part."""
+    """The first `SHOWN_BYTES` of a record's value: JSON indented, other text as it is."""
     if value is None:
         return ["(the record was as large as a record may be: it lies at its place only)"]
     try:
@@ -99,7 +99,7 @@ def _pretty(value: bytes | None) -> list[str]:
 
 
 def redrive_lines(redriving: Redriving) -> list[str]:
-    """The records that stay, those that go back, and whether they went."""
+    """Lines about the records that stay, those that go back, and whether these were sent."""
     lines = [f"{_numbers(group)} stays: {why}" for group, why in redriving.staying]
     for group in redriving.going:
         topic, partition, _ = group[0].place
@@ -112,7 +112,7 @@ def redrive_lines(redriving: Redriving) -> list[str]:
 
 
 def drop_lines(dropping: Dropping) -> list[str]:
-    """The letters, and whether they are laid aside."""
+    """Lines about the letters, and whether they are laid aside."""
     lines = [_line(letter) for letter in dropping.letters]
     count = counted(len(dropping.letters), "dead letter")
     if not dropping.done:

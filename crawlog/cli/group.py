@@ -6,7 +6,7 @@ import rich_click as click
 
 
 class CommandGroup(click.RichGroup):
-    """A group in the order of its definition, which suggests the command that was likely meant."""
+    """A group that keeps the order of its commands, and suggests a command for a misspelt one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         """The commands as they were added."""
@@ -17,7 +17,7 @@ class CommandGroup(click.RichGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first argument names.
 
-        Raises: UsageError: there is none of this name; the message says which one was likely meant.
+        Raises: UsageError: there is no command of this name; the message suggests one.
         """
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             close = get_close_matches(args[0], self.commands, n=1)

@@ -1,4 +1,4 @@
-"""`crawlog up`, `down`, `status`, `worker` and `engine`: what runs on this machine."""
+"""`crawlog up`, `down`, `status`, `worker` and `engine`: the processes of this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,7 @@ def worker(stage: "Stage", **given: Any) -> int:
     settings = settings_of(given)
     prepare(settings.run.data)
     settings = running_log(settings)
-    ensure_topics(settings)  # asks the cluster before Faust does, whose answer would be a traceback
+    ensure_topics(settings)  # asks the cluster before Faust does, which would end with a traceback
     from crawlog.streams.app import worker as work
 
     work(stage, lambda: for_stage(settings, stage))

@@ -1,7 +1,7 @@
 """The command line: arguments in, one command called, its result rendered, an exit code out.
 
-Each command imports what it runs inside itself, so that `--help` costs no Kafka client and `probe` starts no Faust.
-Standard output carries answers, standard error all else.
+Each command function imports its own code: `--help` loads no Kafka client, and `probe` loads no Faust. Answers go to
+standard output, all other text to standard error.
 """
 
 import gc
@@ -42,7 +42,7 @@ IN_ORDER = (
     stored.kcat_config,
     questions.probe,
 )
-"""The commands, in the order of a user's way."""
+"""The commands, in the order in which users need them."""
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -58,7 +58,7 @@ for _command in IN_ORDER:
 def main(argv: list[str] | None = None) -> NoReturn:
     """Entry point of the console script."""
     outcome.open_streams()
-    gc.set_threshold(50_000, 20, 100)  # looking for cycles is a seventh of an import's time
+    gc.set_threshold(50_000, 20, 100)  # cycle collection takes a seventh of the import time
     arguments = sys.argv[1:] if argv is None else argv
     sys.exit(outcome.exit_code(lambda: _invoke(arguments), verbose=lambda: _is_verbose(arguments)))
 

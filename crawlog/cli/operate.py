@@ -1,4 +1,4 @@
-"""`crawlog control` and `dead`: what an operator does to a crawl."""
+"""`crawlog control` and `dead`: the commands of an operator."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def dead() -> None:
 
 
 def _choice_options(command: Command) -> Command:
-    """Which letters are meant."""
+    """Adds the options that filter letters."""
     for option in (
         click.option("--reason", metavar="TEXT", default="", help="Whose error holds this text."),
         click.option("--job", metavar="NAME", default="", help="Of this job."),
@@ -109,7 +109,7 @@ def dead_show(offset: int, as_json: bool, **given: Any) -> int:
 
 
 def _letters_options(command: Command) -> Command:
-    """Which letters something is done with, and whether it is."""
+    """Adds the options that choose letters, and `--dry-run` and `--execute`."""
     for option in (
         click.option("--execute", is_flag=True, help="Do it."),
         click.option("--dry-run", is_flag=True, help="Say what would be done; the default."),

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings that they make."""
+"""Options that several commands share, and the settings made of them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 WHEREABOUTS = ("run.data", "kafka.bootstrap", "kafka.prefix")
-"""Settings that say which crawl is meant."""
+"""Settings that identify a crawl."""
 
 
 def settings_options(command: Command) -> Command:
-    """`-s`, `--config`, `--data`, `--bootstrap`, `-v`: whatever needs settings takes them."""
+    """Adds `-s`, `--config`, `--data`, `--bootstrap` and `-v`, for every command with settings."""
     for option in (
         click.option("-v", "--verbose", is_flag=True, help="Log more; show the traceback of an error."),
         click.option("--bootstrap", metavar="HOST:PORT", help="Your Kafka cluster; without it crawlog runs its own."),
@@ -31,7 +31,7 @@ def settings_options(command: Command) -> Command:
 
 
 def _whereabouts(given: dict[str, Any]) -> dict[str, object]:
-    """The options that say which crawl is meant, as they were given."""
+    """The given options that identify the crawl."""
     named = {f"--{name}": given[name] for name in ("data", "bootstrap", "config") if given[name] is not None}
     pairs = (pair.partition("=") for pair in given["pairs"])
     return named | {f"-s {key}=": value for key, _, value in pairs if key in WHEREABOUTS}
@@ -40,7 +40,7 @@ def _whereabouts(given: dict[str, Any]) -> dict[str, object]:
 def sources_of(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Sources":
-    """The sources of the settings, from the values of `_settings_options` and a command's own flags."""
+    """The sources of the settings, from the values of `settings_options` and a command's own flags."""
     from crawlog.streams.settings import Sources
 
     repeat(_whereabouts(given))
@@ -54,7 +54,7 @@ def sources_of(
 def settings_of(
     given: dict[str, Any], flags: dict[str, object] | None = None, spider: "Mapping[str, object] | None" = None
 ) -> "Settings":
-    """The settings that these sources make."""
+    """The settings in force, from the values of `settings_options` and a command's own flags."""
     from crawlog.streams.settings import resolve
 
     return resolve(sources_of(given, flags, spider)).settings

@@ -1,4 +1,4 @@
-"""`crawlog why`, `doctor`, `settings` and `probe`: questions, whose answers change nothing."""
+"""`crawlog why`, `doctor`, `settings` and `probe`: commands that change nothing."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ from .table import table
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) -> int:
-    """Tell the life of one URL from the log: found by whom, dropped or refused why, each attempt, page and row."""
+    """Tell the life of one URL from the log: where found, why dropped or refused, each attempt, page and row."""
     from . import arguments
 
     settings = settings_of(given)

@@ -1,4 +1,4 @@
-"""The log that a command works on: found where it runs, started where none runs."""
+"""The log that a command works on: finds a running one, or starts the local engine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def reachable_log(settings: "Settings") -> Iterator["Settings"]:
-    """The settings with a cluster that answers; the local engine is started when none runs.
+    """Yields the settings with the address of the log; starts the local engine if none runs.
 
-    It is stopped after, unless `run` or `up` has come meanwhile and works with it.
+    The engine is stopped afterwards, unless `run` or `up` has begun to use it meanwhile.
     """
     from crawlog.processes.hold import holder, same_log
     from crawlog.streams.worker import logs
@@ -42,7 +42,7 @@ def reachable_log(settings: "Settings") -> Iterator["Settings"]:
 
 
 def login_of(settings: "Settings", reached: "Settings") -> "BrokerLogin | None":
-    """For clients of the local engine that may outlive its broker; None for those of another cluster."""
+    """The login callback of clients that may outlive the local broker; None on a cluster of the user's."""
     from crawlog.processes.hold import same_log
     from crawlog.streams import engine
 
@@ -53,7 +53,7 @@ def login_of(settings: "Settings", reached: "Settings") -> "BrokerLogin | None":
 
 @contextmanager
 def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator["Settings"]:
-    """The same for commands that only look: they make no data folder, no log and no topics.
+    """The same for commands that only read: it makes no data folder, no log and no topics.
 
     Raises: Misconfigured: the folder holds no log. EngineError: the cluster has no topics of a crawl.
     """
@@ -74,7 +74,7 @@ def existing_log(settings: "Settings", *, needs_topics: bool = True) -> Iterator
 
 
 def running_log(settings: "Settings") -> "Settings":
-    """The settings with a cluster that runs; nothing is started."""
+    """The settings with the address of a running log; starts nothing."""
     from crawlog.processes.hold import same_log
     from crawlog.streams import engine
 

@@ -1,4 +1,4 @@
-"""What a replay moves: as a table, as JSON, and in words."""
+"""The plan of a replay: as a table, as JSON, and in words."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ WORK = {
     "sink": ("item records", "taken again"),
     "fetch": ("records", "forgotten: what they found is crawled again in a new epoch"),
 }
-"""What a group's records are, and what becomes of them."""
+"""By stage: the name of the group's records, and the effect of a replay on them."""
 
 NEXT = {
     "parse": "`crawlog run` of the job, the same command again, parses them and makes its FILE anew;"
@@ -65,7 +65,7 @@ def as_json(plan: Plan, order: ReplayOptions) -> str:
 
 
 def meaning(replayed: Replayed, order: ReplayOptions) -> list[str]:
-    """What the plan means, in words, and what to do next."""
+    """The effect of the plan in words, and the next command."""
     told = [line for plan in replayed.plans for line in _meaning(plan, order)]
     if not order.execute:
         if replayed.live:

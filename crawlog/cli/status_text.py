@@ -1,4 +1,4 @@
-"""What runs on a data folder: for people, and as JSON."""
+"""The status of a data folder: as text, and as JSON."""
 
 import json
 
@@ -10,7 +10,7 @@ from crawlog.progress.picture import by_rule, needed
 from .control_text import described
 
 RARE = ("paused", "held")
-"""Counts that are left out where they are 0."""
+"""Counts that are left out if they are 0."""
 
 
 def as_json(found: Status) -> str:
@@ -22,7 +22,7 @@ def as_json(found: Status) -> str:
 
 
 def lines(found: Status) -> list[str]:
-    """For people."""
+    """The status as text."""
     held = found.holder
     foreign = "not started by crawlog" if found.bootstrap else "not running"
     broker = f"pid {found.engine}" if found.engine else foreign

@@ -1,4 +1,4 @@
-"""`crawlog topics`, `verify`, `repair`, `replay`, `snapshot` and `kcat-config`: the log, and the states made of it."""
+"""`crawlog topics`, `verify`, `repair`, `replay`, `snapshot` and `kcat-config`: commands on the log and its states."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def topics(create: bool, as_json: bool, **given: Any) -> int:
 
 
 def topic_lines(rows: "Sequence[TopicRow]") -> list[str]:
-    """The topics, and below them how much each group has still to read: lines of at most 80 columns."""
+    """The topics, and below them the lag of each group: lines of at most 80 columns."""
     topics = [("TOPIC", "PARTITIONS", "RECORDS", "SIZE", "KEPT")]
     groups = [("GROUP", "READS", "STILL TO READ")]
     for row in rows:
@@ -104,7 +104,7 @@ def verify(rows: int, is_of_log: bool, as_json: bool, **given: Any) -> int:
 
 
 def _verify_log(settings: "Settings", *, as_json: bool) -> int:
-    """Reads the whole log, and says what is missing."""
+    """Reads the whole log, and reports missing records."""
     from msgspec.json import encode
 
     from crawlog.streams.log import Check
@@ -137,7 +137,7 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
 
     settings = settings_of(given)
     if execute:
-        lines = cut(settings)  # a broker may not even start on its damaged files
+        lines = cut(settings)  # without a broker: it may not start on damaged files
         for line in lines:
             answer(line)
         tell("the next `crawlog run`, the same command again, cuts the log, and makes again what is gone")
@@ -211,7 +211,7 @@ def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute
 @click.command("kcat-config")
 @settings_options
 def kcat_config(**given: Any) -> int:
-    """Print what kcat needs to reach the log, a password among it.
+    """Print the configuration that kcat needs for this log, with its password.
 
     Example: kcat -F <(crawlog kcat-config) -C -t crawl.items
     """

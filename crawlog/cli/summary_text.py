@@ -1,4 +1,4 @@
-"""The end of a run: for people, as JSON, and as an exit code."""
+"""The summary of a run: as text, as JSON, and as an exit code."""
 
 import json
 import shlex
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def exit_code(summary: "Summary") -> int:
-    """The exit code of a run that ended like this."""
+    """The exit code of a run with this summary."""
     if summary.signal:
         return 128 + summary.signal
     if summary.reason == "cancelled":
@@ -37,7 +37,7 @@ def as_json(summary: "Summary") -> str:
 
 
 def lines(summary: "Summary") -> list[str]:
-    """The same for people."""
+    """The summary as text."""
     counts = summary.counts or JobCounts()
     how = {
         "finished": f"finished{_finish(summary, counts)}",
@@ -54,7 +54,7 @@ def lines(summary: "Summary") -> list[str]:
 
 
 def _elsewhere(summary: "Summary") -> str:
-    """Who else works on the job, and how to hold it."""
+    """A note that other commands' workers go on with the job, and how to stop them; empty if there are none."""
     if not summary.has_others:
         return ""
     return (
@@ -64,7 +64,7 @@ def _elsewhere(summary: "Summary") -> str:
 
 
 def _finish(summary: "Summary", counts: JobCounts) -> str:
-    """What a finished job has not done, where there is something; that all is well only where it is so."""
+    """The failures of a finished job; without any, whether each allowed URL was answered, if that is certain."""
     if summary.missing:
         return ", but the log is damaged, and some of it could not be made again"
     if not counts.fetched:
@@ -79,7 +79,7 @@ def _finish(summary: "Summary", counts: JobCounts) -> str:
 
 
 def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
-    """What the job has come to, and what this run did."""
+    """The counts of the job, and of this run."""
     rate = f", {summary.pages / summary.took_s:.1f} a second" if summary.pages and summary.took_s else ""
     told = []
     if counts.folded or summary.pages:
@@ -100,7 +100,7 @@ def _counted(summary: "Summary", counts: JobCounts) -> list[str]:
 
 
 def _made(summary: "Summary") -> list[str]:
-    """Where the rows are."""
+    """The file with the rows, and their number."""
     told = []
     if summary.output and summary.rows is not None:
         told.append(f"  {outcome.counted(summary.rows, 'row')}" + f" in {summary.output}" * (summary.output != "-"))
@@ -110,7 +110,7 @@ def _made(summary: "Summary") -> list[str]:
 
 
 def _lost(summary: "Summary") -> list[str]:
-    """What could not be handled, and mostly why."""
+    """The number of records that could not be handled, and their commonest error."""
     if not summary.dead:
         return []
     mostly = f", {summary.commonest_count:,} of them: {summary.commonest_error}" if summary.commonest_count else ""

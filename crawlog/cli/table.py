@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def table(lines: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> list[str]:
-    """Columns; two spaces between, none at the end of a line."""
+    """Columns with two spaces between them; `right` names those aligned to the right."""
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     rows = (
         [

@@ -1,4 +1,4 @@
-"""What `crawlog verify` found, for people."""
+"""The result of `crawlog verify` as text."""
 
 import json
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def log_lines(check: "Check") -> list[str]:
-    """The table, the first findings, and what it comes to."""
+    """The table, the first findings, and the conclusion."""
     cells = [("TOPIC", "PARTITION", "OFFSETS", "RECORDS", "UNDECODABLE", "DAMAGED")]
     for part in check.parts:
         damaged = sum(end - start for start, end in part.damaged)
@@ -34,7 +34,7 @@ def log_lines(check: "Check") -> list[str]:
 
 
 def lines(verified: Verified) -> list[str]:
-    """The table, the rows that differ, and what it comes to."""
+    """The table, the rows that differ, and the conclusion."""
     verdicts = verified.verdicts
     head = ("PARTITION", "OFFSET", "RECORDS", "DIGEST", "VERDICT")
     cells = [head, *(_cells(verdict) for verdict in verdicts)]

@@ -1,4 +1,4 @@
-"""The story of a URL for people."""
+"""The story of a URL as text."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from crawlog.streams.fold import Event, UrlState
 
 
 def lines(story: Story) -> Iterator[str]:
-    """The story for people."""
+    """The story as text."""
     yield from _heading(story)
     yield from _facts(story)
     yield ""
