@@ -25,7 +25,7 @@ class BodyBudget:
         return len(self._waiting)
 
     async def take(self, size_bytes: int) -> HeldBytes:
-        """Wait for so many bytes. Later requests wait behind earlier ones, even smaller ones."""
+        """Wait for this many bytes. A later request waits behind earlier ones, even if it would fit."""
         wanted = min(size_bytes, self._size_bytes)
         if not self._waiting and wanted <= self.free_bytes:
             self.free_bytes -= wanted

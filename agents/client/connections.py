@@ -137,7 +137,7 @@ class GuardedResolver(AbstractResolver):
         return (await self._found(host, socket.AF_UNSPEC)).addresses
 
     def known(self, host: str) -> tuple[str, ...]:
-        """The remembered addresses of a name; empty where there are none."""
+        """The remembered addresses of a name; empty without any."""
         found = self._known.get((host, int(socket.AF_UNSPEC)))
         return found.addresses if found is not None and found.until >= time.monotonic() else ()
 

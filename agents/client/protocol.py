@@ -56,7 +56,7 @@ class _Gate:
         self._write = transport.write
         self._may_ask = may_ask
         self._transport = transport
-        self.is_closing = transport.is_closing  # asked before each write
+        self.is_closing = transport.is_closing  # aiohttp calls it before each write
 
     def write(self, data: bytes) -> None:
         """Write if the lease is held. Raises: LeaseLost: nothing was sent."""

@@ -186,7 +186,7 @@ class Tasks:
         held.give()
         return partial(self._outcomes.failed, task, f"answer_broken: {type(error).__name__}")
 
-    # ------------------------------------------------------------------ before it is asked
+    # ------------------------------------------------------------------ before the request
 
     def _known(self, task: Task, manner: "Manner") -> _End | None:
         """The end of a task whose done is known without a request."""
@@ -203,7 +203,7 @@ class Tasks:
             return _End(is_sent=False, write=partial(self._outcomes.failed, task, end.reason))
         return _End(is_sent=False, write=partial(self._outcomes.refused, task, end))
 
-    # ------------------------------------------------------------------ asked
+    # ------------------------------------------------------------------ the request
 
     async def _asked(self, task: Task) -> Answer:
         """The answer; it may be rendered, or point to an older page. Raises: Busy: no request was sent."""
@@ -259,7 +259,7 @@ class Tasks:
         low = self._lows.get(task.partition.fold.partition, 0)
         return known if validators.may_ask(known, task.epoch, low, self.browsing.verdict(task)) else None
 
-    # ------------------------------------------------------------------ answered
+    # ------------------------------------------------------------------ the answer
 
     def _judged(self, task: Task, answer: Answer) -> _End:
         """The end of a task by its answer."""

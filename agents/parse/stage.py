@@ -209,7 +209,7 @@ class ParseStage:
         else:
             self._handle(job, message, meta, page)
 
-    def _handle(  # a page, and what is known of it
+    def _handle(  # a page, its job and its metadata
         self, job: Job, message: Message, meta: PageMeta, page: Page, body: bytes = b"", *, tried: bool = False
     ) -> None:
         """Parse a page, or let it wait for its body or its trial.
