@@ -31,7 +31,7 @@ def main() -> int:
     print("$ crawlog", *command[4:], file=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to crawlog as well, which stops cleanly
     try:
-        code = subprocess.run(command, check=False, preexec_fn=_listen).returncode  # no threads there
+        code = subprocess.run(command, check=False, preexec_fn=_listen).returncode  # the child has one thread
     finally:
         site.stop()
     if code in INTERRUPTED:

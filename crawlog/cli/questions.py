@@ -48,7 +48,7 @@ def why(url: str, at: str | None, job: str | None, as_json: bool, **given: Any) 
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a finding.")
 @settings_options
 def doctor(as_json: bool, **given: Any) -> int:
-    """Check this machine and the cluster; each line says what to do next."""
+    """Check this machine and the cluster; each finding has its advice."""
     from crawlog.commands.doctor import examine
 
     findings = examine(settings_of(given))

@@ -61,7 +61,7 @@ def topic_lines(rows: "Sequence[TopicRow]") -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a snapshot.")
 @settings_options
 def snapshot(action: str, as_json: bool, **given: Any) -> int:
-    """Copy the states to where `snapshots.to` says, now, or list the copies; workers may be running."""
+    """Copy the states to `snapshots.to` now, or list the copies; workers may be running."""
     from crawlog.commands import snapshot as snapshots
     from crawlog.streams.printable import without_secrets
 
@@ -125,9 +125,9 @@ def _verify_log(settings: "Settings", *, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a partition.")
 @settings_options
 def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
-    """Cut the local engine's log before records that cannot be read; the next `run` makes again what is gone.
+    """Cut the local engine's log before records that cannot be read; the next `run` restores the lost ones.
 
-    Of a cluster's log it tells which brokers have the damaged partitions, and what their operator does.
+    On a cluster it names the brokers of the damaged partitions, and the steps for their operator.
 
     Exit code 5: something is damaged.
     """
@@ -175,7 +175,7 @@ def repair(dry_run: bool, execute: bool, as_json: bool, **given: Any) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a group.")
 @settings_options
 def replay(group: str, job: str, topics: tuple[str, ...], dry_run: bool, execute: bool, **rest: Any) -> int:
-    """Move a group in its log, so that what is stored is worked on again; options as in kafka-consumer-groups.
+    """Move a group in its log, so that stored records are processed again; options as in kafka-consumer-groups.
 
     Example: crawlog replay --group parse --to-earliest --execute
     """

@@ -1,4 +1,4 @@
-"""`crawlog dead`: the dead letters in crawl.dead listed, sent back to where they failed, or laid aside.
+"""`crawlog dead`: lists the dead letters in crawl.dead, sends their records back to their stages, or drops them.
 
 Redriving sends a batch of records to their topics, waits until they are acknowledged, then marks them on crawl.dead. A
 kill in between sends one batch twice. That is harmless: a found is known by then, a done finds no row any more, and

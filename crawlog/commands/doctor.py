@@ -30,7 +30,7 @@ FILES_BESIDE_FETCHES = 512
 ANSWER_S = 5.0
 """Longest wait for one answer of the cluster."""
 WEEK_MIN = 7 * 24 * 60
-"""Kafka's own default of offsets.retention.minutes: a group idle for longer forgets where it was."""
+"""Kafka's own default of offsets.retention.minutes: a group that is idle for longer loses its offsets."""
 CENTURY_MIN = 100 * 365 * 24 * 60
 
 

@@ -96,7 +96,7 @@ class Plan(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The plans, carried out if the arguments say so.
+    """The plans; `--execute` has carried them out.
 
     Attributes:
         live: The members of the groups, with their names.

@@ -1,6 +1,6 @@
 """`crawlog up`, `down` and `status`: engine and workers in the background, for all jobs of a data folder.
 
-`up` starts `crawlog/processes/background.py` in a session of its own; its settings travel in the environment. The first
+`up` starts `crawlog/processes/background.py` in its own session, with its settings in the environment. The first
 line that it writes to standard output tells whether it came up.
 """
 

@@ -100,7 +100,7 @@ class Inquiry:
 
     Args:
         at: Later records are ignored, UTC epoch seconds; None for all records.
-        only: The job asked for; empty for all.
+        only: The only job of interest; empty for all.
     """
 
     def __init__(self, settings: "Settings", at: float | None, only: str, report: Report) -> None:
@@ -420,7 +420,7 @@ def why(settings: "Settings", url: str, at: float | None, job: str, report: Repo
 
     Args:
         at: Later records are ignored, UTC epoch seconds; None for all records.
-        job: The job asked for; empty for all.
+        job: The only job of interest; empty for all.
         report: Takes messages about the progress of reading.
     """
     return Inquiry(settings, at, job, report).ask(url)

@@ -1,7 +1,8 @@
 """The processes of a crawl on this machine: the supervisor starts, watches and stops all others.
 
     crawlog run, or background (`crawlog up`)
-      │ folder      makes and checks the data folder        hold   locks it for one command at a time
+      │ folder      makes and checks the data folder (run, up, and other commands that may start an engine)
+      │ hold        locks the folder for one command at a time
       ▼
     supervisor      main thread: signals, engine, workers, reports
       ├─ log_care   detects records that the log has lost, and restores them before a worker writes
