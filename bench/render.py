@@ -21,7 +21,6 @@ from aiohttp import web
 
 from bench.results import section, table, versions
 from crawlog.agents.browser.chromium import Chromium
-from crawlog.agents.browser.installed import browser_version, find_browser
 from crawlog.agents.browser.render import Renderer
 from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
@@ -31,6 +30,7 @@ from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.log.job_records import own_manner
+from crawlog.streams.settings.browser import browser_version, find_browser
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import load
 from crawlog.streams.url.place import Places

@@ -5,17 +5,12 @@
                                                  └─► visit (one page in a tab: load, wait, read the DOM)
                                                        └─► resources: every request of the page goes through our client,
                                                            its guard, robots.txt and cookies
-    installed: path and version of the installed Chromium
 
-The browser has no network of its own, and no state that outlives a page.
+`streams/settings/browser.py` finds the browser. It has no network of its own, and no state that outlives a page.
 """
 
 from .browsing import Browsing
-from .installed import browser_version, find_browser, wants_browser
 
 __all__ = [
     "Browsing",
-    "browser_version",
-    "find_browser",
-    "wants_browser",
 ]

@@ -19,9 +19,9 @@ from crawlog.agents.client import LeaseLost
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.http import Answer
 from crawlog.streams.log import own_manner
+from crawlog.streams.settings import find_browser
 
 from .chromium import START_S, Chromium
-from .installed import find_browser
 from .resources import Budget, Resources
 from .visit import BrowserDied, Failed, Visit
 

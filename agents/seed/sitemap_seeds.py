@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from crawlog import __version__
-from crawlog.agents.client import Client, HttpRequest
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.html import found_priority, newest_first, sitemap
 from crawlog.streams.http import Answer, without_login
@@ -16,6 +15,7 @@ from crawlog.streams.url import InvalidUrl, Places, plain, serialise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from crawlog.agents.client import Client
     from crawlog.streams.settings import Settings
 
 MAX_FILES = 10_000
@@ -64,6 +64,8 @@ class _Collected:
 
     async def collect(self, first: str) -> None:
         """Read all sitemaps, beginning with this one."""
+        from crawlog.agents.client import Client  # with aiohttp, which a run without such a seed does without
+
         self.domain = self._place(first).domain
         client = Client(self._settings, f"crawlog/{__version__}", lambda: True)
         try:
@@ -81,7 +83,7 @@ class _Collected:
         if self._elsewhere:
             self._report(f"left out, as they are not of {self.domain}: {self._elsewhere}")
 
-    async def _file(self, client: Client, url: str, *, is_first: bool) -> list[str]:
+    async def _file(self, client: "Client", url: str, *, is_first: bool) -> list[str]:
         """Write the URLs of one file to the spool; returns the sitemaps that it names."""
         if not is_first:
             await asyncio.sleep(self._settings.politeness.delay_s)
@@ -105,7 +107,7 @@ class _Collected:
                 self._elsewhere += 1
         return [plain(entry.loc) for entry in listed.sitemaps]
 
-    async def _answer(self, client: Client, url: str) -> tuple[Answer, str]:
+    async def _answer(self, client: "Client", url: str) -> tuple[Answer, str]:
         """The answer after redirects, and its URL."""
         answer = await self._get(client, url)
         for _ in range(self._settings.scope.max_redirects):
@@ -116,7 +118,9 @@ class _Collected:
             answer = await self._get(client, url)
         return answer, url
 
-    async def _get(self, client: Client, url: str) -> Answer:
+    async def _get(self, client: "Client", url: str) -> Answer:
+        from crawlog.agents.client import HttpRequest
+
         answer = await client.get(HttpRequest(url, any_type=True))
         answer.held.give()  # no other request waits for this memory
         return answer

@@ -157,7 +157,7 @@ def _engine(settings: "Settings") -> Iterator[Finding]:
 
 def _browser(settings: "Settings") -> Iterator[Finding]:
     """Chromium, which only JavaScript pages need."""
-    from crawlog.agents.browser import browser_version, find_browser, wants_browser
+    from crawlog.streams.settings import browser_version, find_browser, wants_browser
 
     is_wanted = wants_browser(settings)
     try:

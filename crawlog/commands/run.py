@@ -8,11 +8,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from crawlog.agents.browser import find_browser, wants_browser
 from crawlog.processes.supervisor import Stop, Supervisor, names
 from crawlog.progress.finish import Finish
 from crawlog.progress.live import Frame, View
 from crawlog.streams.errors import AccessDenied, EngineError
+from crawlog.streams.settings import find_browser, wants_browser
 
 from .gains import Gains
 from .job_in_log import JobInLog

@@ -7,11 +7,13 @@
       │ sections    the crawl: politeness, fetch, scope, links …   machine: kafka, state, run …
       ▼             field_types: what sections and fields are made of
     reference       docs/settings.md, `crawlog settings`, the words for a type, the key that was meant
+    browser         the installed Chromium that `render.browser` means
 
 A new setting is a field of a section with a docstring below it: the command line, the environment, the file, the checks
 and the reference read it from there. docs/extending.md shows one.
 """
 
+from .browser import browser_version, find_browser, wants_browser
 from .machine import PREFIX, Kafka, Parse
 from .reference import as_markdown, shown
 from .sections import Fetch, Politeness, Robots
@@ -30,10 +32,13 @@ __all__ = [
     "Settings",
     "Sources",
     "as_markdown",
+    "browser_version",
+    "find_browser",
     "for_stage",
     "load",
     "origins",
     "resolve",
     "shown",
     "to_environ",
+    "wants_browser",
 ]

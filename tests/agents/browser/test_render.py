@@ -22,7 +22,6 @@ import pytest_asyncio
 from aiohttp import web
 
 from crawlog.agents.browser.chromium import Chromium
-from crawlog.agents.browser.installed import find_browser
 from crawlog.agents.browser.render import Renderer
 from crawlog.agents.browser.resources import Resources
 from crawlog.agents.client.client import Client
@@ -36,6 +35,7 @@ from crawlog.streams.frontier.host import Host
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.log.job_records import own_manner
+from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.url.place import Places
 from tests.support.fetching import PLAIN, World, changed, running  # a helper beside the tests

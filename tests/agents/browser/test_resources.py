@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crawlog.agents.browser.installed import find_browser
 from crawlog.agents.browser.render import Renderer
 from crawlog.agents.browser.resources import ENTRY_BYTES, Budget, Resources, _Asked, _Scripts
 from crawlog.agents.browser.visit import Failed, Visit
@@ -27,6 +26,7 @@ from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.request_rules import Manner
 from crawlog.streams.http.robots import RobotsRules
 from crawlog.streams.log.job_records import own_manner
+from crawlog.streams.settings.browser import find_browser
 from crawlog.streams.settings.sections import Politeness
 from crawlog.streams.settings.settings import Settings
 from crawlog.streams.settings.sources import NO_FILE, load
@@ -339,7 +339,7 @@ async def test_hosts_of_others_are_forgotten_when_they_have_rested() -> None:
 def lacking(monkeypatch: pytest.MonkeyPatch, **found: object) -> None:
     """Take away the browser, or what drives it."""
     for name, value in found.items():
-        monkeypatch.setattr(f"crawlog.agents.browser.installed.{name}", lambda *_, value=value: value)
+        monkeypatch.setattr(f"crawlog.streams.settings.browser.{name}", lambda *_, value=value: value)
 
 
 def _without_driver(patch: pytest.MonkeyPatch) -> None:
@@ -347,7 +347,7 @@ def _without_driver(patch: pytest.MonkeyPatch) -> None:
 
 
 def _without_browser(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("crawlog.agents.browser.installed.shutil.which", lambda _name: None)
+    patch.setattr("crawlog.streams.settings.browser.shutil.which", lambda _name: None)
     lacking(patch, find_spec=True)
 
 
@@ -372,7 +372,7 @@ async def test_without_a_browser_the_page_stays_and_the_next_command_is_said(
 async def test_roots_browser_is_refused_unless_it_may_run_without_its_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of strangers would run as root with nothing around them. Nobody else is asked to say so."""
     lacking(monkeypatch, find_spec=True)
-    monkeypatch.setattr("crawlog.agents.browser.installed.shutil.which", lambda _name: "/usr/bin/chromium")
+    monkeypatch.setattr("crawlog.streams.settings.browser.shutil.which", lambda _name: "/usr/bin/chromium")
     started: list[object] = []
     monkeypatch.setattr("crawlog.agents.browser.chromium.Chromium.start", lambda *_: started.append(None))
     monkeypatch.setattr("os.geteuid", lambda: 0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from crawlog.streams.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from crawlog.streams.settings import Settings
+    from .settings import Settings
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 """Its names in the packages of Debian, Ubuntu, Alpine, Fedora and Google."""
