@@ -139,7 +139,7 @@ def test_files_that_were_changed_while_no_broker_ran_are_checked(tmp_path: Path)
     assert f"changed while it did not run: {items}-0/" in said[0]
     engine = local.start(Settings(), tmp_path, lambda _: None, checks=True)
     try:
-        assert log_bounds(engine.point(Settings()), items, HURTING) == {0: (0, HURT), 1: (0, HURT)}
+        assert log_bounds(engine.point(Settings()), items, list(HURTING)) == {0: (0, HURT), 1: (0, HURT)}
         assert engine.is_unchecked
     finally:
         engine.stop()
