@@ -131,7 +131,7 @@ async def _run(settings: Settings, order: "Order") -> Summary:
     ending = asyncio.ensure_future(_talk(process, msgspec.json.encode(order)))
     try:
         answer = await asyncio.shield(ending)
-    except asyncio.CancelledError:
+    except BaseException:  # cancelled, or a message that cannot be read: no run is left behind
         await _stop(process, ending)
         raise
     if not answer:

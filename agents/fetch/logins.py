@@ -101,7 +101,11 @@ class Logins:
         manner = task.manner
         request = HttpRequest(url, any_type=True, job=task.job.name, manner=manner)
         answer = await self._addresses.at_once(url, partial(self._transport.get, request), manner.rules)
-        return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
+        try:
+            return answer, await self._refusal(task, answer, answer.body[:PAGE_BYTES])
+        except BaseException:  # also on cancellation: no other frame has the answer, to give its memory back
+            answer.held.give()
+            raise
 
 
 def shown(form: Form, answer: Answer, refusal: str = "") -> Shown | Posted:

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 class Frontier:
     """The host queues of every partition that this worker owns, and what is requested next.
 
-    Args:
-        usual: How the URLs of jobs are requested whose records do not say it.
-        now: A monotonic clock.
-        wall: UTC epoch seconds, only to see how much of a wait in the log has passed.
-        only: Name of the one job whose URLs are fetched; empty for all.
-        limits: The worker's own limits, which hold whatever the jobs' records say.
+    The arguments are those of `Schedule`.
 
     Attributes:
         is_named: Whether the addresses of a host, given by its key, are known; if not, its name is resolved first.

@@ -292,6 +292,27 @@ async def test_a_jobs_first_page_of_a_host_is_preceded_by_the_login(
     assert web.asked_with == [*login, "GET http://a.com/x", "GET http://a.com/y"]
 
 
+async def test_a_look_at_the_forms_page_that_breaks_gives_its_memory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else has the answer; the login is tried anew."""
+    web, broken = Members(), list[str]()
+    async with members(tmp_path, monkeypatch, web) as (world, _):
+        logins, free = world.tasks._logins, world.web.bodies.free_bytes
+        refusal = logins._refusal
+
+        async def breaks_once(*given: Any) -> str:
+            if not broken:
+                broken.append("once")
+                raise ZeroDivisionError
+            return await refusal(*given)
+
+        monkeypatch.setattr(logins, "_refusal", breaks_once)
+        world.find("http://a.com/x")
+        await world.all_done("http://a.com/x")
+        assert (broken, world.web.bodies.free_bytes) == (["once"], free)
+
+
 async def test_who_is_logged_out_logs_in_again_and_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer that said so is no result."""
     web = Members()
