@@ -7,6 +7,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SECOND = b'{"v":2,'
+"""Beginning of a record of version 2 as msgspec writes it."""
+
 
 def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
     """The value's JSON.
@@ -18,3 +21,20 @@ def decoded(decoder: "msgspec.json.Decoder[T]", value: bytes | str) -> T:
         return decoder.decode(value)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def decoded_as(decoders: "tuple[msgspec.json.Decoder[T], msgspec.json.Decoder[T]]", value: bytes) -> T:
+    """The value by the first decoder; by the second, if the record says version 2.
+
+    Raises: ValueError: as `decoded`.
+    """
+    first, second = decoders
+    if value.startswith(_SECOND):
+        return decoded(second, value)
+    try:
+        return decoded(first, value)
+    except ValueError as error:
+        try:  # another client may order its fields otherwise
+            return decoded(second, value)
+        except ValueError:
+            raise error from None

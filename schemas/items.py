@@ -1,7 +1,8 @@
 """crawl.items: one record for each page, with all its items or none; keyed by job and URL.
 
-The key is `JOB URL` (a job's name has no space). A record replaces the rows that a sink stored for its key, unless its
-page is older: all pages of one URL are in one partition, so their (partition, offset) grows with time.
+The key is `JOB URL` (a job's name has no space), with ` ID` in hex behind it for a request other than a plain GET. A
+record replaces the rows that a sink stored for its key, unless its page is older: all pages of one URL are in one
+partition, so their (partition, offset) grows with time.
 """
 
 import msgspec
@@ -17,6 +18,7 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
     Attributes:
         page: (partition, offset) in crawl.pages of the page they were parsed from.
         spider: The spider and its version: `NAME@HASH`.
+        id: Identity of the page's request; 0 for a plain GET.
         items: Each one a JSON object, kept as bytes so that a sink copies it without decoding it.
     """
 
@@ -26,15 +28,16 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
     items: list[msgspec.Raw]
     epoch: int = 0
     spider: str = ""
+    id: int = 0
 
 
 _decoder = msgspec.json.Decoder(ItemsRecord)
 _encoder = msgspec.json.Encoder()
 
 
-def key(job: str, url: str) -> bytes:
-    """The key of a record: shape `JOB URL`."""
-    return f"{job} {url}".encode()
+def key(job: str, url: str, request_id: int = 0) -> bytes:
+    """The key of a record: shape `JOB URL`, or `JOB URL ID` for a request other than a plain GET."""
+    return f"{job} {url} {request_id:016x}".encode() if request_id else f"{job} {url}".encode()
 
 
 def encode(record: ItemsRecord) -> bytes:

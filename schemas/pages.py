@@ -8,9 +8,13 @@ from typing import Literal
 
 import msgspec
 
-from .codec import decoded
+from .codec import decoded_as
+from .requests import RequestRecord
 
 VERSION = 1
+REQUESTS_VERSION = 2
+"""Version of a page that was asked for by a request other than a plain GET."""
+
 HEADER = "crawlog"
 """Name of the record header that holds the metadata."""
 
@@ -37,6 +41,10 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         render_error: Why the browser stopped early (`rendered` is set) or failed (`rendered` is empty).
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
         same_as: (partition, offset) of the older page with the same body: the server answered 304 (not modified).
+        id: Identity of its request; 0 for a plain GET.
+        request: All of the request but its URL; None for a plain GET.
+        attempt: Number of the attempt that it answers.
+        headers: All headers of the response, as sent and in order, where the job has a spider.
         leads_back: Whether it redirects back to a URL that redirected here, and that would now get cookies that it was
             not sent before.
     """
@@ -64,9 +72,20 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     render_error: str = ""
     same_as: tuple[int, int] | None = None
     leads_back: bool = False
+    id: int = 0
+    request: RequestRecord | None = None
+    attempt: int = 1
+    headers: tuple[tuple[str, str], ...] = ()
 
 
-_decoder = msgspec.json.Decoder(PageMeta)
+class RequestPageMeta(PageMeta, tag=REQUESTS_VERSION, frozen=True):
+    """The metadata of a page with a request; the fields are the same."""
+
+
+_decoders: tuple[msgspec.json.Decoder[PageMeta], msgspec.json.Decoder[PageMeta]] = (
+    msgspec.json.Decoder(PageMeta),
+    msgspec.json.Decoder(RequestPageMeta),
+)
 _encoder = msgspec.json.Encoder()
 
 
@@ -95,4 +114,4 @@ def decode(header: bytes | None) -> PageMeta:
     """
     if header is None:
         raise ValueError(f"no header {HEADER!r}")
-    return decoded(_decoder, header)
+    return decoded_as(_decoders, header)

@@ -11,10 +11,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from .codec import decoded
+from .codec import decoded_as
+from .requests import RequestRecord
 
 VERSION = 1
-"""Version of every record on this topic; a record of another version goes to crawl.dead."""
+"""Version of the records without requests; a record of a version that is not known goes to crawl.dead."""
+
+REQUESTS_VERSION = 2
+"""Version of a record of founds with a request: a worker of an older version must not send a POST as a GET."""
 
 MAX_BATCH_URLS = 500
 """URLs or results in one record, at most."""
@@ -43,8 +47,10 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
 
     Attributes:
         url: Absolute; canonical if parse wrote it, in any spelling from other producers.
+        id: Identity of the request, made where the request was made; 0 for a plain GET, which its URL identifies.
+        request: All of the request but its URL; None for a plain GET.
         depth: Links between a seed and this URL; a redirect keeps its source's depth.
-        priority: -128..127; higher is fetched first.
+        priority: -2^31..2^31-1; higher is fetched first.
         source: How it was found. A seed (the default) joins the job's scope. `sitemap` is the URL *of* a sitemap, found
             in robots.txt or in an index; the URLs that it lists are links.
         parent: URL of the page it was found on; empty for seeds.
@@ -65,6 +71,8 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
     joins: bool = False
     again: Status | None = None
     checked: bool = False
+    id: int = 0
+    request: RequestRecord | None = None
 
 
 class Result(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -148,6 +156,7 @@ class CanonicalRules(msgspec.Struct, omit_defaults=True, frozen=True):
         index_files: Names of files that are their folder.
         drop_www: Whether a leading `www.` of the host is dropped.
         drop_slash: Whether slashes at the path's end are dropped.
+        verbatim: Whether URLs are requested as written, without their fragment; no other rule counts then.
     """
 
     drop_params: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "msclkid")
@@ -156,6 +165,7 @@ class CanonicalRules(msgspec.Struct, omit_defaults=True, frozen=True):
     index_files: tuple[str, ...] = ()
     drop_www: bool = False
     drop_slash: bool = False
+    verbatim: bool = False
 
 
 class TrapRules(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -279,6 +289,9 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     Attributes:
         rev: Revision, counted up with each change; a page names the revision under which it was fetched.
         spider: `FILE.py:Class`, or empty for the default spider.
+        args: Arguments of the spider (`-a NAME=VALUE`).
+        scrapy: Settings of Scrapy that the command line gave (`-s UPPER=VALUE`).
+        starts: Whether the spider's `start` gives requests: the job is not finished before `start` has ended.
         max_depth: Deepest link taken; None for no limit.
         max_pages: Pages after which the job stops; None for no limit. Obeyed through `state`, not by counting.
         max_pages_per_domain: URLs queued for one registrable domain, at most; None for no limit.
@@ -302,6 +315,9 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
 
     rev: int = 1
     spider: str = ""
+    args: tuple[tuple[str, str], ...] = ()
+    scrapy: tuple[tuple[str, str], ...] = ()
+    starts: bool = False
     scope: ScopeSpec = ScopeSpec()
     canonical: CanonicalRules = CanonicalRules()
     max_depth: Annotated[int | None, Setting("run.depth")] = None
@@ -371,6 +387,10 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
     hops: int = 0
 
 
+class RequestsRecord(UrlsRecord, tag=REQUESTS_VERSION):
+    """A record of founds, some of which have a request; the fields are the same."""
+
+
 DEFAULT_JOB = "default"
 """The job of bare records if no job or several jobs are active; scope `host`, built in, never written to the log."""
 
@@ -380,7 +400,10 @@ _KINDS = ("urls", "results", "spec", "joins", "rewind", "url")
 """Fields that say of which kind a record is: each record has one of them."""
 
 _parts = attrgetter(*_KINDS)
-_decoder = msgspec.json.Decoder(UrlsRecord)
+_decoders: tuple[msgspec.json.Decoder[UrlsRecord], msgspec.json.Decoder[UrlsRecord]] = (
+    msgspec.json.Decoder(UrlsRecord),
+    msgspec.json.Decoder(RequestsRecord),
+)
 _encoder = msgspec.json.Encoder()
 
 
@@ -398,7 +421,7 @@ def decode(value: bytes | None) -> UrlsRecord:
         raise ValueError("empty value")
     if value[:1] != b"{":
         return UrlsRecord(urls=[FoundUrl(_plain_line(value))])
-    record = decoded(_decoder, value)
+    record = decoded_as(_decoders, value)
     if _parts(record).count(None) != len(_KINDS) - 1:
         raise ValueError(f"a record has exactly one of {', '.join(_KINDS)}")
     if record.job is None and not (record.results is None and record.spec is None and record.joins is None):

@@ -10,6 +10,8 @@ All modules are pure, except `loading` and `trust`, which read files.
 """
 
 from .default import SPIDER, parse_listing, parse_page
+from .exchange import CallResult, PageCall, RequestOut, Runner, SpiderFacts, SpiderRef
+from .identity import request_id, unfiltered_id
 from .loading import Loaded, file_of, load_spider
 from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
 from .response import Request, Response
@@ -22,12 +24,18 @@ __all__ = [
     "SOFT_404",
     "SPIDER",
     "Bounds",
+    "CallResult",
     "Loaded",
+    "PageCall",
     "Parse",
     "Parsed",
     "Request",
+    "RequestOut",
     "Response",
+    "Runner",
     "Spider",
+    "SpiderFacts",
+    "SpiderRef",
     "TooMuch",
     "Trust",
     "allow",
@@ -38,5 +46,7 @@ __all__ = [
     "load_spider",
     "parse_listing",
     "parse_page",
+    "request_id",
     "trust_of",
+    "unfiltered_id",
 ]

@@ -76,7 +76,7 @@ def test_a_bare_record_keeps_its_fields() -> None:
     [
         None, b"", b"{", b"{}", b"[]", b"null", b"hello", b"ftp://a.com/", b"http://a.com/\nhttp://b.com/",
         b"http://\xff/",
-        b'{"v": 2, "url": "http://a.com/"}', b'{"urls": [], "results": [], "job": "j"}', b'{"results": []}',
+        b'{"v": 3, "url": "http://a.com/"}', b'{"urls": [], "results": [], "job": "j"}', b'{"results": []}',
         b'{"spec": {}}', b'{"url": 1}', b'{"job": "j", "results": [{"url": "u", "row": 1, "status": "eaten"}]}',
     ],
 )  # fmt: skip
@@ -168,7 +168,7 @@ def test_a_page_is_read_as_written() -> None:
     assert pages.decode(pages.encode(meta)) == meta
 
 
-@pytest.mark.parametrize("header", [None, b"", b"{}", b'{"v": 2, "url": "u", "job": "j"}'])
+@pytest.mark.parametrize("header", [None, b"", b"{}", b'{"v": 3, "url": "u", "job": "j"}'])
 def test_a_page_without_its_header_says_so(header: bytes | None) -> None:
     """Parse dead-letters it."""
     with pytest.raises(ValueError, match=r"."):

@@ -1,0 +1,89 @@
+"""A request with all that belongs to it, as it travels: found → queue row → page.
+
+A plain GET has none: its URL says everything. A request is written where it is made (parse, `start`, a seed) and never
+changed on its way, so its page repeats it and a replay needs nothing else. `meta` and `kwargs` are tagged values:
+`crawlog.streams.spiders.values` has their forms.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+
+MAX_REQUEST_BYTES = 64 * 1024
+"""Encoded size of one request, at most."""
+
+
+class CookieGiven(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A cookie that a request brings along; it joins the jar.
+
+    Attributes:
+        domain, path: Empty for those of the request's URL.
+    """
+
+    name: str
+    value: str
+    domain: str = ""
+    path: str = ""
+    secure: bool = False
+
+
+class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
+    """All of a request but its URL, its identity, its depth and its priority.
+
+    Attributes:
+        headers: Names as the user wrote them. Host and framing headers are refused where the request is made.
+        body: Base64 in JSON.
+        cookies: Join the jar before the request is sent.
+        jar: Name of the cookie jar; empty for the job's own.
+        keeps_cookies: Whether the jar's cookies are sent and the answer's are kept (Scrapy's `dont_merge_cookies`).
+        callback, errback: Names of methods of the spider; empty for `parse` and for none.
+        kwargs: Keyword arguments of the callback: tagged values.
+        meta: Tagged values.
+        unfiltered: Whether it was sent although its fingerprint may be known (Scrapy's `dont_filter`).
+        once: Whether it is never sent twice: a kill ends it as failed (`interrupted`).
+        attempts: Attempts, the first one included; 0 for the job's.
+        timeout_s: Total time; 0 for the job's.
+        proxy: URL of its proxy; empty for the job's.
+        render: Whether a browser renders it; None for the job's rules.
+        kind: Import path of its class if it is not the plain one, e.g. Scrapy's FormRequest.
+        flags: Scrapy's flags.
+        answers: Status codes whose answers go to the callback; None for those of the job and the spider.
+        all_answers: Whether the answer goes to the callback whatever its status.
+        follows: Whether a redirect is followed; else the callback gets it.
+    """
+
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    cookies: tuple[CookieGiven, ...] = ()
+    jar: str = ""
+    keeps_cookies: bool = True
+    callback: str = ""
+    errback: str = ""
+    kwargs: dict[str, Any] = {}
+    meta: dict[str, Any] = {}
+    unfiltered: bool = False
+    once: bool = False
+    attempts: Annotated[int, msgspec.Meta(ge=0)] = 0
+    timeout_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    proxy: str = ""
+    render: bool | None = None
+    kind: str = ""
+    flags: tuple[str, ...] = ()
+    answers: tuple[int, ...] | None = None
+    all_answers: bool = False
+    follows: bool = True
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(RequestRecord).decode
+
+
+def packed(request: RequestRecord | None) -> bytes:
+    """The request as a queue row keeps it: JSON; empty for a plain GET."""
+    return _encode(request) if request is not None else b""
+
+
+def unpacked(stored: bytes) -> RequestRecord | None:
+    """The request of a queue row; None for a plain GET."""
+    return _decode(stored) if stored else None

@@ -1,0 +1,126 @@
+"""What travels between a worker and the child process that runs a spider: pages in, items and requests out.
+
+    worker: page ─► PageCall ─► child: Runner.page ─► CallResult ─► worker: founds, items
+    supervisor: Runner.start ─► CallResult, in batches ─► founds
+
+A `Runner` is one loaded spider: `own.py` has crawlog's own, `scrapy/` Scrapy's. It runs in the child alone.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import msgspec
+
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.requests import RequestRecord
+
+
+class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which spider to load, as a job's record names it: one child serves one reference and code version.
+
+    Attributes:
+        path: `FILE.py:Class`, `FOLDER:NAME` (a Scrapy project), or a module path.
+        args: Arguments of the spider (`-a NAME=VALUE`).
+        scrapy: Settings of Scrapy from the command line.
+        job: Name of the job.
+        epoch: Epoch of the job: requests of `start` have it in their identity.
+    """
+
+    path: str
+    args: tuple[tuple[str, str], ...] = ()
+    scrapy: tuple[tuple[str, str], ...] = ()
+    job: str = ""
+    epoch: int = 0
+
+
+class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A loaded spider as its job must know it, before anything is asked.
+
+    Attributes:
+        path: Absolute and complete: each worker loads the same spider by it.
+        label: `NAME@VERSION`, for the records of crawl.items.
+        digest: Of its code, in hex.
+        start_urls: Seeds, where the spider has no `start` of its own.
+        starts: Whether `Runner.start` gives the first requests.
+        settings: Of the job, by dotted name (crawlog's own names).
+        is_scrapy: Whether all answers go to the spider: failures and redirects too.
+        takes_errors: Whether failures go to the spider: some request may have an errback.
+        has_pipelines: Whether items pass pipelines before they are rows.
+        statuses: Further status codes, beside 2xx, whose pages go to the spider.
+        notes: Lines that are said at the start: what differs from Scrapy, and why.
+    """
+
+    path: str
+    label: str
+    digest: str = ""
+    start_urls: tuple[str, ...] = ()
+    starts: bool = False
+    settings: dict[str, str | int | float | bool | list[str] | None] = {}
+    is_scrapy: bool = False
+    takes_errors: bool = False
+    has_pipelines: bool = False
+    statuses: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class PageCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page for the spider."""
+
+    meta: PageMeta
+    body: bytes = b""
+
+
+class RequestOut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request that a spider made.
+
+    Attributes:
+        url: Canonical by the job's rules, or verbatim for Scrapy's.
+        id: 0 for a plain GET without a request record.
+        hops: Redirects in a row that led here; 0 for a link.
+        depth: Of the found; -1 for one more than its page's.
+    """
+
+    url: str
+    id: int = 0
+    priority: int = 0
+    request: RequestRecord | None = None
+    hops: int = 0
+    depth: int = -1
+
+
+class CallResult(msgspec.Struct, omit_defaults=True):
+    """What a spider made of a page, or of a part of `start`.
+
+    Attributes:
+        items: JSON objects: rows, or tagged raw items where the job has pipelines.
+        error: One line; empty without an error. Items and requests beside it are kept (Scrapy); crawlog's own spiders
+            give none.
+        is_final: Whether the error would come again, so that the page is not tried again.
+        trace: Traceback of the error.
+        closes: Reason of a CloseSpider; empty for none.
+        stats: Stats that the page changed, as differences.
+        warnings: Lines for the log; each text is logged once.
+    """
+
+    items: list[msgspec.Raw] = []
+    requests: list[RequestOut] = []
+    error: str = ""
+    is_final: bool = False
+    trace: str = ""
+    closes: str = ""
+    stats: dict[str, float] = {}
+    warnings: list[str] = []
+
+
+class Runner(Protocol):
+    """One loaded spider, in the child. Its methods raise nothing: an error of the user's code is in the result."""
+
+    @property
+    def facts(self) -> SpiderFacts:
+        """The spider as its job must know it."""
+
+    async def page(self, call: PageCall) -> CallResult:
+        """What the spider makes of a page, a failure or a redirect."""
+
+    def start(self) -> AsyncIterator[CallResult]:
+        """The first requests, and items, in small batches; may be endless."""
