@@ -114,4 +114,7 @@ def decode(header: bytes | None) -> PageMeta:
     """
     if header is None:
         raise ValueError(f"no header {HEADER!r}")
-    return decoded_as(_decoders, header)
+    meta = decoded_as(_decoders, header)
+    if meta.request is not None:
+        meta.request.check()
+    return meta

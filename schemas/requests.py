@@ -13,6 +13,10 @@ MAX_REQUEST_BYTES = 64 * 1024
 """Encoded size of one request, at most."""
 
 
+MAX_NESTING = 100
+"""Levels of lists and dicts in `kwargs` and `meta`, at most."""
+
+
 class CookieGiven(msgspec.Struct, omit_defaults=True, frozen=True):
     """A cookie that a request brings along; it joins the jar.
 
@@ -31,6 +35,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     """All of a request but its URL, its identity, its depth and its priority.
 
     Attributes:
+        url: As the spider wrote it, if the queue holds another spelling: one without the fragment, with a path.
         headers: Names as the user wrote them. Host and framing headers are refused where the request is made.
         body: Base64 in JSON.
         cookies: Join the jar before the request is sent.
@@ -53,6 +58,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     """
 
     method: str = "GET"
+    url: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     cookies: tuple[CookieGiven, ...] = ()
@@ -73,6 +79,29 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, frozen=True):
     answers: tuple[int, ...] | None = None
     all_answers: bool = False
     follows: bool = True
+
+    def check(self) -> None:
+        """Check what the types cannot say, so that no reader fails later.
+
+        Raises: ValueError: it is too large or nested too deeply, or has a number that msgpack cannot hold.
+        """
+        size_bytes = len(_encode(self))
+        if size_bytes > MAX_REQUEST_BYTES:
+            raise ValueError(f"a request of {size_bytes:,} bytes; the limit is {MAX_REQUEST_BYTES:,}")
+        for values in (self.kwargs, self.meta):
+            _check_values(values)
+
+
+def _check_values(values: dict[str, Any]) -> None:
+    left: list[tuple[Any, int]] = [(values, 1)]
+    while left:
+        value, depth = left.pop()
+        if depth > MAX_NESTING:
+            raise ValueError(f"a request whose values are nested more than {MAX_NESTING} levels deep")
+        if isinstance(value, dict | list):
+            left += [(one, depth + 1) for one in (value.values() if isinstance(value, dict) else value)]
+        elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+            raise ValueError("a request with a number of more than 64 bits")
 
 
 _encode = msgspec.json.Encoder().encode

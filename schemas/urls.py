@@ -80,6 +80,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
 
     Attributes:
         url: Canonical, as queued.
+        id: Identity of its request; 0 for a plain GET.
         row: The queue row's sequence: (offset << 16) + index of the found that queued it.
         priority: The queue row's priority: with `row` and the URL's host it is the row's key.
         status: `failed` with `next_at` is tried again; all others are final.
@@ -111,6 +112,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     delay_s: float = 0.0
     host_wait_s: float = 0.0
     page: tuple[int, int] | None = None
+    id: int = 0
 
 
 class Setting(NamedTuple):
@@ -388,7 +390,7 @@ class UrlsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True)
 
 
 class RequestsRecord(UrlsRecord, tag=REQUESTS_VERSION):
-    """A record of founds, some of which have a request; the fields are the same."""
+    """A record of founds, some of which have a request or an identity; the fields are the same."""
 
 
 DEFAULT_JOB = "default"
@@ -405,6 +407,12 @@ _decoders: tuple[msgspec.json.Decoder[UrlsRecord], msgspec.json.Decoder[UrlsReco
     msgspec.json.Decoder(RequestsRecord),
 )
 _encoder = msgspec.json.Encoder()
+
+
+def founds(job: str | None, epoch: int, urls: list[FoundUrl], at: float = 0.0, fwd: int = 0) -> UrlsRecord:
+    """A record of founds, of the version that they need."""
+    has_requests = any(found.request is not None or found.id for found in urls)
+    return (RequestsRecord if has_requests else UrlsRecord)(job, epoch, at, fwd, urls=urls)
 
 
 def encode(record: UrlsRecord) -> bytes:
@@ -431,7 +439,17 @@ def decode(value: bytes | None) -> UrlsRecord:
         record.url = None
     if record.rewind is not None:
         _check_rewind(record, record.rewind)
+    if isinstance(record, RequestsRecord):
+        _check_requests(record.urls or [])
     return record
+
+
+def _check_requests(founds: list[FoundUrl]) -> None:
+    for found in founds:
+        if not 0 <= found.id < 1 << 64:
+            raise ValueError(f"an identity has 64 bits, not {found.id:.3g}")
+        if found.request is not None:
+            found.request.check()
 
 
 def _check_rewind(record: UrlsRecord, rewind: Rewind) -> None:

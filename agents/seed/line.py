@@ -23,7 +23,7 @@ class Seed(msgspec.Struct, frozen=True):
 
     url: str
     depth: Annotated[int, msgspec.Meta(ge=0)] = 0
-    priority: Annotated[int, msgspec.Meta(ge=-128, le=127)] = 0
+    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
 
 
 _seed = msgspec.json.Decoder(Seed)

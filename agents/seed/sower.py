@@ -13,7 +13,7 @@ import msgspec
 
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.progress import Progress
-from crawlog.schemas.urls import UrlsRecord, encode
+from crawlog.schemas.urls import encode, founds
 from crawlog.streams import crash_points
 from crawlog.streams.fetch import Sown
 from crawlog.streams.http import without_login
@@ -143,7 +143,7 @@ class Sower:
 
     def _send(self, batch: SeedBatch) -> None:
         crash_points.point("seeds.sending")
-        record = UrlsRecord(job=self._copy.job, epoch=self._copy.epoch, urls=batch.urls)
+        record = founds(self._copy.job, self._copy.epoch, batch.urls)
         on_delivery = None
         if self._look is not None:
             self._sown.sent(batch.partition, len(batch.urls))

@@ -244,4 +244,4 @@ def founds(file: Path) -> Iterator[tuple[str, int, u.UrlsRecord]]:
         if record.url is not None:
             urls = [u.FoundUrl(record.url, record.depth, record.priority, record.source, record.parent, record.hops)]
         if one is not None and urls:
-            yield one.topic, one.partition, u.UrlsRecord(job=record.job, epoch=record.epoch, urls=urls)
+            yield one.topic, one.partition, u.founds(record.job, record.epoch, urls)

@@ -140,6 +140,7 @@ def done(task: "Task", answer: "Answer", now: float, rest_s: float, again: "Agai
         next_at=now + wait_s if again is not None else 0.0,
         delay_s=wait_s,
         host_wait_s=rest_s,
+        id=task.row.id,
     )
 
 
@@ -155,4 +156,5 @@ def refused(task: "Task", end: Unasked, now: float) -> u.Result:
         attempt=task.row.attempt + 1,
         depth=task.row.depth,
         at=now,
+        id=task.row.id,
     )

@@ -29,7 +29,7 @@ _KINDS = {
     b"b": ("filter", (("job", 2), ("epoch", 2), ("domain", 8), ("level", 1), ("page", 4))),
     b"f": ("depth", (("job", 2), ("epoch", 2), ("domain", 8), ("fingerprint", 8))),
     b"g": ("host queue", (("job", 2), ("host", 8))),
-    b"q": ("queued", (("job", 2), ("host", 8), ("priority", 1), ("sequence", 8))),
+    b"q": ("queued", (("job", 2), ("host", 8), ("priority", 4), ("sequence", 8))),
     b"w": ("waiting", (("job", 2), ("host", 8), ("sequence", 8))),
     b"d": ("due", (("job", 2), ("due_ms", 8), ("host", 8), ("sequence", 8))),
     b"h": ("host", (("host", 8),)),
@@ -65,7 +65,7 @@ def decoded(key: bytes, value: bytes) -> DescribedRow:
     if key[at:]:
         named["name"] = key[at:].decode(errors="backslashreplace")
     if kind == "queued":
-        named["priority"] = 127 - named["priority"]
+        named["priority"] = r.MAX_PRIORITY - named["priority"]
     return DescribedRow(kind, named, _value(kind, value))
 
 
@@ -81,6 +81,8 @@ def _value(kind: str, value: bytes) -> Any:
         if read is not None:
             row = read(value)
             fields = {name: msgspec.to_builtins(getattr(row, name)) for name in row.__struct_fields__}
+            if isinstance(row, r.QueueRow):  # a request may hold secrets
+                fields["request"] = f"{len(row.request)} bytes" if row.request else ""
             return fields | {"few": len(row.few) // 8} if isinstance(row, r.DomainRow) else fields
         return msgspec.msgpack.decode(value)
     except (msgspec.DecodeError, ValueError):

@@ -27,7 +27,7 @@ from .offers import Offers
 from .overlay import Rows
 from .seen import SeenTable
 
-FOLD_VERSION = 6
+FOLD_VERSION = 7
 
 
 class Fold:

@@ -281,7 +281,7 @@ class History:
         """The verdict on a link to the URL on a page at this depth."""
         fold, told = self._fold, []
         found = u.FoundUrl(fold.wanted(job), depth + 1, 0, "link")
-        fold.take(u.encode(u.UrlsRecord(job=job.name, epoch=job.epoch, urls=[found])), offset, now)
+        fold.take(u.encode(u.founds(job.name, job.epoch, [found])), offset, now)
         for _, _, verdict, reason in fold.verdicts:
             said = explained(verdict, reason, job.spec, found, self.place)
             state = "" if job.running else f" (the job is {job.spec.state})"

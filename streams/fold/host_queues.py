@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from crawlog.schemas import urls as u
+from crawlog.schemas.requests import packed
 from crawlog.streams.url import Place
 
 from . import rows as r
@@ -78,7 +79,16 @@ class HostQueues:
         priority = bounded_priority(found.priority)
         key = r.queue_key(job.number, host, priority, sequence, job.lifo)
         seed = found.source == "seed" or found.joins
-        row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority, sitemap=found.source == "sitemap")
+        row = r.QueueRow(
+            url,
+            found.depth,
+            found.hops,
+            seed,
+            priority=priority,
+            sitemap=found.source == "sitemap",
+            id=found.id,
+            request=packed(found.request),
+        )
         value = r.pack(row)
         self._rows.put_ordered(key, value)
         self.count(job, host, place, 1)
@@ -168,5 +178,5 @@ class HostQueues:
 
 
 def bounded_priority(priority: int) -> int:
-    """A priority as keys can hold it: -128..127."""
-    return priority if -128 <= priority <= 127 else min(max(priority, -128), 127)
+    """A priority as keys can hold it: -2^31..2^31-1."""
+    return min(max(priority, -r.MAX_PRIORITY - 1), r.MAX_PRIORITY)

@@ -113,7 +113,7 @@ class Offers:
         """The canonical URL and where it belongs; None when it is no http(s) URL."""
         try:
             url = (job.canonical if job is not None else _default_canonical)(found.url)
-            return url, self._places.of(url), fingerprint(url)
+            return url, self._places.of(url), found.id or fingerprint(url)
         except InvalidUrl:
             return None
 
@@ -316,7 +316,7 @@ def _misplaced(effects: Effects, record: u.UrlsRecord, found: u.FoundUrl, partit
         return effects
     forward = effects.forward.get(partition)
     if forward is None:
-        forward = effects.forward[partition] = u.UrlsRecord(
+        forward = effects.forward[partition] = type(record)(
             job=record.job, epoch=record.epoch, at=record.at, fwd=record.fwd + 1, urls=[]
         )
     assert forward.urls is not None

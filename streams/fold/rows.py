@@ -12,7 +12,7 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
     b"b" job:2 epoch:2 domain:8 level:1 page:4             page of a Bloom filter: count:4, filter
     b"f" job:2 epoch:2 domain:8 fingerprint:8              depth and queue row of a URL, in a depth-limited job
     b"g" job:2 host:8                                      host queue: host key, URLs queued
-    b"q" job:2 host:8 priority:1 sequence:8                URL to fetch
+    b"q" job:2 host:8 priority:4 sequence:8                URL to fetch
     b"w" job:2 host:8 sequence:8                           URL that waits for its next attempt
     b"d" job:2 due_ms:8 host:8 sequence:8                  due-time index of the waiting ones: empty
     b"h" host:8                                            host: what politeness must know after a restart
@@ -36,7 +36,7 @@ import msgspec
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobSpec
 
-FORMAT = 4
+FORMAT = 5
 """Version of the keys and values in a state database."""
 
 META = b"m"
@@ -46,7 +46,7 @@ OF_JOB = (b"n", b"e", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"t", b"u", b"v"
 SEQUENCE_INDEX_BITS = 16
 """A sequence is (offset << 16) + index: 65,536 URLs in one found record, 2^47 records in a partition."""
 
-_queue = Layout(">cHQBQ")
+_queue = Layout(">cHQIQ")
 _wait = Layout(">cHQQ")
 _due = Layout(">cHQQQ")
 _host_queue = Layout(">cHQ")
@@ -60,6 +60,9 @@ _page = Layout(">cHHQBI")
 QUEUE_KEY_BYTES = _queue.size
 QUEUE_PREFIX_BYTES = _host_queue.size
 _LAST_SEQUENCE = (1 << 64) - 1
+
+MAX_PRIORITY = (1 << 31) - 1
+"""Priorities are four bytes in the state's keys."""
 
 
 class Skip(msgspec.Struct, frozen=True, array_like=True):
@@ -154,6 +157,8 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         sitemap: Whether it is the URL of a sitemap.
+        id: Identity of its request; 0 for a plain GET.
+        request: All of its request but the URL (`crawlog.schemas.requests`); empty for a plain GET.
         attempt: Attempts made so far.
         due_ms, wait_s: When the next attempt is due (UTC epoch milliseconds), and the length of that wait; both are 0
             for a URL that may be fetched now.
@@ -168,6 +173,13 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     due_ms: int = 0
     wait_s: float = 0.0
     sitemap: bool = False
+    id: int = 0
+    request: bytes = b""
+
+
+def without_request(row: QueueRow) -> QueueRow:
+    """The row as memory keeps it while it waits for its turn; its request is read again then."""
+    return msgspec.structs.replace(row, request=b"") if row.request else row
 
 
 pack = msgspec.msgpack.Encoder().encode
@@ -184,7 +196,7 @@ read_queued = msgspec.msgpack.Decoder(QueueRow).decode
 
 def queue_key(job: int, host: int, priority: int, sequence: int, lifo: bool) -> bytes:
     """Key of a URL to fetch: the higher priority first, then the older (FIFO) or the newer (LIFO) sequence."""
-    return _queue.pack(b"q", job, host, 127 - priority, _LAST_SEQUENCE - sequence if lifo else sequence)
+    return _queue.pack(b"q", job, host, MAX_PRIORITY - priority, _LAST_SEQUENCE - sequence if lifo else sequence)
 
 
 def queue_prefix(job: int, host: int) -> bytes:
@@ -211,7 +223,7 @@ def unpack_due(key: bytes) -> tuple[int, int, int, int]:
 def unpack_queue(key: bytes, lifo: bool) -> tuple[int, int, int, int]:
     """(job, host, priority, sequence) of a queue key."""
     _, job, host, priority, sequence = _queue.unpack(key)
-    return job, host, 127 - priority, _LAST_SEQUENCE - sequence if lifo else sequence
+    return job, host, MAX_PRIORITY - priority, _LAST_SEQUENCE - sequence if lifo else sequence
 
 
 def host_queue_key(job: int, host: int) -> bytes:

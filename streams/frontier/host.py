@@ -24,6 +24,9 @@ WINDOW = 30
 ROW_BYTES = 150
 """Mean memory of a URL in a window, at most: a window of longer URLs holds fewer."""
 
+LONG_ROW = 512
+"""A longer row, such as one with a request, is read again when its turn comes: a window holds its key alone."""
+
 _OBJECT_BYTES = 57
 """Memory of a row in a window beside its bytes: an object's head, and its place in the list."""
 
@@ -188,7 +191,7 @@ class HostQueue:
         """Take a new row, and cut the window to `most`. Returns: False for a row behind the window, which stays out."""
         if self.more and key >= self.upto:
             return False
-        row = key[r.QUEUE_PREFIX_BYTES :] + value
+        row = _entry(key, value)
         insort(self.window, row)
         self.held += len(row) + _OBJECT_BYTES
         self._cut(most)
@@ -199,7 +202,7 @@ class HostQueue:
         self.more = len(found) > most
         if self.more:
             self.upto = found.pop()[0]
-        self.window = [key[r.QUEUE_PREFIX_BYTES :] + value for key, value in found if key not in pending]
+        self.window = [_entry(key, value) for key, value in found if key not in pending]
         self.held = sum(map(len, self.window)) + _OBJECT_BYTES * len(self.window)
         self._cut(most)
 
@@ -211,7 +214,7 @@ class HostQueue:
             self.more = True
 
     def take(self) -> tuple[bytes, bytes]:
-        """Take the first row out of the window, which must not be empty."""
+        """Take the first row out of the window, which must not be empty; the value of a long row is empty."""
         first = self.window.pop(0)
         self.held -= len(first) + _OBJECT_BYTES
         return self.prefix + first[:_KEY], first[_KEY:]
@@ -223,7 +226,7 @@ class HostQueue:
         if at < len(self.window) and self.window[at].startswith(end):
             self.held -= len(self.window.pop(at)) + _OBJECT_BYTES
             if value is not None:
-                row = end + value
+                row = _entry(key, value)
                 self.window.insert(at, row)
                 self.held += len(row) + _OBJECT_BYTES
 
@@ -236,6 +239,12 @@ class HostQueue:
     def is_spent(self) -> bool:
         """Whether the window was used up: the next URL, if there is one, must be read from the rows."""
         return not (self.window or self.overdue or (self.more and not self.upto))
+
+
+def _entry(key: bytes, value: bytes) -> bytes:
+    """A row as a window holds it."""
+    end = key[r.QUEUE_PREFIX_BYTES :]
+    return end + value if len(value) <= LONG_ROW else end
 
 
 class Closed(NamedTuple):

@@ -273,7 +273,7 @@ class OwnedPartition:
                 continue
             self.waits.woken += 1
             host = self.host(host_key, domain)
-            self.queue(host, job).overdue.append((key, row))
+            self.queue(host, job).overdue.append((key, r.without_request(row)))
             self._schedule.arrange(host)
         self.waits.load_due(now)
 
@@ -289,7 +289,8 @@ class OwnedPartition:
                 self.waits.woken -= 1
                 stored = self.fold.rows.get(key)
             elif queue.window:
-                key, stored = queue.take()
+                key, value = queue.take()
+                stored = value or self.fold.rows.get(key)
                 self.fold.rows.keep(key, stored)
             else:
                 most = self._schedule.window
@@ -317,6 +318,6 @@ class OwnedPartition:
             return
         self.ended(task.key)
         host = self.host(task.host.key, task.domain)
-        self.queue(host, task.job.number).overdue.insert(0, (task.key, task.row))
+        self.queue(host, task.job.number).overdue.insert(0, (task.key, r.without_request(task.row)))
         self.waits.woken += 1
         self._schedule.arrange(host)

@@ -205,7 +205,7 @@ class Check:
             except ValueError:
                 ledger.page(offset, 0)
                 raise
-            ledger.page(offset, page_name(meta.job, meta.url), needs_item=meta.kind != "robots")
+            ledger.page(offset, page_name(meta.job, meta.url, meta.id), needs_item=meta.kind != "robots")
 
         def url(message: Message) -> None:
             _note(ledgers[message.partition() or 0], message.offset() or 0, u.decode(message.value()))
@@ -213,7 +213,7 @@ class Check:
         def item(message: Message) -> None:
             record = items.decode(message.value())
             if record.page[0] in ledgers:
-                ledgers[record.page[0]].named(record.page[1], page_name(record.job, record.url))
+                ledgers[record.page[0]].named(record.page[1], page_name(record.job, record.url, record.id))
 
         def letter(message: Message) -> None:
             headers = {name: value for name, value in message.headers() or () if isinstance(value, bytes)}  # type: ignore[str-unpack]  # pairs
@@ -246,10 +246,10 @@ def _note(ledger: Ledger, offset: int, record: u.UrlsRecord) -> None:
     job = record.job or u.DEFAULT_JOB
     for result in record.results or ():
         if result.page is not None:
-            ledger.done(page_name(job, result.url), offset, result.page[1])
+            ledger.done(page_name(job, result.url, result.id), offset, result.page[1])
     for found in record.urls or ():
         if found.again:
-            ledger.again(page_name(job, found.url))
+            ledger.again(page_name(job, found.url, found.id))
 
 
 def _report(message: Message) -> None:

@@ -19,9 +19,10 @@ THERE = 1
 NAMED = 2
 
 
-def page_name(job: str, url: str) -> int:
-    """Hash of job and URL that identifies a page in the ledger: 8 bytes, never 0."""
-    return xxhash.xxh3_64_intdigest(f"{job} {url}".encode()) or 1
+def page_name(job: str, url: str, request_id: int = 0) -> int:
+    """Hash of job, URL and request that identifies a page in the ledger: 8 bytes, never 0."""
+    name = f"{job} {url} {request_id:x}" if request_id else f"{job} {url}"
+    return xxhash.xxh3_64_intdigest(name.encode()) or 1
 
 
 class GonePage(NamedTuple):

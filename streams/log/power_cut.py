@@ -139,7 +139,7 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
     _write_jobs(settings, producer, names)
     lost = 0
     for number, job, epoch, found in _again(settings, names, check.lost()):
-        producer.send(names.urls, u.encode(u.UrlsRecord(job=job, epoch=epoch, urls=[found])), partition=number)
+        producer.send(names.urls, u.encode(u.founds(job, epoch, [found])), partition=number)
         lost += 1
     starts = {**back}
     for number, first in check.unparsed_from().items():
@@ -147,7 +147,7 @@ def _recover(settings: "Settings", report: Report, check: Check, back: Mapping[i
     is_held = bool(starts) and not _is_empty(admin, of)
     if is_held:
         for page in check.unparsed():
-            record = u.encode(u.UrlsRecord(job=page.job, epoch=page.meta.epoch, urls=[_of_page(page)]))
+            record = u.encode(u.founds(page.job, page.meta.epoch, [_of_page(page)]))
             producer.send(names.urls, record, partition=page.partition)
             lost += 1
         starts = {}
@@ -190,7 +190,7 @@ def _of_page(page: Unparsed) -> u.FoundUrl:
         status = "redirected" if meta.location else "not_modified" if meta.same_as else "fetched"
     source = "sitemap" if meta.kind == "sitemap" else "link"
     found = u.FoundUrl(meta.url, meta.depth, source=source, hops=meta.hops)  # type: ignore[arg-type]  # two of its words
-    return msgspec.structs.replace(found, again=status)
+    return msgspec.structs.replace(found, again=status, id=meta.id, request=meta.request)
 
 
 def _last_minute(settings: "Settings", admin: Admin, topic: str, count: int) -> dict[int, int]:

@@ -268,7 +268,7 @@ class _Past:
         found = [url for url in record.urls or () if not url.parent or _mark(record.job, url.parent) not in self._asked]
         if found:
             crash_points.point("rewind.founds.sending")
-            again = u.UrlsRecord(record.job, record.epoch, record.at, record.fwd, urls=found)
+            again = u.founds(record.job, record.epoch, found, record.at, record.fwd)
             producer.send(self._topic, u.encode(again), partition=partition)
 
     def _last_pages(self) -> dict[int, int]:

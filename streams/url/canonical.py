@@ -19,6 +19,11 @@ _SCHEMES = ("http://", "https://")
 _DOT_NAME = re.compile(r"[/\\]\.(?:[^./\\?#]|\.[^/\\?#])")
 """A path segment such as `.git`: can_ada does not resolve `.` and `..` in a path that has one."""
 
+_SENDABLE = re.compile(r"[hH][tT][tT][pP][sS]?://[!-~]+")
+"""ASCII without spaces and control characters."""
+
+_AUTHORITY = re.compile(r"[^/?\\]*")
+
 _ESCAPED_HOST = re.compile(r"[^/\\?#]*[\t\n\r/\\]*[^/\\?#]*%")
 
 
@@ -140,6 +145,21 @@ def _scalars(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def verbatim(url: str) -> str:
+    """The URL as written, without fragment and login: only its origin is serialised, and a missing path is `/`.
+
+    Raises: InvalidUrl: as `serialise`; or the URL has characters that no request line may have.
+    """
+    url = url.partition("#")[0]
+    if not _SENDABLE.fullmatch(url):
+        raise InvalidUrl(f"not a URL as it is sent: {url[:200]!r}")
+    href = plain(serialise(url))
+    rest = url[url.index("//") + 2 :]
+    path = rest[len(_AUTHORITY.match(rest)[0]) :]  # type: ignore[index]  # it matches nothing, too
+    origin = href[: href.index("/", _HOST_FROM)]
+    return origin + (path if path.startswith("/") else f"/{path}")
+
+
 class Canonicaliser:
     """Turns spellings into canonical URLs by one job's rules."""
 
@@ -157,6 +177,8 @@ class Canonicaliser:
 
         Raises: InvalidUrl: as `serialise`.
         """
+        if self._rules.verbatim:
+            return verbatim(url if base is None else serialise(url, base))
         href = self.dropped(plain(serialise(url, base)))
         return self._rewritten(href) if self._rewrites else href
 

@@ -150,7 +150,7 @@ def test_a_damaged_record_breaks_nothing(data: st.DataObject) -> None:
     [
         (None, "empty value"),
         (b"not a url", "neither a JSON object nor"),
-        (b'{"v": 2, "url": "http://a.com/"}', "Invalid value 2"),
+        (b'{"v": 3, "url": "http://a.com/"}', "Invalid value 3"),
         (b'{"job": "j"}', "exactly one of"),
         (b'{"results": []}', "names its job"),
         (b"[" * 99_999, "neither a JSON object nor"),
@@ -181,9 +181,9 @@ def test_a_bad_entry_is_counted_and_its_neighbours_are_taken(bad: dict[str, Any]
 
 def test_a_priority_beyond_the_range_is_the_nearest_within() -> None:
     """Such a URL is queued, found nearer and done like any other."""
-    state = State(job(max_depth=5), found(A, depth=3, priority=1000), found(A, depth=1, priority=1000))
-    assert [(row.depth, row.priority) for row in state.queued()] == [(1, 127)]
-    state.take(done(A, sequence(1), priority=127, depth=1))
+    state = State(job(max_depth=5), found(A, depth=3, priority=1 << 40), found(A, depth=1, priority=1 << 40))
+    assert [(row.depth, row.priority) for row in state.queued()] == [(1, (1 << 31) - 1)]
+    state.take(done(A, sequence(1), priority=(1 << 31) - 1, depth=1))
     assert state.urls() == []
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from crawlog.schemas import urls as u
+from crawlog.schemas.requests import RequestRecord, unpacked
 from crawlog.streams.fold import rows as r
 from crawlog.streams.frontier import schedule
 from crawlog.streams.frontier.host import ROW_BYTES, WINDOW, Task
@@ -97,3 +98,19 @@ def test_a_url_that_another_worker_has_done_is_not_fetched_again() -> None:
     world.take(u.encode(u.UrlsRecord(job="j", results=[u.Result(urls[1], sequence, "fetched", at=world.wall)])))
     world.checkpoint()
     assert world.drain() == [urls[0], urls[2]]
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_long_request_is_read_when_its_turn_comes(written: bool) -> None:
+    """A window holds its key alone."""
+    world = World(robots=False)
+    world.job()
+    request = RequestRecord("POST", body=b"x" * 5000)
+    world.take(u.encode(u.founds("j", 0, [u.FoundUrl("http://a.com/post", id=7, request=request)])))
+    if written:
+        world.checkpoint()
+    [host] = world.frontier.owned[0].hosts.values()
+    assert sum(queue.held for queue in host.queues.values()) < 200
+    task = world.frontier.next()
+    assert isinstance(task, Task)
+    assert (task.row.id, unpacked(task.row.request)) == (7, request)

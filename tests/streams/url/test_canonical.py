@@ -232,3 +232,24 @@ def test_a_fingerprint_is_xxh3_of_the_bytes() -> None:
 def test_dot_segments_go_beside_names_with_a_dot(url: str, expected: str) -> None:
     """The fast parser leaves them there, and one page would have two spellings."""
     assert serialise(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "queued"),
+    [
+        ("http://EXAMPLE.com", "http://example.com/"),
+        ("http://example.com:80?a=b#c", "http://example.com/?a=b"),
+        ("https://u:p@Example.com/a/../b?x=%2f&y=1", "https://example.com/a/../b?x=%2f&y=1"),
+        ("http://example.com/a//b/?utm_source=x&gclid=1", "http://example.com/a//b/?utm_source=x&gclid=1"),
+    ],
+)
+def test_a_verbatim_url_keeps_its_path_and_query(written: str, queued: str) -> None:
+    """Scrapy requests a URL as it is written; only the host must be found."""
+    assert Canonicaliser(CanonicalRules(verbatim=True)).canonical(written) == queued
+
+
+@pytest.mark.parametrize("written", ["ftp://a.com/", "http://a.com/a b", "http://a.com/\r\nHost: b", "http://", "x"])
+def test_a_verbatim_url_that_cannot_be_sent_is_refused(written: str) -> None:
+    """As any other URL that is none."""
+    with pytest.raises(InvalidUrl):
+        Canonicaliser(CanonicalRules(verbatim=True)).canonical(written)
