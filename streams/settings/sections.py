@@ -303,6 +303,8 @@ class Canonical(Section):
     """Whether `www.` is dropped from host names."""
     drop_slash: bool = False
     """Whether slashes are dropped from the end of a path."""
+    verbatim: bool = False
+    """Whether URLs are requested as they are written, as Scrapy does; the other rules do not count then."""
 
 
 LinkSource = Literal["a", "area", "frame", "link", "img", "srcset", "canonical", "hreflang", "refresh", "header"]
