@@ -10,7 +10,7 @@ All modules are pure, except `loading` and `trust`, which read files.
 """
 
 from .default import SPIDER, parse_listing, parse_page
-from .exchange import CallResult, PageCall, RequestOut, Runner, SpiderFacts, SpiderRef
+from .exchange import CallResult, PageCall, RequestOut, Runner, SpiderFacts, SpiderRef, ref_of
 from .identity import request_id, unfiltered_id
 from .loading import Loaded, file_of, load_spider
 from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
@@ -46,6 +46,7 @@ __all__ = [
     "load_spider",
     "parse_listing",
     "parse_page",
+    "ref_of",
     "request_id",
     "trust_of",
     "unfiltered_id",

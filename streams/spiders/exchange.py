@@ -13,6 +13,7 @@ import msgspec
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.requests import RequestRecord
+from crawlog.schemas.urls import JobSpec, ScopeSpec
 
 
 class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,6 +25,7 @@ class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
         scrapy: Settings of Scrapy from the command line.
         job: Name of the job.
         epoch: Epoch of the job: requests of `start` have it in their identity.
+        spec: The job's record, for its canonical rules and its sources of links; see `ref_of`.
     """
 
     path: str
@@ -31,6 +33,13 @@ class SpiderRef(msgspec.Struct, frozen=True, omit_defaults=True):
     scrapy: tuple[tuple[str, str], ...] = ()
     job: str = ""
     epoch: int = 0
+    spec: JobSpec = JobSpec()
+
+
+def ref_of(job: str, epoch: int, spec: JobSpec) -> SpiderRef:
+    """The spider of a job. Revisions that differ only in what a spider does not see give one reference."""
+    seen = msgspec.structs.replace(spec, rev=1, state="running", scope=ScopeSpec(), max_pages=None, requests=None)
+    return SpiderRef(spec.spider, spec.args, spec.scrapy, job, epoch, seen)
 
 
 class SpiderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
