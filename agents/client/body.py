@@ -6,9 +6,8 @@ that it does not block the event loop. Beyond its first 256 KiB it waits for mem
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 
@@ -16,7 +15,10 @@ from crawlog.schemas.urls import RequestRules
 from crawlog.streams.http import SNIFFED_BYTES, UNKNOWN, Answer, BadCoding, TooLarge, computed, decoder, essence
 
 from .budget import BodyBudget
-from .request import OutgoingRequest
+from .request import Headers, OutgoingRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DRAINED_BYTES = 64 * 1024
 """An unwanted body up to this size is read, to keep its connection; a larger one closes the connection."""
@@ -40,16 +42,18 @@ class Reading(NamedTuple):
         deadline: Of the whole request.
         bodies: The memory budget that a large body waits for.
         rules: Of the job that the request is for.
+        all_headers: Whether the answer gets all headers of the response.
     """
 
     any_type: bool
     limit: int
     cuts: bool
     outgoing: OutgoingRequest
-    headers: Mapping[str, str]
+    headers: Headers
     deadline: asyncio.Timeout
     bodies: BodyBudget
     rules: RequestRules
+    all_headers: bool = False
 
 
 @lru_cache(256)

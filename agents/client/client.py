@@ -15,7 +15,17 @@ import aiohttp
 from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
-from crawlog.streams.http import OK, Answer, Form, headers_of, literal_refusal, note, of_headers, port_refusal
+from crawlog.streams.http import (
+    OK,
+    Answer,
+    Form,
+    headers_of,
+    literal_refusal,
+    method_refusal,
+    note,
+    of_headers,
+    port_refusal,
+)
 from crawlog.streams.log import own_manner
 from crawlog.streams.settings import Fetch, Settings
 
@@ -36,7 +46,7 @@ from .connections import (
 from .failures import failure, private, refused
 from .per_address import Addresses
 from .protocol import LeaseLost
-from .request import BARE, RequestBuilder
+from .request import BARE, Headers, OutgoingRequest, RequestBuilder, all_headers
 from .transport import HttpRequest
 
 KEEPALIVE_S = 30.0
@@ -130,16 +140,17 @@ class Client:
         started = time.monotonic()
         rules = (request.manner or self._own).rules
         url, max_bytes, asker, within_s = request.url, request.max_bytes, request.asker, request.within_s
-        outgoing = BARE
-        if self._builder.is_any or rules.cookies:
-            outgoing = self._builder.of(url, request.job, anonymous=asker.is_anonymous, cookies=rules.cookies)
-        sent = self._sent(rules)
-        if request.headers or outgoing.headers:
-            sent = {**(request.headers or {}), **sent, **outgoing.headers}
+        if request.record is not None and (refusal := method_refusal(request.record.method)):
+            return refused(f"bad_method: {refusal}")
+        outgoing: OutgoingRequest = BARE
+        sent: Headers = self._sent(rules)
+        if self._builder.is_any or rules.cookies or request.headers or request.record is not None:
+            outgoing, sent = self._dressed(request, rules)
         limit = rules.max_body_bytes if max_bytes is None else max_bytes
         deadline = asyncio.timeout(rules.timeout_s if within_s is None else min(within_s, rules.timeout_s))
         bodies = asker.bodies or self.bodies
-        reading = Reading(request.any_type, limit, max_bytes is not None, outgoing, sent, deadline, bodies, rules)
+        is_cut = max_bytes is not None
+        reading = Reading(request.any_type, limit, is_cut, outgoing, sent, deadline, bodies, rules, request.all_headers)
         is_public = asker.is_public or not rules.allow_private
         is_routed = self._allow_private and (is_public or asker.wants_place)
         answer = await (self._routed(url, reading, is_public) if is_routed else self._get(url, reading))
@@ -174,6 +185,13 @@ class Client:
             address, *_ = await self.addresses_of(origin)
             refusal = peer_refusal(address) if address != _host_name(origin) else None
         return f"private_address: {refusal}" if refusal is not None else ""
+
+    def _dressed(self, request: HttpRequest, rules: RequestRules) -> tuple[OutgoingRequest, Headers]:
+        """A request with more than the headers of its job, and all its headers."""
+        record, asker = request.record, request.asker
+        outgoing = self._builder.of(request.url, request.job, anonymous=asker.is_anonymous, cookies=rules.cookies)
+        sent = {**(request.headers or {}), **self._sent(rules), **outgoing.headers}
+        return outgoing, sent if record is None else outgoing.send_record(record, sent)
 
     def _sent(self, rules: RequestRules) -> Mapping[str, str]:
         """The headers of every request of a job."""
@@ -246,6 +264,8 @@ class Client:
             answer.http = response.status
             headers = response.headers
             note(answer, headers)
+            if reading.all_headers:
+                answer.headers = all_headers(response.raw_headers)
             if "@" in answer.location:
                 answer.location = answer.target(url) or answer.location  # no record may hold a login
             if outgoing.keeps_cookies and (target := answer.target(url)):

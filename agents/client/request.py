@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ import structlog
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
+from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http import (
     REDIRECTS,
     TUNNELLED_NOT,
@@ -22,6 +23,7 @@ from crawlog.streams.http import (
     CookieWalls,
     Proxies,
     Proxy,
+    joined_headers,
     origin_of,
     read_form,
     read_login,
@@ -41,6 +43,10 @@ MOST_PROXIES = 3
 """Proxies tried for one request while none lets it through to the site."""
 
 
+Headers = Mapping[str, str] | list[tuple[str, str]]
+"""Headers of a request; a list where a name may come several times."""
+
+
 class ProxyFailed(Exception):
     """The answer came from the proxy, which did not serve."""
 
@@ -49,7 +55,7 @@ class OutgoingRequest:
     """One request as it is sent, beyond its URL.
 
     Attributes:
-        method: GET, or POST.
+        method: As it is sent.
         options: For aiohttp.
         headers: Beside those of its job.
         paced: The bandwidth limits of its body.
@@ -81,6 +87,21 @@ class OutgoingRequest:
         self.method = "POST"
         self.options["data"] = form.encode()
         self.send({"Content-Type": "application/x-www-form-urlencoded"})
+
+    def send_record(self, record: RequestRecord, usual: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Send a request as its record says; returns all its headers.
+
+        Args:
+            usual: Those that it has without its own.
+        """
+        self.method = record.method
+        if record.body:
+            self.options["data"] = record.body
+            self.options["skip_auto_headers"] = ("Content-Type",)  # the body is sent as the request describes it
+        headers, refused = joined_headers(usual.items(), record.headers)
+        for reason in refused:
+            log.warning("header_dropped", url=self._url, reason=reason)
+        return headers
 
     def take_jar(self, job: str, jar: CookieJar, walls: CookieWalls) -> None:
         """Send a job's cookies, keep those of the answer, and remember the target of a redirect."""
@@ -184,6 +205,11 @@ def _address(proxy: Proxy) -> URL:
     """The proxy's URL with user and password; aiohttp makes the login header from it, for requests and tunnels."""
     address = URL(proxy.url)
     return address.with_user(proxy.user).with_password(proxy.password) if proxy.user else address
+
+
+def all_headers(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    """The headers of a response as they are kept: Latin-1, so that every byte has a letter."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)
 
 
 BARE = OutgoingRequest()

@@ -9,6 +9,7 @@ transport of their own.
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http import Answer, Form, Manner
 
 from .budget import BodyBudget
@@ -46,6 +47,9 @@ class HttpRequest(NamedTuple):
         asker: The caller.
         within_s: Time limit of the whole answer, if it is shorter than the job's.
         form: The form posted to the URL; None for a GET.
+        record: Method, headers, body and proxy of a request that is no plain GET. Its headers override those of its
+            job. Redirects are never followed here, and every status is an answer.
+        all_headers: Whether the answer has all headers of the response.
     """
 
     url: str
@@ -57,6 +61,8 @@ class HttpRequest(NamedTuple):
     asker: Asker = THE_CRAWL
     within_s: float | None = None
     form: Form | None = None
+    record: RequestRecord | None = None
+    all_headers: bool = False
 
 
 class Transport(Protocol):

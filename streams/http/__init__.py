@@ -1,6 +1,7 @@
 """Requests and answers by the HTTP standards.
 
     request_rules (a job's rules within the worker's limits) ─► request (headers, proxies, bandwidth)
+          request_parts: what of a spider's request may be sent
           may it be asked?  robots (+ robots_patterns)   egress: private addresses and bad ports
           sent along        cookies   validators: If-None-Match …   login: the form that is posted
                                         │
@@ -32,6 +33,7 @@ from .request import (
     read_user_agent,
     without_login,
 )
+from .request_parts import header_refusal, joined_headers, method_refusal
 from .request_rules import (
     NEEDS_LAX_TLS,
     NEEDS_PRIVATE,
@@ -93,9 +95,12 @@ __all__ = [
     "decoder",
     "egress",
     "essence",
+    "header_refusal",
     "headers_of",
+    "joined_headers",
     "literal_refusal",
     "manner_of",
+    "method_refusal",
     "no_login",
     "note",
     "of_headers",

@@ -63,6 +63,7 @@ class Answer:
         validators: ETag and date for a conditional request later; only with a body.
         is_conditional: The request had the validators of an older page.
         same_as: (partition, offset) of the page in crawl.pages that is unchanged.
+        headers: All headers of the response, as sent and in order; only where they were asked for.
         again_s: Seconds until another attempt can succeed.
         rendered, render_error: As in a page's metadata.
         held: The body's share of the memory budget; given back once the body is dropped.
@@ -76,6 +77,7 @@ class Answer:
         "by_proxy",
         "content_type",
         "error",
+        "headers",
         "held",
         "http",
         "is_closed",
@@ -110,6 +112,7 @@ class Answer:
         self.refresh = ""
         self.location = ""
         self.retry_after: str | None = None
+        self.headers: tuple[tuple[str, str], ...] = ()
         self.took_s = 0.0
         self.private = False
         self.is_closed = False
