@@ -1,4 +1,4 @@
-"""crawl.items: one record for each page, with all its items or none; keyed by job and URL.
+"""crawl.items: one record for each page, with all its items or none; keyed by job, URL and request.
 
 The key is `JOB URL` (a job's name has no space), with ` ID` in hex behind it for a request other than a plain GET. A
 record replaces the rows that a sink stored for its key, unless its page is older: all pages of one URL are in one
@@ -7,9 +7,13 @@ partition, so their (partition, offset) grows with time.
 
 import msgspec
 
-from .codec import decoded
+from .codec import decoded_as
 
 VERSION = 1
+"""Version of the records whose items are rows and whose URL is the whole key."""
+
+SECOND_VERSION = 2
+"""Version of all other records: a sink of an older version must not take raw items for rows, nor two keys for one."""
 
 
 class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -20,6 +24,8 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
         spider: The spider and its version: `NAME@HASH`.
         id: Identity of the page's request; 0 for a plain GET.
         items: Each one a JSON object, kept as bytes so that a sink copies it without decoding it.
+        raw: Whether the items are as scraped: tagged values, which become rows behind the job's pipelines.
+        stats: Stats that the page changed, as differences.
     """
 
     job: str
@@ -29,9 +35,18 @@ class ItemsRecord(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True
     epoch: int = 0
     spider: str = ""
     id: int = 0
+    raw: bool = False
+    stats: dict[str, float] = {}
 
 
-_decoder = msgspec.json.Decoder(ItemsRecord)
+class SecondItemsRecord(ItemsRecord, tag=SECOND_VERSION, frozen=True):
+    """A record of version 2; the fields are the same."""
+
+
+_decoders: tuple[msgspec.json.Decoder[ItemsRecord], msgspec.json.Decoder[ItemsRecord]] = (
+    msgspec.json.Decoder(ItemsRecord),
+    msgspec.json.Decoder(SecondItemsRecord),
+)
 _encoder = msgspec.json.Encoder()
 
 
@@ -41,7 +56,9 @@ def key(job: str, url: str, request_id: int = 0) -> bytes:
 
 
 def encode(record: ItemsRecord) -> bytes:
-    """The record as JSON."""
+    """The record as JSON, of the version that it needs."""
+    if record.id or record.raw or record.stats:
+        record = SecondItemsRecord(**{name: getattr(record, name) for name in record.__struct_fields__})
     return _encoder.encode(record)
 
 
@@ -52,4 +69,4 @@ def decode(value: bytes | None) -> ItemsRecord:
     """
     if not value:
         raise ValueError("empty value")
-    return decoded(_decoder, value)
+    return decoded_as(_decoders, value)

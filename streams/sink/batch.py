@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     """A record of crawl.items, as a sink keeps it.
 
     Attributes:
-        key: The URL.
+        key: The URL, with the request's identity behind it where that is not a plain GET's.
         page: (partition, offset) of the page that the items were parsed from.
         block: Its rows, one JSON line each.
         digest: xxh3_64 of the block.
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The place of a URL's newest items in the partial file, and the page that they are from."""
+    """The place of a key's newest items in the partial file, and the page that they are from."""
 
     partition: int
     offset: int
@@ -86,7 +86,12 @@ def entry(value: bytes | None, sink: SinkSpec) -> Entry | None:
     if not sink.wants(record.job, record.epoch, record.page):
         return None
     block = lines(record.items)
-    return Entry(record.url.encode(), record.page, block, xxhash.xxh3_64_intdigest(block), len(record.items))
+    return Entry(_key(record), record.page, block, xxhash.xxh3_64_intdigest(block), len(record.items))
+
+
+def _key(record: items.ItemsRecord) -> bytes:
+    """The record's key without the job. A URL has no space, so two keys are never the same."""
+    return items.key("", record.url, record.id)[1:]
 
 
 def lines(rows: list[msgspec.Raw]) -> bytes:

@@ -1,4 +1,4 @@
-"""A sink's state: the fold of crawl.items into one file of rows, with the newest items of each URL.
+"""A sink's state: the fold of crawl.items into one file of rows, with the newest items of each key.
 
 Reads crawl.items; writes FILE.partial, and a RocksDB in the data folder. Invariant: the database never names bytes that
 the file does not have. Rows are written first; then one batch writes their places, the input offsets and the file's
@@ -8,7 +8,7 @@ log), the state is emptied and filled again from offset 0: crawl.items is kept.
 Superseded rows stay in the partial file; `finalise` leaves them out.
 
     b"m"                  JSON of `SinkMeta`: the log, the offsets, the length of the file
-    b"k" URL              its newest items: page partition, page offset, start, length, digest, rows
+    b"k" URL [ID]         its newest items: page partition, page offset, start, length, digest, rows
     b"s" start:8          length:4, of the live blocks in the file's order
 """
 

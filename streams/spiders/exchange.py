@@ -101,7 +101,8 @@ class CallResult(msgspec.Struct, omit_defaults=True):
     """What a spider made of a page, or of a part of `start`.
 
     Attributes:
-        items: JSON objects: rows, or tagged raw items where the job has pipelines.
+        items: JSON objects: rows, or items as scraped.
+        is_raw: Whether the items are as scraped: tagged values, for a job with pipelines.
         error: One line; empty without an error. Items and requests beside it are kept (Scrapy); crawlog's own spiders
             give none.
         is_final: Whether the error would come again, so that the page is not tried again.
@@ -112,6 +113,7 @@ class CallResult(msgspec.Struct, omit_defaults=True):
     """
 
     items: list[msgspec.Raw] = []
+    is_raw: bool = False
     requests: list[RequestOut] = []
     error: str = ""
     is_final: bool = False

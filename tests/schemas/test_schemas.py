@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawlog.schemas import control, dead, items, pages, progress, urls
@@ -182,6 +183,18 @@ def test_items_are_read_as_written() -> None:
     assert [bytes(item) for item in record.items] == [b'{"a": 1}', b"{}"]
     assert items.encode(record) == value
     assert items.key("j", "u") == b"j u"
+
+
+@pytest.mark.parametrize("more", [{"id": 7}, {"raw": True}, {"stats": {"n": 1.0}}])
+def test_items_that_an_older_sink_would_misread_are_of_version_2(more: dict[str, Any]) -> None:
+    """It would take raw items for rows, or two keys for one."""
+    record = items.ItemsRecord("j", "u", (1, 2), [msgspec.Raw(b"{}")], **more)
+    value = items.encode(record)
+    read = items.decode(value)
+    assert value.startswith(b'{"v":2,')
+    assert {name: getattr(read, name) for name in more} == more
+    assert items.encode(read) == value
+    assert items.key("j", "u", 7) == b"j u 0000000000000007"
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{}", b'{"v":1,"job":"j","url":"u","page":[1],"items":[]}'])

@@ -130,6 +130,13 @@ def test_the_same_items_again_cost_no_bytes(tmp_path: Path, sink: SinkSpec) -> N
     assert made(tmp_path, sink) == [{"n": 1}]
 
 
+def test_two_requests_of_one_url_have_rows_of_their_own(tmp_path: Path, sink: SinkSpec) -> None:
+    """Two POSTs to one URL: neither replaces the other."""
+    records = [ItemsRecord("j", "u", (3, n), [msgspec.Raw(b'{"n":%d}' % n)], id=n % 3) for n in range(5)]
+    fold(tmp_path, sink, *((0, n, entry(items.encode(record), sink)) for n, record in enumerate(records)))
+    assert made(tmp_path, sink) == [{"n": 2}, {"n": 3}, {"n": 4}]
+
+
 def test_a_page_without_items_takes_the_rows_away(tmp_path: Path, sink: SinkSpec) -> None:
     """It had some before; the newest page has none."""
     fold(tmp_path, sink, (0, 0, found("u", (3, 8), {"n": 1})), (0, 1, found("w", (3, 9))), (0, 2, found("u", (3, 10))))
