@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from crawlog.schemas import dead, urls
-from crawlog.schemas.urls import UrlsRecord
+from crawlog.schemas.urls import RequestsRecord, UrlsRecord
 from crawlog.streams import crash_points
 from crawlog.streams.errors import GiveUp
 from crawlog.streams.log import Topics, WrittenEnds
@@ -122,7 +122,8 @@ class Outputs:
 
     def _send_founds(self, batch: Batch) -> None:
         crash_points.point("parse.founds.sending")
-        record = UrlsRecord(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls, dropped=batch.dropped)
+        kind = RequestsRecord if batch.has_requests else UrlsRecord
+        record = kind(job=batch.job, epoch=batch.epoch, at=self._now(), urls=batch.urls, dropped=batch.dropped)
         self._send(
             self._names.urls,
             urls.encode(record),

@@ -1,6 +1,7 @@
 """Decides the outputs of pages, without clock or log.
 
     crawl.control ─► Jobs ─► Job (`job.py`) ─┬─► soft_404, duplicates: has the page new content?
+    a spider's CallResult ─► requested ─► Parsed
     page, Parsed ────────────────────────────┴─► outputs: all outputs of a page, one value ─► founds: batches
 
     offsets ─► Taken, Page (`in_order.py`): a page is done with its last output; a partition is done in offset order
@@ -13,6 +14,7 @@ from .founds import Batch, Founds
 from .in_order import Page, Taken
 from .job import Job, Jobs
 from .outputs import Encoded, PageOutputs, again_of, outputs_of
+from .requested import parsed_of, wants_spider
 from .waiting import Held, Message, PageLine, Waiting
 
 __all__ = [
@@ -30,4 +32,6 @@ __all__ = [
     "Waiting",
     "again_of",
     "outputs_of",
+    "parsed_of",
+    "wants_spider",
 ]

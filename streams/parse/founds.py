@@ -9,6 +9,7 @@ Invariant: a page is acknowledged after every batch with one of its links is in 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 
+from crawlog.schemas.requests import packed
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
 from crawlog.streams.html import Outlink
 
@@ -121,6 +122,7 @@ class Batch:
         domain: The domain of all its URLs; None if there are several, or no URL yet.
         links: (fingerprint, depth) of each URL.
         dropped: Counts of refused links, by rule.
+        has_requests: Whether a URL has an identity or a request of its own, so that the record has version 2.
     """
 
     __slots__ = (
@@ -128,6 +130,7 @@ class Batch:
         "domain",
         "dropped",
         "epoch",
+        "has_requests",
         "is_acknowledged",
         "job",
         "links",
@@ -148,6 +151,7 @@ class Batch:
         self.links: list[tuple[int, int]] = []
         self.dropped: dict[str, int] = {}
         self.is_acknowledged = False
+        self.has_requests = False
         self._waiting: list[Callable[[], None]] = []
 
     @property
@@ -194,6 +198,9 @@ class Founds:
         batch.urls.append(found)
         batch.links.append((link.fingerprint, found.depth))
         batch.size_bytes += len(found.url) + len(found.parent) + _FOUND_BYTES
+        if found.id or found.request is not None:
+            batch.has_requests = True
+            batch.size_bytes += len(packed(found.request))
         sent.on_way[link.fingerprint] = (found.depth, batch)
         if batch.is_full:
             del self._open[key]

@@ -30,6 +30,7 @@ from crawlog.streams.url import Canonicaliser, InvalidUrl, Names, Places, Scope,
 
 from .duplicates import Twins
 from .founds import Sent
+from .requested import redirected
 from .soft_404 import Sketches, SoftErrors
 
 SITEMAP_PRIORITY = 20
@@ -124,7 +125,7 @@ class Job:
     def probe(self, meta: PageMeta, body: bytes) -> Outlink | None:
         """The probe to send to the page's host, a URL that cannot exist; None for no probe."""
         url = self._soft.probe(meta, self._place(meta.url).host, body) if self._soft is not None else ""
-        return self._outlink(url) if url else None
+        return self.outlink(url) if url else None
 
     def parsed(self, meta: PageMeta, body: bytes) -> Parsed:
         """The spider's result for a page. Raises: BaseException: any exception of the spider."""
@@ -185,7 +186,8 @@ class Job:
             url = self.canonical(meta.location, meta.url)
         except InvalidUrl:
             return None
-        link, name = self._outlink(url), ""
+        identity, request = redirected(meta, url, self._place(url))
+        link, name = self.outlink(url, identity), ""
         rule = self.refusal(link, meta.depth, meta.hops + 1, joining)
         if rule == "scope" and meta.seed:
             name = scope_name(self.spec.scope.kind, link.place)
@@ -195,7 +197,10 @@ class Job:
             return None
         source: Source = "sitemap" if meta.kind == "sitemap" else "redirect"
         hops, joins, checked = meta.hops + 1, meta.seed, meta.leads_back
-        return Redirect(link, FoundUrl(url, meta.depth, 0, source, meta.url, hops, joins=joins, checked=checked), name)
+        found = FoundUrl(url, meta.depth, 0, source, meta.url, hops, joins=joins, checked=checked)
+        if request is not None:
+            found = msgspec.structs.replace(found, id=identity, request=request)
+        return Redirect(link, found, name)
 
     def again(self, meta: PageMeta) -> tuple[Outlink, FoundUrl]:
         """The found that queues a page's URL once more, because its stored body is gone."""
@@ -204,11 +209,20 @@ class Job:
             source = "redirect" if meta.hops else "seed"
         joins = source == "redirect"
         found = FoundUrl(meta.url, meta.depth, 0, source, "", meta.hops, joins=joins, again="not_modified")
-        return self._outlink(meta.url), found
+        found = msgspec.structs.replace(found, id=meta.id, request=meta.request)
+        return self.outlink(meta.url, meta.id), found
 
-    def _outlink(self, url: str) -> Outlink:
-        """A link to a canonical URL."""
-        return Outlink(url, fingerprint(url), self._place(url))
+    def outlink(self, url: str, identity: int = 0) -> Outlink:
+        """A link to a canonical URL.
+
+        Args:
+            identity: Of its request; 0 for a plain GET.
+        """
+        return Outlink(url, identity or fingerprint(url), self._place(url))
+
+    def written_outlink(self, url: str, identity: int) -> Outlink:
+        """A link to a URL that a spider wrote. Raises: InvalidUrl: it is none."""
+        return self.outlink(self.canonical(url), identity)
 
     # Its scope.
 

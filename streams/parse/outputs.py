@@ -15,9 +15,11 @@ from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import FoundUrl
 from crawlog.streams.html import Outlink
 from crawlog.streams.spiders import Parsed, is_redirect
+from crawlog.streams.url import fingerprint
 
 from .founds import Batch, Sent
 from .job import Job, Redirect
+from .requested import requested
 from .soft_404 import SoftErrors
 
 PROBE_PRIORITY = 20
@@ -75,13 +77,16 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parse
     refusal = partial(job.refusal, joining=name) if name else job.refusal
     is_probe = job.is_probe(meta)
     sketch = SoftErrors.sketch(meta, body) if is_probe else None
-    redirect = job.redirect(meta, dropped, name) if is_redirect(meta) and not is_probe else None
+    is_followed = is_redirect(meta) and not is_probe and not parsed.takes_redirects
+    redirect = job.redirect(meta, dropped, name) if is_followed else None
     founds: list[Found] = [(redirect.link, redirect.found)] if redirect is not None else []
     probe = None if is_probe else job.probe(meta, body)
     if probe is not None:
         founds += _founds(sent.unsent([probe], meta.depth, refusal, {}, awaited), meta, 0, {probe.url: PROBE_PRIORITY})
     outlinks = job.followed(meta, body, parsed.outlinks)
     founds += _founds(sent.unsent(outlinks, meta.depth + 1, refusal, dropped, awaited), meta, 1, parsed.priorities)
+    if parsed.requests:
+        founds += requested(meta, parsed.requests, job.written_outlink, sent, refusal, dropped, awaited)
     if parsed.sitemaps:
         founds += job.sitemaps(meta, parsed.sitemaps, dropped, name)
     joins = () if redirect is None and not name else _joins(name, redirect)
@@ -89,7 +94,7 @@ def outputs_of(job: Job, at: tuple[int, int], meta: PageMeta, body: bytes, parse
         meta.epoch,
         sent,
         _item(job, at, meta, parsed) if meta.kind != "robots" else None,  # a robots.txt is no page of the crawl
-        _controls(job, meta, joins, sketch) if joins or sketch is not None else (),
+        _controls(job, meta, joins, sketch, parsed) if joins or sketch is not None or parsed.closes else (),
         joins,
         founds,
         awaited,
@@ -106,8 +111,11 @@ def again_of(job: Job, meta: PageMeta) -> PageOutputs:
 
 
 def _item(job: Job, at: tuple[int, int], meta: PageMeta, parsed: Parsed) -> Encoded:
-    record = items.ItemsRecord(meta.job, meta.url, at, parsed.items, meta.epoch, job.spider)
-    return items.key(meta.job, meta.url), items.encode(record)
+    identity = meta.id if meta.id and meta.id != fingerprint(meta.url) else 0
+    record = items.ItemsRecord(
+        meta.job, meta.url, at, parsed.items, meta.epoch, parsed.label or job.spider, identity
+    )  # fmt: skip
+    return items.key(meta.job, meta.url, identity), items.encode(record)
 
 
 def _founds(links: Iterable[Outlink], meta: PageMeta, hops: int, priorities: Mapping[str, int]) -> list[Found]:
@@ -121,8 +129,10 @@ def _joins(name: str, redirect: Redirect | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in names if one))
 
 
-def _controls(job: Job, meta: PageMeta, joins: Iterable[str], sketch: int | None) -> list[Encoded]:
-    records: list[control.Join | control.Missing] = [control.Join(job.name, name) for name in joins]
+def _controls(job: Job, meta: PageMeta, joins: Iterable[str], sketch: int | None, parsed: Parsed) -> list[Encoded]:
+    records: list[control.Control] = [control.Join(job.name, name) for name in joins]
+    if parsed.closes:
+        records.append(control.Command("stop", job=job.name, at=meta.fetched_at))
     if sketch is not None:
         records.append(control.Missing(job.name, meta.url, sketch))
     return [(control.key(record), control.encode(record)) for record in records]

@@ -16,6 +16,8 @@ from crawlog.streams.html import (
 )
 from crawlog.streams.http import essence
 
+from .exchange import RequestOut
+
 SOFT_404 = "soft_404"
 """The error of a page that its host sends for any missing URL; such a page counts as a 404."""
 
@@ -31,6 +33,10 @@ class Parsed(NamedTuple):
         priorities: Of the outlinks that have one, by URL.
         sitemaps: URLs of sitemaps.
         reached: The setting whose limit cut the result; empty for none.
+        requests: Of a user's spider, in the order in which it gave them.
+        label: `NAME@VERSION` of a spider in a child process; empty for the job's.
+        takes_redirects: Whether the spider decided about the page's redirect (Scrapy's).
+        closes: Reason for which the spider stops the job; empty for none.
     """
 
     items: list[msgspec.Raw]
@@ -38,6 +44,10 @@ class Parsed(NamedTuple):
     priorities: Mapping[str, int] = {}
     sitemaps: Sequence[Outlink] = ()
     reached: str = ""
+    requests: Sequence[RequestOut] = ()
+    label: str = ""
+    takes_redirects: bool = False
+    closes: str = ""
 
 
 Parse = Callable[[PageMeta, bytes, Links, JobSpec], Parsed]

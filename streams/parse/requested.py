@@ -1,0 +1,131 @@
+"""Requests of a spider, and redirects of requests: founds that carry everything.
+
+CallResult of the spider's child ─► parsed_of ─► Parsed ─► requested: RequestOut ─► found, unless a rule refuses it
+page with a request that redirects ─► redirected: the same request for the next URL, by RFC 9110 15.4
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.requests import RequestRecord
+from crawlog.schemas.urls import FoundUrl, Source
+from crawlog.streams.html import Outlink
+from crawlog.streams.http import origin_of
+from crawlog.streams.spiders import (
+    CallResult,
+    Parsed,
+    RequestOut,
+    SpiderFacts,
+    is_followed,
+    is_redirect,
+    request_id,
+    unfiltered_id,
+)
+from crawlog.streams.url import InvalidUrl, Place, fingerprint
+
+from .founds import Batch, Refusal, Sent
+
+_OF_BODY = ("content-type", "content-length", "content-encoding", "content-language", "content-location")
+"""Headers that go with the body when a redirect makes a GET of a request (Fetch 4.4)."""
+
+_OF_ORIGIN = ("authorization", "cookie", "proxy-authorization")
+"""Headers that no other origin gets."""
+
+
+def wants_spider(meta: PageMeta, facts: SpiderFacts) -> bool:
+    """Whether a page goes to its job's spider; other pages give only what a redirect gives."""
+    if meta.kind != "page":
+        return False
+    request = meta.request
+    if facts.is_scrapy or (request is not None and is_answer(meta, request)):
+        return True
+    if is_redirect(meta):
+        return False
+    if meta.kept and (is_followed(meta) or meta.http in facts.statuses):
+        return True
+    return request is not None and bool(request.errback or (is_followed(meta) and meta.http is not None))
+
+
+def is_answer(meta: PageMeta, request: RequestRecord) -> bool:
+    """Whether a request says that an answer of this status goes to its callback: a redirect is then not followed."""
+    if meta.http is None:
+        return False
+    if is_redirect(meta) and not request.follows:
+        return True
+    return request.all_answers or (request.answers is not None and meta.http in request.answers)
+
+
+def parsed_of(result: CallResult, facts: SpiderFacts) -> Parsed:
+    """What a spider's child made of a page."""
+    return Parsed(
+        result.items,
+        [],
+        requests=result.requests,
+        label=facts.label,
+        takes_redirects=facts.is_scrapy,
+        closes=result.closes,
+    )
+
+
+def requested(  # what decides about a link, and where it is counted
+    meta: PageMeta,
+    requests: Iterable[RequestOut],
+    outlink: Callable[[str, int], Outlink],
+    sent: Sent,
+    refusal: Refusal,
+    dropped: dict[str, int],
+    awaited: set[Batch],
+) -> list[tuple[Outlink, FoundUrl]]:
+    """The founds of a spider's requests; those that a rule refuses are counted, those in the log are left out."""
+    founds = []
+    for out in requests:
+        depth = out.depth if out.depth >= 0 else meta.depth + 1
+        try:
+            link = outlink(out.url, out.id)
+        except InvalidUrl:
+            continue
+        if sent.unsent([link], depth, refusal, dropped, awaited):
+            source: Source = "redirect" if out.hops else "link"
+            found = FoundUrl(
+                link.url, depth, out.priority, source, meta.url, out.hops, id=out.id, request=out.request
+            )  # fmt: skip
+            founds.append((link, found))
+    return founds
+
+
+def redirected(meta: PageMeta, url: str, place: Place) -> tuple[int, RequestRecord | None]:
+    """Identity and request with which the target of a redirect is fetched; (0, None) for a plain GET.
+
+    A 303, and a POST's 301 and 302, become a GET without body. The target of a request that was no GET is unfiltered:
+    a login that leads to a known page reaches its callback.
+
+    Args:
+        url: The target, canonical.
+        place: Of the target.
+    """
+    before = meta.request
+    if before is None:
+        return 0, None
+    method = _method(before.method.upper(), meta.http)
+    left_out: tuple[str, ...] = ()
+    request = msgspec.structs.replace(before, method=method, cookies=(), url="")
+    if method != before.method.upper() and before.body:
+        request, left_out = msgspec.structs.replace(request, body=b""), _OF_BODY
+    if place.host != origin_of(meta.url):
+        left_out += _OF_ORIGIN
+    if left_out:
+        kept = tuple((name, value) for name, value in request.headers if name.lower() not in left_out)
+        request = msgspec.structs.replace(request, headers=kept)
+    filtered = request_id(url, request)
+    if not (before.unfiltered or before.method.upper() not in ("GET", "HEAD")):
+        return filtered, request
+    request = msgspec.structs.replace(request, unfiltered=True)
+    return unfiltered_id(meta.id or fingerprint(meta.url), meta.attempt, filtered, 0), request
+
+
+def _method(method: str, http: int | None) -> str:
+    if (http == 303 and method != "HEAD") or (http in (301, 302) and method == "POST"):
+        return "GET"
+    return method

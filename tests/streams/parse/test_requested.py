@@ -1,0 +1,168 @@
+"""Requests of a spider's page, and redirects of requests."""
+
+import msgspec
+import pytest
+
+from crawlog.schemas import items, urls
+from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.requests import CookieGiven, RequestRecord
+from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec
+from crawlog.streams.parse.job import Job, Learned
+from crawlog.streams.parse.outputs import PageOutputs, outputs_of
+from crawlog.streams.parse.requested import parsed_of, wants_spider
+from crawlog.streams.spiders import CallResult, RequestOut, SpiderFacts, parse_page, unfiltered_id
+from crawlog.streams.url import Names, Places, fingerprint
+
+A, B = "http://a.com/", "http://a.com/b"
+FACTS = SpiderFacts("/s.py:S", "s@1")
+SCRAPY = SpiderFacts("/s.py:S", "s@1", is_scrapy=True)
+POST = RequestRecord(
+    "POST", headers=(("Content-Type", "x"), ("Authorization", "b"), ("X", "1")), body=b"a", callback="c"
+)
+
+
+def job(**changes: object) -> Job:
+    """A job with a spider, in the scope of a.com."""
+    spec = JobSpec(spider="/s.py:S", scope=ScopeSpec("domain", ("a.com",)))
+    spec = msgspec.structs.replace(spec, **changes)
+    return Job("j", spec, Places(1), Learned(Names(), {}), ("s@1", parse_page))
+
+
+def page(url: str = A, request: RequestRecord | None = None, **fields: object) -> PageMeta:
+    """A page that was answered."""
+    meta = RequestPageMeta(url, "j", http=200, content_type="text/html", request=request, id=9 if request else 0)
+    return msgspec.structs.replace(meta, **fields)
+
+
+def outputs(meta: PageMeta, *requests: RequestOut, facts: SpiderFacts = FACTS, of: Job | None = None) -> PageOutputs:
+    """What a page gives whose spider made these requests."""
+    parsed = parsed_of(CallResult(requests=list(requests)), facts)
+    return outputs_of(of or job(), (0, 5), meta, b"", parsed)
+
+
+def founds(meta: PageMeta, *requests: RequestOut, facts: SpiderFacts = FACTS) -> list[FoundUrl]:
+    """The founds of a page."""
+    return [found for _, found in outputs(meta, *requests, facts=facts).founds]
+
+
+def test_a_request_goes_out_with_all_it_carries() -> None:
+    """One deeper than its page, with its priority and its parent."""
+    [found] = founds(page(depth=2), RequestOut(B, 7, 1000, POST))
+    assert found == FoundUrl(B, 3, 1000, "link", A, id=7, request=POST)
+
+
+def test_a_rule_refuses_requests_as_links() -> None:
+    """It is counted."""
+    given = outputs(page(), RequestOut("http://b.com/", 7, request=POST), RequestOut("ftp://a.com/"))
+    assert (list(given.founds), given.dropped) == ([], {"scope": 1})
+
+
+def test_a_request_that_is_in_the_log_is_not_sent_again() -> None:
+    """By its identity: another POST to the same URL is sent."""
+    of = job()
+    of.sent(0).newest[7] = 1
+    given = outputs(page(), RequestOut(B, 7, request=POST), RequestOut(B, 8, request=POST), of=of)
+    assert [found.id for _, found in given.founds] == [8]
+
+
+@pytest.mark.parametrize(
+    ("request_id_of_page", "key"),
+    [(0, b"j http://a.com/"), (fingerprint(A), b"j http://a.com/"), (9, b"j http://a.com/ 0000000000000009")],
+)
+def test_two_posts_to_one_url_give_two_rows(request_id_of_page: int, key: bytes) -> None:
+    """A row's key names the request where the URL alone does not."""
+    given = outputs(page(request=POST, id=request_id_of_page)).item
+    assert given is not None
+    assert given[0] == key
+    assert (items.decode(given[1]).spider, items.key("j", A, items.decode(given[1]).id)) == ("s@1", key)
+
+
+@pytest.mark.parametrize(
+    ("method", "http", "then", "has_body"),
+    [
+        ("POST", 301, "GET", False),
+        ("POST", 302, "GET", False),
+        ("POST", 303, "GET", False),
+        ("POST", 307, "POST", True),
+        ("POST", 308, "POST", True),
+        ("PUT", 302, "PUT", True),
+        ("PUT", 303, "GET", False),
+        ("HEAD", 303, "HEAD", True),
+    ],
+)
+def test_a_redirect_changes_the_method_by_the_standard(method: str, http: int, then: str, has_body: bool) -> None:
+    """RFC 9110 15.4: the body and its headers go with it."""
+    before = msgspec.structs.replace(POST, method=method)
+    [found] = founds(page(request=before, http=http, location="/b"))
+    assert found.request is not None
+    assert (found.request.method, bool(found.request.body), found.hops) == (then, has_body, 1)
+    names = [name for name, _ in found.request.headers]
+    assert names == (["Content-Type"] if has_body else []) + ["Authorization", "X"]
+    assert found.request.callback == "c"
+
+
+def test_a_login_that_leads_to_a_known_page_reaches_its_callback() -> None:
+    """The target of a redirected POST is unfiltered; that of a GET is not."""
+    [found] = founds(page(request=POST, http=302, location="/b"))
+    assert found.request is not None
+    assert found.request.unfiltered
+    assert found.id == unfiltered_id(9, 1, fingerprint(B), 0)
+    get = RequestRecord(callback="c")
+    [found] = founds(page(request=get, id=fingerprint(A), http=302, location="/b"))
+    assert (found.id, found.request) == (fingerprint(B), get)
+
+
+def test_another_origin_gets_no_credentials() -> None:
+    """Nor the cookies that the request brought along."""
+    get = RequestRecord(headers=POST.headers, cookies=(CookieGiven("a", "b"),), callback="c")
+    [found] = founds(page(request=get, http=302, location="http://www.a.com/"))
+    assert found.request is not None
+    assert [name for name, _ in found.request.headers] == ["Content-Type", "X"]
+    assert found.request.cookies == ()
+
+
+def test_a_redirect_of_a_plain_get_stays_plain() -> None:
+    """It costs no record of version 2."""
+    [found] = founds(page(http=302, location="/b"))
+    assert (found.id, found.request) == (0, None)
+    assert b'"v":1' in urls.encode(urls.founds("j", 0, [found]))
+
+
+@pytest.mark.parametrize(
+    ("meta", "wanted"),
+    [
+        (page(), True),
+        (page(http=404), False),
+        (page(http=404, request=RequestRecord(errback="e")), True),
+        (page(http=404, request=RequestRecord(answers=(404,))), True),
+        (page(http=500, request=RequestRecord(all_answers=True)), True),
+        (page(http=302, location="/b"), False),
+        (page(http=302, location="/b", request=RequestRecord(callback="c")), False),
+        (page(http=302, location="/b", request=RequestRecord(follows=False)), True),
+        (page(http=302, location="/b", request=RequestRecord(answers=(302,))), True),
+        (page(http=None, error="timeout"), False),
+        (page(http=None, error="timeout", request=RequestRecord(errback="e")), True),
+        (page(http=None, error="timeout", request=RequestRecord(callback="c")), False),
+        (page(kind="sitemap"), False),
+        (page(kept=False), False),
+    ],
+)
+def test_a_spider_gets_the_pages_that_it_wants(meta: PageMeta, wanted: bool) -> None:
+    """By status and by what its request says; Scrapy's get every answer."""
+    assert wants_spider(meta, FACTS) is wanted
+    assert wants_spider(meta, SCRAPY) is (meta.kind == "page")
+
+
+def test_scrapys_spiders_follow_redirects_themselves() -> None:
+    """The worker adds no found of its own."""
+    out = RequestOut(B, 7, request=RequestRecord(), hops=1, depth=0)
+    [found] = founds(page(http=302, location="/b"), out, facts=SCRAPY)
+    assert (found.id, found.source, found.hops, found.depth) == (7, "redirect", 1, 0)
+
+
+def test_a_spider_that_closes_stops_its_job() -> None:
+    """As the operator's command does."""
+    parsed = parsed_of(CallResult(closes="enough"), FACTS)
+    [(key, value)] = outputs_of(job(), (0, 5), page(), b"", parsed).controls
+    assert key == b"command/job/j"
+    assert b'"stop"' in value
