@@ -8,7 +8,8 @@
     every worker ───→ crawl.progress   progress.py    reports of what each worker did
     a bad record ───→ crawl.dead       dead.py        the record as it was, and why
 
-`record.py` is a record as it is read from any topic; `codec.py` decodes JSON so that ValueError is the only error.
+`requests.py` is a request with all that belongs to it, within founds and pages. `record.py` is a record as it is read
+from any topic; `codec.py` decodes JSON so that ValueError is the only error.
 """
 
 if __name__ != "crawlog.schemas":  # a second copy, in which Faust would find no agents
