@@ -6,6 +6,8 @@ that kcat reads the crawl.
 Keyed by registrable domain; a batch over several domains of one partition has no key and the partition set.
 """
 
+# long: one file a topic, and the job's record is one of this topic's kinds.
+
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple
 
