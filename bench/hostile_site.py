@@ -619,7 +619,7 @@ TLS = (
         "half a TLS record",
         "|".join(
             f"failed robots_unreachable: {why}"
-            for why in ("tls", "disconnected", "connection_reset", "connect", "connect_timeout")
+            for why in ("tls", "disconnected", "connection_reset", "connection_refused", "connect", "connect_timeout")
         ),
         says(b"\x16\x03\x03\x40\x00\x02\x00\x00", Deed.HALF),
         tls="none",

@@ -27,7 +27,20 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         rev: The job revision that it was fetched under; parse holds the page until it knows that revision.
         depth, hops, seed: As in the found that queued it; `seed` is true for a seed and what a seed redirects to.
         http: Status code, None when there was no response.
-        error: Why there was no response, else empty.
+        error: Why there was no whole response, else empty. One of these words, some with a reason after `: `:
+
+            - No address: `dns`. No connection: `connection_refused`, `connect` (no route, …), `connect_timeout`.
+            - TLS: `tls`, `tls_certificate`.
+            - Silence: `first_byte_timeout`, `chunk_timeout` (within the body, `http` is set), `timeout` (in all).
+            - Broken off: `disconnected`, `connection_reset`; within the body `bad_body` (`http` is set).
+            - The proxy: `proxy` (no answer, or it broke off), `proxy_login` (407), `bad_proxy: …` (refused).
+            - No HTTP: `bad_http`, `header_too_large`, `too_many_headers`.
+            - A response whose body is not kept (`http` is set): `too_large`, `bad_encoding`.
+            - Never sent: `robots`, `robots_unreachable: …`, `private_address: …`, `bad_port: …`, `bad_method: …`,
+              `bad_url`, `login_failed: …`, `crash_loop`, `interrupted`.
+            - Ours: `answer_broken: …`; any other word is the name of an exception.
+
+            A status code alone, such as 404, is no error.
         location: Target of a redirect as sent, joined with `url` by the reader; else empty. A rendered page that went
             to another URL by itself is a redirect too, with any status code.
         content_type: The header, as sent.
@@ -44,7 +57,7 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         id: Identity of its request; 0 for a plain GET.
         request: All of the request but its URL; None for a plain GET.
         attempt: Number of the attempt that it answers.
-        headers: All headers of the response, as sent and in order, where the job has a spider.
+        headers: All headers of the response in order, Latin-1, where the job has a spider or the page a request.
         leads_back: Whether it redirects back to a URL that redirected here, and that would now get cookies that it was
             not sent before.
     """

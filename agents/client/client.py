@@ -19,6 +19,7 @@ from crawlog.streams.http import (
     OK,
     Answer,
     Form,
+    all_headers,
     headers_of,
     literal_refusal,
     method_refusal,
@@ -46,7 +47,7 @@ from .connections import (
 from .failures import failure, private, refused
 from .per_address import Addresses
 from .protocol import LeaseLost
-from .request import BARE, Headers, OutgoingRequest, RequestBuilder, all_headers
+from .request import BARE, Headers, OutgoingRequest, RequestBuilder
 from .transport import HttpRequest
 
 KEEPALIVE_S = 30.0

@@ -1,5 +1,6 @@
 """Names errors: one word for each error that aiohttp, a proxy or the egress guard may raise."""
 
+import errno
 import ssl
 
 import aiohttp
@@ -34,12 +35,14 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
 
 
 def reason_of(error: BaseException) -> str:
-    """One word for an exception of aiohttp."""
+    """One word for an exception of aiohttp; `crawlog.schemas.pages.PageMeta.error` has them all."""
     if isinstance(error, aiohttp.ClientResponseError):
         for said, word in _HEADER_FAULTS:
             if said in error.message:
                 return word
-    return next((word for kind, word in _REASONS if isinstance(error, kind)), type(error).__name__)
+    word = next((word for kind, word in _REASONS if isinstance(error, kind)), type(error).__name__)
+    is_turned_off = word == "connect" and isinstance(error, OSError) and error.errno == errno.ECONNREFUSED
+    return "connection_refused" if is_turned_off else word
 
 
 def failure(error: Exception, answer: Answer, outgoing: OutgoingRequest, blame: Blame) -> Answer:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -205,11 +205,6 @@ def _address(proxy: Proxy) -> URL:
     """The proxy's URL with user and password; aiohttp makes the login header from it, for requests and tunnels."""
     address = URL(proxy.url)
     return address.with_user(proxy.user).with_password(proxy.password) if proxy.user else address
-
-
-def all_headers(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    """The headers of a response as they are kept: Latin-1, so that every byte has a letter."""
-    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)
 
 
 BARE = OutgoingRequest()

@@ -51,8 +51,14 @@ class Outcomes:
         self.flush = self._dones.flush
 
     def refused(self, task: "Task", end: "Unasked") -> None:
-        """Write that the URL must not be requested."""
-        self._dones.add(task, outcome.refused(task, end, time.time()))
+        """Write that the URL must not be requested; with a page for the errback of its request, if it has one."""
+        now = time.time()
+        result = outcome.refused(task, end, now)
+        if task.request is None or not task.request.errback:
+            self._dones.add(task, result)
+            return
+        answer = Answer(None, end.reason)
+        self._send_page(outcome.page(task, answer, now), b"", _Sent(task, result, answer.held))
 
     def failed(self, task: "Task", reason: str) -> None:
         """Write a failure without an answer."""
@@ -67,12 +73,12 @@ class Outcomes:
         """Write the page, then its done once the log has it."""
         meta = outcome.page(task, answer, now)
         result = outcome.done(task, answer, now, rest_s)
-        body = answer.body if answer.kept else b""
+        body = answer.body if meta.kept else b""
         self._stage.pages += 1
         self._stage.bytes += len(body)
         try:
             known = None if answer.rendered else answer.validators  # they describe the page before its scripts ran
-            self._send_page(meta, b"" if answer.location else body, _Sent(task, result, answer.held, known))
+            self._send_page(meta, body, _Sent(task, result, answer.held, known))
         except GiveUp as error:
             cut = msgspec.structs.replace(result, reason=error.reason)
             self._send_page(outcome.without_body(meta, error.reason), b"", _Sent(task, cut, answer.held))

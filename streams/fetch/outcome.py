@@ -1,6 +1,7 @@
 """How a URL ends in fetch: refused without a request, or by its answer, with a done and a page.
 
-Pure: time is `now`, UTC epoch seconds. A refused URL has a done only; every other final one has a page too.
+Pure: time is `now`, UTC epoch seconds. A refused URL has a done only, unless its request has an errback; every other
+final one has a page too.
 """
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -8,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from crawlog.schemas import urls as u
-from crawlog.schemas.pages import PageMeta
-from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE
+from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.streams.http import NEEDS_LAX_TLS, NEEDS_PRIVATE, REDIRECTS
 
 if TYPE_CHECKING:
     from crawlog.streams.frontier import Host, Task
@@ -75,7 +76,8 @@ def _unreachable(reason: str) -> Unasked:
 def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
     """The metadata of a final answer's page."""
     row, spec = task.row, task.job.spec
-    return PageMeta(
+    request = task.request
+    return (RequestPageMeta if request is not None or row.id else PageMeta)(
         row.url,
         task.job.name,
         rev=spec.rev,
@@ -89,7 +91,7 @@ def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
         content_type=answer.content_type[:TYPE_CHARS],
         fetched_at=now,
         took_s=round(answer.took_s, 4),
-        kept=answer.kept and not answer.location,
+        kept=keeps_body(task, answer),
         sniffed=answer.sniffed,
         link=answer.link,
         x_robots=answer.x_robots,
@@ -99,13 +101,27 @@ def page(task: "Task", answer: "Answer", now: float) -> PageMeta:
         render_error=answer.render_error,
         same_as=answer.same_as,
         leads_back=bool(answer.location) and answer.leads_back,
+        id=row.id,
+        request=request,
+        attempt=row.attempt + 1,
+        headers=answer.headers,
     )
+
+
+def keeps_body(task: "Task", answer: "Answer") -> bool:
+    """Whether a page has the body of its answer. That of a redirect is for spiders alone: they may want it."""
+    return answer.kept and (not answer.location or (bool(task.job.spec.spider) and answer.http in REDIRECTS))
+
+
+def wants_headers(task: "Task") -> bool:
+    """Whether a page has all headers of its answer."""
+    return bool(task.job.spec.spider) or task.request is not None
 
 
 def without_body(meta: PageMeta, reason: str) -> PageMeta:
     """The metadata of a page that is too large for a record."""
     return msgspec.structs.replace(
-        meta, error=reason, kept=False, content_type=meta.content_type[:SHORT_TYPE_CHARS], link=()
+        meta, error=reason, kept=False, content_type=meta.content_type[:SHORT_TYPE_CHARS], link=(), headers=()
     )
 
 

@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from crawlog.schemas.requests import unpacked
 from crawlog.streams.fold import Fold, JobState
 from crawlog.streams.fold import rows as r
 from crawlog.streams.url import hashed
@@ -16,6 +17,7 @@ from .politeness import crawl_delay_s
 from .unmet_hosts import NEW
 
 if TYPE_CHECKING:
+    from crawlog.schemas.requests import RequestRecord
     from crawlog.streams.http import Manner, RobotsRules
 
 WINDOW = 30
@@ -92,7 +94,7 @@ class Task:
         epoch: The job's, when it was dispatched.
     """
 
-    __slots__ = ("domain", "epoch", "host", "job", "key", "partition", "row")
+    __slots__ = ("_request", "domain", "epoch", "host", "job", "key", "partition", "row")
 
     def __init__(self, host: "Host", job: JobState, key: bytes, row: r.QueueRow, partition: "HostPartition") -> None:
         self.host = host
@@ -102,6 +104,14 @@ class Task:
         self.partition = partition
         self.domain = host.domain
         self.epoch = job.epoch
+        self._request: RequestRecord | None = None
+
+    @property
+    def request(self) -> "RequestRecord | None":
+        """All of its request but the URL; None for a plain GET."""
+        if self._request is None and self.row.request:
+            self._request = unpacked(self.row.request)
+        return self._request
 
     @property
     def manner(self) -> "Manner":

@@ -13,7 +13,7 @@ Pure: it decides what to send and what an answer means.
 """
 
 from . import egress, validators
-from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, HeldBytes, note
+from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, HeldBytes, all_headers, note
 from .codings import BadCoding, TooLarge, decoder
 from .cookie_walls import CookieWalls
 from .cookies import CookieJar
@@ -90,6 +90,7 @@ __all__ = [
     "Visited",
     "WorkerLimits",
     "address_refusal",
+    "all_headers",
     "check_rules",
     "computed",
     "decoder",

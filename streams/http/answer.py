@@ -19,6 +19,10 @@ HEADER_CHARS = 2000
 """Characters kept with a page of each of Link, X-Robots-Tag and Refresh."""
 
 
+ALL_HEADERS_BYTES = 32 * 1024
+"""Most bytes of all headers of a response that are kept with a page: the first lines."""
+
+
 class HeldBytes:
     """Bytes of a memory budget, given back once; before that `cut` gives back the part that is not needed.
 
@@ -155,6 +159,18 @@ def note(answer: Answer, headers: "MultiMapping[str]") -> None:
     answer.allows_credentials = headers.get("Access-Control-Allow-Credentials") == "true"
     if answer.http in REDIRECTS:
         answer.location = _escaped(headers.get("Location", ""))
+
+
+def all_headers(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    """The headers of a response as a page keeps them: Latin-1, so that every byte is a character."""
+    kept: list[tuple[str, str]] = []
+    room = ALL_HEADERS_BYTES
+    for name, value in raw:
+        room -= len(name) + len(value)
+        if room < 0:
+            break
+        kept.append((name.decode("latin-1"), value.decode("latin-1")))
+    return tuple(kept)
 
 
 def _cut(values: Iterable[str]) -> tuple[str, ...]:

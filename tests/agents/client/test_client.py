@@ -337,7 +337,7 @@ async def test_a_failure_is_one_word(parts: list[bytes | None], error: str) -> N
 async def test_nobody_there_is_a_failure_to_connect() -> None:
     """A port that nobody listens at."""
     async with talk(says(b"")) as (client, _, _):
-        assert (await client.get(HttpRequest("http://127.0.0.1:2/"))).error == "connect"
+        assert (await client.get(HttpRequest("http://127.0.0.1:2/"))).error == "connection_refused"
 
 
 @pytest.mark.parametrize(("size", "connections"), [(DRAINED_BYTES, 1), (100 * DRAINED_BYTES, 2)])

@@ -1,9 +1,11 @@
 """What becomes of a URL: its page and its done, by its answer or without one."""
 
+import msgspec
 import pytest
 
-from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.pages import PageMeta, RequestPageMeta, decode, encode
 from crawlog.schemas.progress import JobCounts
+from crawlog.schemas.requests import RequestRecord, packed
 from crawlog.schemas.urls import MAX_URL_BYTES, JobSpec, RequestRules, Result
 from crawlog.streams.fetch import outcome
 from crawlog.streams.fetch.outcome import Unasked
@@ -37,9 +39,12 @@ def host(rules: RobotsRules | None = None, unreachable: str = "") -> Host:
     return one
 
 
-def task(row: QueueRow = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)) -> Task:  # noqa: B008  # it is frozen
+ROW = QueueRow(URL, 2, 1, seed=True, attempt=1, priority=5)
+
+
+def task(row: QueueRow = ROW, spider: str = "") -> Task:
     """The row of sequence 7 in revision 3 and epoch 4 of a job."""
-    job = JobState(0, JobRow("j", 4, JobSpec(rev=3)), JobCounts(), Rows(InMemory()))
+    job = JobState(0, JobRow("j", 4, JobSpec(rev=3, spider=spider)), JobCounts(), Rows(InMemory()))
     return Task(host(), job, b"q" + (7).to_bytes(8, "big"), row, None)  # type: ignore[arg-type]  # no partition
 
 
@@ -93,6 +98,7 @@ def test_a_final_answer_is_a_page_and_a_done(answer: Answer, status: str, kept: 
         kept=kept,
         rendered=answer.rendered,
         same_as=answer.same_as,
+        attempt=2,
     )
     assert (done.status, done.reason, done.http) == (status, answer.error, answer.http)
     assert (done.url, done.row, done.priority, done.depth, done.attempt) == (URL, 7, 5, 2, 2)
@@ -111,6 +117,43 @@ def test_what_is_refused_names_its_rule() -> None:
     end = Unasked("refused", "robots", "Disallow: /" + "x" * 1000)
     expected = Result(URL, 7, "refused", 5, "robots", end.rule[:200], attempt=2, depth=2, at=NOW)
     assert outcome.refused(task(), end, NOW) == expected
+
+
+def test_the_page_of_a_request_repeats_it() -> None:
+    """Whole, with its identity, its attempt and all headers: parse and a replay need nothing else."""
+    record = RequestRecord("POST", body=b"a=\xff", callback="two", meta={"a": [1]})
+    row = msgspec.structs.replace(ROW, id=9, request=packed(record))
+    headers = (("Set-Cookie", "a=1"), ("X-A", "\xe9"))
+    meta = outcome.page(task(row), answered(200, headers=headers), NOW)
+    assert isinstance(meta, RequestPageMeta)
+    assert (meta.id, meta.request, meta.attempt, meta.headers) == (9, record, 2, headers)
+    assert decode(encode(meta)) == meta
+    assert outcome.done(task(row), answered(200), NOW, 0.0).id == 9
+
+
+def test_a_plain_page_is_a_record_that_older_workers_read() -> None:
+    """Also one with all headers, which a job with a spider keeps."""
+    for spider in ("", "shop.py:Shop"):
+        meta = outcome.page(task(spider=spider), answered(200), NOW)
+        assert (type(meta), meta.id, meta.request) == (PageMeta, 0, None)
+        assert outcome.wants_headers(task(spider=spider)) == bool(spider)
+    assert outcome.wants_headers(task(QueueRow(URL, request=packed(RequestRecord()))))
+
+
+@pytest.mark.parametrize(
+    ("answer", "spider", "kept"),
+    [
+        (answered(301, location="/y", kept=True), "", False),
+        (answered(301, location="/y", kept=True), "s.py:S", True),
+        (answered(301, location="/y"), "s.py:S", False),
+        (answered(404, kept=True), "", True),
+        (answered(404, kept=True), "s.py:S", True),
+        (answered(200, location="/y", rendered="auto", kept=True), "s.py:S", False),
+    ],
+)
+def test_a_spider_may_want_the_body_of_a_redirect(answer: Answer, spider: str, kept: bool) -> None:
+    """But a page that went elsewhere in the browser has no body of its own."""
+    assert outcome.page(task(spider=spider), answer, NOW).kept == kept
 
 
 def test_servers_do_not_fill_records() -> None:
