@@ -303,6 +303,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
         max_url_length: Longest URL taken, characters.
         order: Order of URLs of one host and priority.
         confirm: Whether the seen table keeps whole fingerprints, or a Bloom filter alone.
+        fingerprint_headers: Names of headers that tell requests apart, beside URL, method and body.
         state: Only a running job's URLs are fetched; other jobs keep their queues and still queue found URLs.
         links: Sources of links; see the setting `links.sources`.
         nofollow: Whether links with rel=nofollow are taken.
@@ -331,6 +332,7 @@ class JobSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     max_url_length: Annotated[int, Setting("scope.max_url_length")] = 2083
     order: Annotated[Literal["fifo", "lifo"], Setting("frontier.order", is_fixed=True)] = "fifo"
     confirm: Annotated[bool, Setting("dedup.confirm", is_fixed=True)] = True
+    fingerprint_headers: Annotated[tuple[str, ...], Setting("fingerprint.headers", is_fixed=True)] = ()
     state: Literal["running", "stopped", "cancelled"] = "running"
     links: Annotated[tuple[str, ...], Setting("links.sources")] = ("a", "area")
     nofollow: Annotated[bool, Setting("links.nofollow", true_if="follow")] = True

@@ -99,6 +99,7 @@ class Job:
         self._scope = Scope(spec)
         self._names = frozenset(spec.scope.names)
         self._place = places.of
+        self._telling = frozenset(name.lower() for name in spec.fingerprint_headers)
         self._sent: dict[int, Sent] = {}
         duplicates = spec.traps.duplicates
         self._twins = None if duplicates == "follow" else Twins(near=duplicates == "skip_near")
@@ -186,7 +187,7 @@ class Job:
             url = self.canonical(meta.location, meta.url)
         except InvalidUrl:
             return None
-        identity, request = redirected(meta, url, self._place(url))
+        identity, request = redirected(meta, url, self._place(url), self._telling)
         link, name = self.outlink(url, identity), ""
         rule = self.refusal(link, meta.depth, meta.hops + 1, joining)
         if rule == "scope" and meta.seed:

@@ -4,7 +4,7 @@ CallResult of the spider's child ─► parsed_of ─► Parsed ─► requested
 page with a request that redirects ─► redirected: the same request for the next URL, by RFC 9110 15.4
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -95,7 +95,7 @@ def requested(  # what decides about a link, and where it is counted
     return founds
 
 
-def redirected(meta: PageMeta, url: str, place: Place) -> tuple[int, RequestRecord | None]:
+def redirected(meta: PageMeta, url: str, place: Place, named: Collection[str] = ()) -> tuple[int, RequestRecord | None]:
     """Identity and request with which the target of a redirect is fetched; (0, None) for a plain GET.
 
     A 303, and a POST's 301 and 302, become a GET without body. The target of a request that was no GET is unfiltered:
@@ -104,6 +104,7 @@ def redirected(meta: PageMeta, url: str, place: Place) -> tuple[int, RequestReco
     Args:
         url: The target, canonical.
         place: Of the target.
+        named: Names of headers that tell requests apart, in lower case.
     """
     before = meta.request
     if before is None:
@@ -118,7 +119,7 @@ def redirected(meta: PageMeta, url: str, place: Place) -> tuple[int, RequestReco
     if left_out:
         kept = tuple((name, value) for name, value in request.headers if name.lower() not in left_out)
         request = msgspec.structs.replace(request, headers=kept)
-    filtered = request_id(url, request)
+    filtered = request_id(url, request, named)
     if not (before.unfiltered or before.method.upper() not in ("GET", "HEAD")):
         return filtered, request
     request = msgspec.structs.replace(request, unfiltered=True)

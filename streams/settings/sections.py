@@ -344,6 +344,13 @@ class Dedup(Section):
     """Whether whole fingerprints say what was seen, or a Bloom filter alone, wrong once in a million; fixed per job."""
 
 
+class Fingerprint(Section):
+    """What tells two requests of a spider apart, beside URL, method and body."""
+
+    headers: tuple[str, ...] = ()
+    """Names of request headers, such as `Accept-Language`; fixed per job."""
+
+
 class Frontier(Section):
     """In which order URLs are fetched."""
 

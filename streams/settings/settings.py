@@ -14,6 +14,7 @@ from .sections import (
     Canonical,
     Dedup,
     Fetch,
+    Fingerprint,
     Frontier,
     Limits,
     Links,
@@ -60,6 +61,7 @@ class Settings(BaseModel):
     links: Links = Links()
     sitemaps: Sitemaps = Sitemaps()
     dedup: Dedup = Dedup()
+    fingerprint: Fingerprint = Fingerprint()
     frontier: Frontier = Frontier()
     state: State = State()
     snapshots: Snapshots = Snapshots()
