@@ -37,11 +37,16 @@ MAX_NAME_CHARS = 270
 MAX_URL_BYTES = 64 * 1024
 """A longer URL is refused before it is parsed, bytes."""
 
+MAX_JAR_BYTES = 256
+"""Longest name of a cookie jar, bytes."""
+
 MAX_EPOCH = 0xFFFF
 """Epochs are two bytes in the state's keys."""
 
 Source = Literal["seed", "link", "redirect", "sitemap"]
 Status = Literal["fetched", "redirected", "not_modified", "failed", "refused"]
+AttemptStatus = Literal[Status, "began"]
+"""`began`: a request that is never sent twice is about to be sent; every other status ends an attempt."""
 
 
 class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -77,6 +82,26 @@ class FoundUrl(msgspec.Struct, omit_defaults=True, frozen=True):
     request: RequestRecord | None = None
 
 
+class CookieChange(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A cookie of a jar as it is after an answer. Name, domain, `wide` and path are its identity.
+
+    Attributes:
+        domain: A host name, or the domain that the server gave.
+        wide: Whether it is sent to the hosts below `domain` too.
+        expires: UTC epoch seconds; None for a cookie without an end.
+        gone: Whether it was removed.
+    """
+
+    name: str
+    value: str = ""
+    domain: str = ""
+    path: str = "/"
+    wide: bool = False
+    secure: bool = False
+    expires: float | None = None
+    gone: bool = False
+
+
 class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     """The result of one attempt to fetch one URL.
 
@@ -85,7 +110,7 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
         id: Identity of its request; 0 for a plain GET.
         row: The queue row's sequence: (offset << 16) + index of the found that queued it.
         priority: The queue row's priority: with `row` and the URL's host it is the row's key.
-        status: `failed` with `next_at` is tried again; all others are final.
+        status: `failed` with `next_at` is tried again; `began` leaves the row; all others are final.
         reason: Why it failed or was refused, one word or short phrase.
         rule: The rule that refused it, e.g. a robots.txt line.
         http: The response's status code; None when there was no response.
@@ -97,11 +122,13 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
         delay_s: The length of that wait; a restored wait is never longer.
         host_wait_s: Rest of the whole host from `at` on (backoff, Retry-After), seconds; 0 if only the crawl delay.
         page: (partition, offset) of the record in crawl.pages; None when there is none (retries and refusals).
+        jar: Name of the cookie jar that `cookies` belong to; empty for the job's own.
+        cookies: Cookies that changed in that jar and are in no done before this one. They may be of earlier answers.
     """
 
     url: str
     row: int
-    status: Status
+    status: AttemptStatus
     priority: int = 0
     reason: str = ""
     rule: str = ""
@@ -115,6 +142,8 @@ class Result(msgspec.Struct, omit_defaults=True, frozen=True):
     host_wait_s: float = 0.0
     page: tuple[int, int] | None = None
     id: int = 0
+    jar: str = ""
+    cookies: tuple[CookieChange, ...] = ()
 
 
 class Setting(NamedTuple):

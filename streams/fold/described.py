@@ -1,8 +1,11 @@
 """A row of the state for people who compare two states: its kind, the parts of its key, its value."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
+
+from crawlog.streams.printable import HIDDEN
 
 from . import rows as r
 
@@ -34,12 +37,21 @@ _KINDS = {
     b"d": ("due", (("job", 2), ("due_ms", 8), ("host", 8), ("sequence", 8))),
     b"h": ("host", (("host", 8),)),
     b"s": ("joined", (("job", 2),)),
+    b"k": ("cookie jar", (("job", 2), ("domain", 8))),
     b"t": ("strays", (("job", 2), ("host", 8))),
     b"u": ("facets", (("job", 2), ("host", 8), ("path", 8))),
     b"v": ("hosts", (("job", 2), ("domain", 8))),
     b"p": ("parked", (("sequence", 8),)),
 }
 _HASHES = frozenset({"domain", "fingerprint", "host", "path"})
+
+_VALUES: dict[str, Callable[[bytes], Any]] = {
+    "page": lambda value: {"count": len(value) // 8},
+    "filter": lambda value: {"count": int.from_bytes(value[:4], "big"), "filter_bytes": len(value) - 4},
+    "cookie jar": lambda value: {
+        "cookies": [{**cookie._asdict(), "value": HIDDEN} for cookie in r.read_jar(value).cookies]
+    },
+}
 
 _STRUCTS = {
     "meta": r.read_meta,
@@ -70,13 +82,11 @@ def decoded(key: bytes, value: bytes) -> DescribedRow:
 
 
 def _value(kind: str, value: bytes) -> Any:
-    if kind == "page":
-        return {"count": len(value) // 8}
-    if kind == "filter":
-        return {"count": int.from_bytes(value[:4], "big"), "filter_bytes": len(value) - 4}
     if not value:
         return None
     try:
+        if kind in _VALUES:
+            return _VALUES[kind](value)
         read = _STRUCTS.get(kind)
         if read is not None:
             row = read(value)

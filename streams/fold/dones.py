@@ -8,6 +8,7 @@ from crawlog.streams.url import Place, Places
 
 from . import rows as r
 from .host_queues import MAX_DUE_S, HostQueues, bounded_priority
+from .jars import JarRows
 from .jobs import JobState
 from .overlay import Rows
 
@@ -25,6 +26,9 @@ class Dones:
         places: Where URLs belong.
         rows: The state.
         queues: Hold the URLs that were fetched.
+
+    Attributes:
+        jars: The cookie jars.
     """
 
     def __init__(self, partition: int, places: Places, rows: Rows, queues: HostQueues) -> None:
@@ -32,35 +36,47 @@ class Dones:
         self._places = places
         self._rows = rows
         self._queues = queues
+        self.jars = JarRows(rows)
 
     def take(self, job: JobState, result: u.Result, epoch: int, timestamp_s: float) -> None:
         """Fold what became of one attempt; it counts only if its URL has a row."""
-        if result.page is not None:
-            self._note_page(job, *result.page)
         if not 0 <= result.row < 1 << 64 or not result.url.startswith(("http://", "https://")):
             job.counts.bad += 1
             return
         place = self._places.of(result.url)
-        host = place.host_hash
-        queue_key = r.queue_key(job.number, host, bounded_priority(result.priority), result.row, job.lifo)
-        waited = r.wait_key(job.number, host, result.row)
-        stored = self._rows.get(queue_key)
-        key = queue_key if stored is not None else waited
-        if stored is None and (stored := self._rows.get(waited)) is None:
+        key, stored = self._standing(job, place.host_hash, result)
+        if stored is None:
             return
         if epoch != job.epoch:
             if self._queues.listener is not None:
                 self._queues.listener.outdated(key, epoch)
             return
         row = r.read_queued(stored)
-        if row.url != result.url or (result.status == "failed" and result.attempt != row.attempt + 1):
+        if not _concerns(result, row):
             return
-        self._note_host(host, result, timestamp_s)
+        at = result.at or timestamp_s
+        if result.cookies and not self.jars.take(job.number, place.domain_hash, result, at):
+            job.counts.bad += 1
+        if result.status == "began":
+            self._queues.begin(key, row)
+            return
+        self._note_page(job, result)
+        self._note_host(place.host_hash, result, at)
         self._queues.remove(job, place, key, row, result.row)
         self._settle(job, result, place, row)
 
-    def _note_page(self, job: JobState, partition: int, offset: int) -> None:
+    def _standing(self, job: JobState, host: int, result: u.Result) -> tuple[bytes, bytes | None]:
+        """The row that a done names: queued or waiting."""
+        key = r.queue_key(job.number, host, bounded_priority(result.priority), result.row, job.lifo)
+        stored = self._rows.get(key)
+        if stored is not None:
+            return key, stored
+        key = r.wait_key(job.number, host, result.row)
+        return key, self._rows.get(key)
+
+    def _note_page(self, job: JobState, result: u.Result) -> None:
         """Count an offset that comes twice: pages of one partition are done in order, so it was given out again."""
+        partition, offset = result.page or (-1, -1)
         if partition == self._partition and 0 <= offset < MAX_OFFSET:
             counts = job.counts
             counts.page_back += offset < counts.page_end
@@ -77,16 +93,21 @@ class Dones:
             job.count_final(result.status, 1)
             self._queues.count(job, place.host_hash, place, -1)
 
-    def _note_host(self, host: int, result: u.Result, timestamp_s: float) -> None:
+    def _note_host(self, host: int, result: u.Result, at: float) -> None:
         """Keep what politeness must know of a host after a restart."""
         if result.status == "refused":
             return
         key = r.host_key(host)
         stored = self._rows.get(key)
         before = r.read_host(stored) if stored else _NEVER_ASKED
-        at = result.at or timestamp_s
         # Several requests may be in flight: a good answer does not end the rest that another answer asked for.
         left_s = min(before.last_at + before.wait_s - at, before.wait_s)
         wait_s = min(max(result.host_wait_s, left_s, 0.0), MAX_DUE_S)
         failures = before.failures + 1 if result.host_wait_s > 0 else 0
         self._rows.put(key, r.pack(r.HostRow(at, wait_s, failures)))
+
+
+def _concerns(result: u.Result, row: r.QueueRow) -> bool:
+    """Whether a done is of a row's URL and, unless it is final for any attempt, of its next attempt."""
+    is_next = result.attempt == row.attempt + 1
+    return row.url == result.url and (is_next or result.status not in ("failed", "began"))

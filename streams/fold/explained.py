@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from crawlog.schemas import urls as u
+from crawlog.streams.printable import HIDDEN
 from crawlog.streams.url import Canonicaliser, Place
 
 
@@ -31,6 +32,9 @@ def attempted(result: u.Result) -> str:
         parts.append(f"by {result.reason}: {result.rule}" if result.reason else f"by {result.rule}")
     elif result.reason:
         parts.append(result.reason)
+    if result.cookies:
+        names = ", ".join(f"{'-' if one.gone else ''}{one.name}" for one in result.cookies[:5])
+        parts.append(f"cookies {names}" + (f" and {len(result.cookies) - 5} more" if result.cookies[5:] else ""))
     if result.took_s:
         parts.append(f"{result.took_s:.3f} s")
     if result.next_at > 0:
@@ -38,6 +42,12 @@ def attempted(result: u.Result) -> str:
     if result.host_wait_s:
         parts.append(f"the host rests {result.host_wait_s:.1f} s")
     return ", ".join(parts)
+
+
+def without_values(result: u.Result) -> u.Result:
+    """A done without the values of cookies, which may be secrets."""
+    hidden = tuple(msgspec.structs.replace(one, value="" if one.gone else HIDDEN) for one in result.cookies)
+    return msgspec.structs.replace(result, cookies=hidden)
 
 
 def dropping_rules(spec: u.JobSpec) -> str:

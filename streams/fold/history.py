@@ -15,7 +15,7 @@ from crawlog.streams.url import Places, plain, serialise
 
 from . import rows as r
 from .effects import effective
-from .explained import acting, attempted, dropping_rules, explained, found_by, in_epoch
+from .explained import acting, attempted, dropping_rules, explained, found_by, in_epoch, without_values
 from .jobs import JobState
 from .needle import Needle
 from .overlay import InMemory, Rows
@@ -51,7 +51,8 @@ class UrlState(msgspec.Struct, frozen=True):
     """The state of a URL in a job at the end of the records that were read.
 
     Attributes:
-        status: `queued`, `waiting` for its next attempt, the end of its last attempt, or the verdict on its found.
+        status: `queued`, `waiting` for its next attempt, `began` (it may have been sent, and is never sent twice), the
+            end of its last attempt, or the verdict on its found.
         reason: The rule or the reason for the status.
         due_at: When a waiting URL is due, UTC epoch seconds; 0 for others.
         page: (partition, offset) of its newest page.
@@ -202,7 +203,7 @@ class History:
 
     def _note_done(self, job: JobState, result: u.Result, epoch: int, effect: str, offset: int, at: float) -> None:
         what = f"{attempted(result)}{_EFFECTS[effect]}{in_epoch(epoch)}"
-        detail = {"effect": effect, "result": msgspec.to_builtins(result)}
+        detail = {"effect": effect, "result": msgspec.to_builtins(without_values(result))}
         self._add(self._event("done", what, offset, at, job, **detail))
         if result.page is not None and result.page not in self.pages and self._only in ("", job.name):
             self.pages.append(result.page)
@@ -235,7 +236,7 @@ class History:
             state = last
             if row is not None:
                 kind, queued = row
-                status = "waiting" if kind == b"w" else "queued"
+                status = "began" if queued.began else "waiting" if kind == b"w" else "queued"
                 due_at = queued.due_ms / 1000
                 state = msgspec.structs.replace(last, status=status, attempt=queued.attempt, due_at=due_at)
             if not self._only or name == self._only:
@@ -244,7 +245,8 @@ class History:
 
     def holds(self) -> list[str]:
         """Why the URL is queued and not fetched, if its job is the reason."""
-        jobs = (self._fold.jobs.get(state.job) for state in self.states() if state.status in ("queued", "waiting"))
+        queued = [state for state in self.states() if state.status in ("queued", "waiting", "began")]
+        jobs = (self._fold.jobs.get(state.job) for state in queued)
         return [
             f"job {job.name} is {job.spec.state}"
             if job.spec.state != "running"
@@ -294,6 +296,7 @@ class History:
 _EFFECTS = {
     "final": "",
     "retry": "",
+    "began": " → it is not sent again if this worker dies",
     "again": " → it had been found nearer meanwhile: queued again",
     "ignored": " → changed nothing: no such row, or not its next attempt",
     "outdated": " → changed nothing: the job has left that epoch",

@@ -98,7 +98,7 @@ class HostQueues:
     def add_again(self, job: JobState, place: Place, row: r.QueueRow, sequence: int) -> None:
         """Keep the row of a URL that was found at a lesser depth while it was being fetched."""
         key = r.queue_key(job.number, place.host_hash, row.priority, sequence, job.lifo)
-        fresh = r.pack(msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0))
+        fresh = r.pack(msgspec.structs.replace(row, attempt=0, due_ms=0, wait_s=0.0, began=False))
         self._rows.put_ordered(key, fresh)
         if self.listener is not None:
             self.listener.queued(job.number, place.host, place.domain, key, fresh)
@@ -119,6 +119,10 @@ class HostQueues:
                 return True
         return False
 
+    def begin(self, key: bytes, row: r.QueueRow) -> None:
+        """Note in a URL's row that its request may have been sent. The URL is in flight, so no listener needs it."""
+        self._rows.put_ordered(key, r.pack(msgspec.structs.replace(row, began=True)))
+
     def remove(self, job: JobState, place: Place, key: bytes, row: r.QueueRow, sequence: int) -> None:
         """Delete the row of a URL after an attempt. Its host still counts it: it may wait or be queued again."""
         self._rows.delete(key)
@@ -132,7 +136,7 @@ class HostQueues:
         host = place.host_hash
         due_ms = max(int(min(result.next_at, MAX_DUE_S) * 1000), 1)
         wait_s = min(max(result.delay_s, 0.0), MAX_DUE_S)
-        later = msgspec.structs.replace(row, attempt=result.attempt, due_ms=due_ms, wait_s=wait_s)
+        later = msgspec.structs.replace(row, attempt=result.attempt, due_ms=due_ms, wait_s=wait_s, began=False)
         key = r.wait_key(job.number, host, result.row)
         self._rows.put(key, r.pack(later))
         self._rows.put(r.due_key(due_ms, job.number, host, result.row), b"")

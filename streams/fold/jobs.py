@@ -124,7 +124,7 @@ class JobState:
             else:
                 self.counts.bad += 1
 
-    def count_final(self, status: u.Status, change: int) -> None:
+    def count_final(self, status: u.AttemptStatus, change: int) -> None:
         """Add to the number of URLs that ended with a status."""
         counts = self.counts
         if status == "redirected":

@@ -17,6 +17,7 @@ appearance in the log). `host` and `domain` in keys are xxh3_64 of the host key 
     b"d" job:2 due_ms:8 host:8 sequence:8                  due-time index of the waiting ones: empty
     b"h" host:8                                            host: what politeness must know after a restart
     b"s" job:2 name                                        name that joined the job's scope: empty
+    b"k" job:2 domain:8 name                               cookie jar: its cookies
     b"t" job:2 host:8                                      strays of a host: their number, hashes of dates
     b"u" job:2 host:8 path:8                               facets of a path: parameters, hashes of values
     b"v" job:2 domain:8                                    hosts of a domain
@@ -35,12 +36,13 @@ import msgspec
 
 from crawlog.schemas.progress import JobCounts
 from crawlog.schemas.urls import JobSpec
+from crawlog.streams.http import StoredCookie
 
 FORMAT = 5
 """Version of the keys and values in a state database."""
 
 META = b"m"
-OF_JOB = (b"n", b"e", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"t", b"u", b"v")
+OF_JOB = (b"n", b"e", b"b", b"f", b"g", b"q", b"w", b"d", b"s", b"k", b"t", b"u", b"v")
 """Kinds of rows that are dropped when a job begins again."""
 
 SEQUENCE_INDEX_BITS = 16
@@ -159,6 +161,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
         sitemap: Whether it is the URL of a sitemap.
         id: Identity of its request; 0 for a plain GET.
         request: All of its request but the URL (`crawlog.schemas.requests`); empty for a plain GET.
+        began: Whether its next attempt may have been made: the request is one that is never sent twice.
         attempt: Attempts made so far.
         due_ms, wait_s: When the next attempt is due (UTC epoch milliseconds), and the length of that wait; both are 0
             for a URL that may be fetched now.
@@ -175,6 +178,13 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     sitemap: bool = False
     id: int = 0
     request: bytes = b""
+    began: bool = False
+
+
+class JarRow(msgspec.Struct, frozen=True, array_like=True):
+    """A cookie jar; the order of its cookies is the one in which they are sent."""
+
+    cookies: tuple[StoredCookie, ...]
 
 
 def without_request(row: QueueRow) -> QueueRow:
@@ -192,6 +202,7 @@ read_domain = msgspec.msgpack.Decoder(DomainRow).decode
 read_host_queue = msgspec.msgpack.Decoder(HostQueueRow).decode
 read_host = msgspec.msgpack.Decoder(HostRow).decode
 read_queued = msgspec.msgpack.Decoder(QueueRow).decode
+read_jar = msgspec.msgpack.Decoder(JarRow).decode
 
 
 def queue_key(job: int, host: int, priority: int, sequence: int, lifo: bool) -> bytes:
@@ -285,6 +296,11 @@ def of_job(kind: bytes, job: int) -> bytes:
 def joined_key(job: int, name: str) -> bytes:
     """Key of a name that joined a job's scope."""
     return _job.pack(b"s", job) + name.encode()
+
+
+def jar_key(job: int, domain: int, name: str) -> bytes:
+    """Key of a cookie jar."""
+    return _host_queue.pack(b"k", job, domain) + name.encode()
 
 
 def strays_key(job: int, host: int) -> bytes:

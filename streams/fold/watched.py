@@ -155,7 +155,9 @@ class _WatchedDones(Dones):
         watch.told.clear()
         super().take(job, result, epoch, timestamp_s)
         watch.note_key(job)
-        watch.results.append((job, result, epoch, _effect(watch.told.heard)))
+        standing = watch.standing(job)
+        has_begun = result.status == "began" and epoch == job.epoch and standing is not None and standing[1].began
+        watch.results.append((job, result, epoch, "began" if has_begun else _effect(watch.told.heard)))
 
 
 _default = Canonicaliser(u.CanonicalRules()).canonical

@@ -16,7 +16,7 @@ from . import egress, validators
 from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, HeldBytes, all_headers, note
 from .codings import BadCoding, TooLarge, decoder
 from .cookie_walls import CookieWalls
-from .cookies import CookieJar
+from .cookies import CookieJar, StoredCookie
 from .egress import address_refusal, literal_refusal, port_refusal
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, no_login, read_form
 from .request import (
@@ -84,6 +84,7 @@ __all__ = [
     "SharedRules",
     "Shown",
     "Step",
+    "StoredCookie",
     "TooLarge",
     "Unsent",
     "Validators",

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from crawlog.schemas.requests import CookieGiven
+from crawlog.schemas.urls import CookieChange
 from crawlog.streams.url import registrable_domain
 
 MOST_COOKIES = 100
@@ -78,6 +80,22 @@ class _Key(NamedTuple):
     path: str
 
 
+class StoredCookie(NamedTuple):
+    """A cookie as a jar's row has it.
+
+    Attributes:
+        expires: UTC epoch seconds; `NEVER` for a cookie without an end.
+    """
+
+    name: str
+    value: str
+    domain: str
+    path: str
+    is_host_only: bool
+    is_secure: bool
+    expires: float
+
+
 def read(header: str) -> Said | None:
     """A Set-Cookie header's value; None where there is no cookie in it, or none that could be sent back."""
     if _control.search(header) or not _is_text(header):
@@ -137,13 +155,20 @@ def date(text: str) -> float | None:
 
 
 class CookieJar:
-    """The cookies of one job at one registrable domain."""
+    """The cookies of one job at one registrable domain.
 
-    __slots__ = ("_cookies", "_size_bytes")
+    Args:
+        stored: The cookies of its row, in order.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_changed", "_cookies", "_size_bytes")
+
+    def __init__(self, stored: Iterable[StoredCookie] = ()) -> None:
         self._cookies: dict[_Key, _Cookie] = {}
+        self._changed: dict[_Key, bool] = {}  # whether it was removed in between: it has lost its place then
         self._size_bytes = 0
+        for name, value, domain, path, is_host_only, is_secure, expires in stored:
+            self._put(_Key(name, domain, is_host_only, path), _Cookie(value, is_secure, expires))
 
     def keep(self, url: str, headers: Iterable[str], now: float) -> None:
         """Take what a response set.
@@ -156,7 +181,46 @@ class CookieJar:
             said = read(header)
             key = self._key(url, said) if said is not None else None
             if said is not None and key is not None:
-                self._take(key, said, now)
+                self._change(key, _cookie(said, now), now)
+
+    def give(self, url: str, cookies: Iterable[CookieGiven], now: float) -> None:
+        """Take what a request for a URL brings along. One that could not be sent, or not there, is left out."""
+        for given in cookies:
+            said = read(f"{given.name}={given.value}")
+            if said is None or (said.name, said.value) != (given.name, given.value):
+                continue
+            domain = given.domain.removeprefix(".").lower()
+            said = said._replace(domain=domain, path=given.path or "/", is_secure=given.secure)
+            key = self._key(url, said)
+            if key is not None:
+                self._change(key, _cookie(said, now), now)
+
+    def apply(self, changes: Iterable[CookieChange], now: float) -> None:
+        """Take changes that another jar noted, within the limits of a jar."""
+        for change in changes:
+            key = _Key(change.name, change.domain, not change.wide, change.path)
+            expires = NEVER if change.expires is None else change.expires
+            cookie = _Cookie(change.value, change.secure, -NEVER if change.gone else expires)
+            if _is_bounded(key, cookie):
+                self._change(key, cookie, now)
+
+    def changes(self) -> tuple[CookieChange, ...]:
+        """The cookies that changed since this was called last, as they are now."""
+        changes = []
+        for key, was_dropped in self._changed.items():
+            cookie = self._cookies.get(key)
+            if was_dropped and cookie is not None:
+                changes.append(_change_of(key, None))
+            changes.append(_change_of(key, cookie))
+        self._changed = {}
+        return tuple(changes)
+
+    def stored(self) -> tuple[StoredCookie, ...]:
+        """All cookies, in order."""
+        return tuple(
+            StoredCookie(name, cookie.value, domain, path, is_host_only, cookie.is_secure, cookie.expires)
+            for (name, domain, is_host_only, path), cookie in self._cookies.items()
+        )
 
     def header(self, url: str, now: float) -> str:
         """The value of Cookie for a request; empty where none is sent. Longer paths come first, then the older ones."""
@@ -174,16 +238,20 @@ class CookieJar:
         sent.sort(key=lambda each: -len(each[0].path))
         return "; ".join(f"{key.name}={cookie.value}" if key.name else cookie.value for key, cookie in sent)
 
-    def _take(self, key: _Key, said: Said, now: float) -> None:
-        expires = NEVER if said.expires is None else said.expires
-        if said.max_age is not None:
-            expires = now + said.max_age if said.max_age > 0 else -NEVER
-        cookie = _Cookie(said.value, said.is_secure, expires)
-        if key in self._cookies and (cookie.is_over(now) or self._cookies[key].is_over(now)):
+    def _change(self, key: _Key, cookie: _Cookie, now: float) -> None:
+        known = self._cookies.get(key)
+        if known is not None and (cookie.is_over(now) or known.is_over(now)):
             self._drop(key)
+        is_new = key not in self._cookies
         if not cookie.is_over(now) and self._has_room(key, cookie, now):
-            self._size_bytes += self._growth(key, cookie)
-            self._cookies[key] = cookie  # a known one keeps its place: the older cookie is sent first
+            self._put(key, cookie)  # a known one keeps its place: the older cookie is sent first
+        if self._cookies.get(key) != known:
+            was_dropped = self._changed.pop(key, False) if is_new else self._changed.get(key, False)
+            self._changed[key] = was_dropped or (is_new and known is not None)
+
+    def _put(self, key: _Key, cookie: _Cookie) -> None:
+        self._size_bytes += self._growth(key, cookie)
+        self._cookies[key] = cookie
 
     def _key(self, url: str, said: Said) -> _Key | None:
         """The key of a cookie; None if the URL may not set it (RFC 6265bis 5.7)."""
@@ -221,6 +289,27 @@ class CookieJar:
 
     def _drop(self, key: _Key) -> None:
         self._size_bytes -= _bytes(key, self._cookies.pop(key))
+
+
+def _cookie(said: Said, now: float) -> _Cookie:
+    expires = NEVER if said.expires is None else said.expires
+    if said.max_age is not None:
+        expires = now + said.max_age if said.max_age > 0 else -NEVER
+    return _Cookie(said.value, said.is_secure, expires)
+
+
+def _change_of(key: _Key, cookie: _Cookie | None) -> CookieChange:
+    name, domain, is_host_only, path = key
+    if cookie is None:
+        return CookieChange(name, "", domain, path, not is_host_only, gone=True)
+    expires = None if cookie.expires == NEVER else cookie.expires
+    return CookieChange(name, cookie.value, domain, path, not is_host_only, cookie.is_secure, expires)
+
+
+def _is_bounded(key: _Key, cookie: _Cookie) -> bool:
+    """Whether a cookie that came from the log is one that `read` could have given."""
+    is_text = not _control.search(key.name + cookie.value)
+    return is_text and _size(key.name) + _size(cookie.value) <= MAX_PAIR and _size(key.domain) <= MAX_ATTRIBUTE
 
 
 def _may_set(host: str, domain: str) -> bool:
@@ -285,4 +374,4 @@ def _size(text: str) -> int:
 
 
 def _bytes(key: _Key, cookie: _Cookie) -> int:
-    return _size(key.name) + _size(cookie.value) + len(key.domain) + len(key.path)
+    return _size(key.name) + _size(cookie.value) + _size(key.domain) + _size(key.path)

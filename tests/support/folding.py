@@ -34,7 +34,9 @@ def found(*urls: str, job: str | None = "j", fwd: int = 0, **fields: Any) -> byt
     return u.encode(u.UrlsRecord(job=job, fwd=fwd, urls=[u.FoundUrl(url, **fields) for url in urls]))
 
 
-def done(url: str, row: int, status: u.Status = "fetched", job: str = "j", epoch: int = 0, **fields: Any) -> bytes:
+def done(
+    url: str, row: int, status: u.AttemptStatus = "fetched", job: str = "j", epoch: int = 0, **fields: Any
+) -> bytes:
     """A done of one URL."""
     return u.encode(u.UrlsRecord(job=job, epoch=epoch, results=[u.Result(url, row, status, **fields)]))
 
@@ -115,7 +117,10 @@ def crawl(seed: int, records: int = 60) -> list[bytes]:
             if draw.random() < 0.4:
                 fields |= {"next_at": AT + draw.randrange(100), "delay_s": 7.0}
             row = sequence(draw.randrange(len(log) + 1), draw.randrange(3))
-            status: u.Status = draw.choice(["fetched", "failed", "failed", "refused", "redirected"])
+            status: u.AttemptStatus = draw.choice(["fetched", "failed", "failed", "refused", "redirected", "began"])
+            if draw.random() < 0.3:
+                cookie = u.CookieChange(draw.choice("ab"), str(draw.randrange(9)), gone=draw.random() < 0.3)
+                fields |= {"jar": draw.choice(["", "x"]), "cookies": (cookie,)}
             log.append(done(draw.choice(urls), row, status, job=name or "default", **fields))
         else:
             log.append(
@@ -156,6 +161,8 @@ def true_dones(log: list[bytes]) -> list[bytes]:
                 next_at=old.next_at,
                 delay_s=old.delay_s,
                 host_wait_s=old.host_wait_s,
+                jar=old.jar,
+                cookies=old.cookies,
             )
         aimed.append(chosen)
         state.take(chosen)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlog.schemas.requests import CookieGiven
 from crawlog.streams.http.cookies import MAX_PAIR, MOST_BYTES, MOST_COOKIES, CookieJar, date, read
 
 NOW = 1_700_000_000.0
@@ -265,4 +266,49 @@ def test_no_header_breaks_a_jar_and_what_it_sends_can_be_sent(headers: list[str]
     value = jar.header("https://www.a.com/x/y", NOW)
     value.encode()
     assert not any(ord(char) < 32 and char != "\t" for char in value)
-    assert all(read(header) is None or header.strip() for header in headers)
+    assert all(read(header) is None or header.strip(" \t") for header in headers)
+
+
+_set = st.sampled_from(
+    ["a=1", "a=2; Path=/x", "a=; Max-Age=0", "b=3; Domain=a.com", "b=4; Max-Age=9", "c=5; Secure", "d"]
+)
+
+
+@given(st.lists(st.tuples(st.lists(_set, max_size=4), st.integers(0, 20)), max_size=6))
+def test_a_jar_that_takes_the_changes_of_another_sends_the_same(answers: list[tuple[list[str], int]]) -> None:
+    """Also where it goes by way of rows."""
+    jar, other, now = CookieJar(), CookieJar(), NOW
+    for headers, later_s in answers:
+        now += later_s
+        jar.keep("https://www.a.com/x/y", headers, now)
+        other = CookieJar(other.stored())
+        other.apply(jar.changes(), now)
+        assert jar.changes() == ()
+        assert other.header("https://www.a.com/x/y", now) == jar.header("https://www.a.com/x/y", now)
+
+
+def test_a_jar_names_only_what_changed() -> None:
+    """A cookie set to what it is, or removed though nobody knows it, is no change."""
+    jar = CookieJar()
+    jar.keep("https://a.com/", ["a=1", "b=2", "gone=; Max-Age=0"], NOW)
+    assert [(one.name, one.value, one.domain, one.wide) for one in jar.changes()] == [
+        ("a", "1", "a.com", False),
+        ("b", "2", "a.com", False),
+    ]
+    jar.keep("https://a.com/", ["a=1", "b=; Max-Age=0"], NOW)
+    assert [(one.name, one.gone) for one in jar.changes()] == [("b", True)]
+
+
+def test_a_jar_takes_what_a_request_brings_along() -> None:
+    """For the whole host unless it says a path; one for another domain or one that could not be sent is left out."""
+    jar = CookieJar()
+    given = [
+        CookieGiven("a", "1"),
+        CookieGiven("b", "2", domain=".a.com", path="/x"),
+        CookieGiven("c", "3", domain="other.com"),
+        CookieGiven("d", "4\r\nHost: x"),
+        CookieGiven("e;f", "5"),
+    ]
+    jar.give("https://www.a.com/deep/page", given, NOW)
+    assert jar.header("https://www.a.com/x/y", NOW) == "b=2; a=1"
+    assert jar.header("https://other.a.com/x", NOW) == "b=2"
