@@ -6,6 +6,7 @@ CrawlError
 ├── GiveUp               this URL or record ends here, with a reason
 ├── PoisonRecord         the record goes to crawl.dead; the partition goes on
 ├── TrialError           no sandbox is available: go on with the limits of this process
+├── SpiderDied           try the call again in a new process; in the end the page goes to crawl.dead
 ├── Unusable             set the folder on disk aside, and fold the log again
 ├── StateLocked          wait for the process that has the database, or go on without it
 ├── NotCopied            go on with an older copy, or without one
@@ -56,6 +57,10 @@ class PoisonRecord(CrawlError):
 
 class TrialError(CrawlError):
     """No trial of a page is possible: no process, no memory, or the child was killed from outside at each try."""
+
+
+class SpiderDied(CrawlError):
+    """The process of a user's spider ended during a call, or was ended because the call took too long."""
 
 
 class Unusable(CrawlError):

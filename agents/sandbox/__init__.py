@@ -1,16 +1,73 @@
-"""Parses suspicious pages in a child process first.
+"""Child processes: one tries suspicious pages, others run users' spiders.
 
     worker: trial ─ a page that is not simple ─► child (one fork a page) ─ parsed in time ─► the worker may parse it
               │                                                          └ killed ─► too_complex, a dead letter
               └ TrialHistory: CPU time of each domain's pages, in a file that outlives the worker
 
-The child has limits of time and memory; a worker never parses a page that its child did not survive.
+    any process: SpiderChild ─ calls ─► spider_process: Runner      forked by a zygote, which was exec'd for it
+                       └ printed ◄─ its output                     limits: memory, processes, time of a page
+
+A trial has limits of time and memory; a worker never parses a page that its child did not survive. A spider's code runs
+in its own process only: a crash, an endless loop or a leak costs that process and one page.
+
+    with SpiderChild(ref, ChildRules.of(settings, trust)) as child:       # blocks: supervisor, commands, tests
+        child.facts()                   → SpiderFacts, or Misconfigured: it cannot be loaded
+        child.page(PageCall(meta, body)) → CallResult
+        child.parts()                   → iterator of CallResult: `Runner.start`, which goes on when asked
+        child.call("name", argument)    → bytes: `await loaded.call(name, argument)` of what `loader=` gave
+                                          each raises SpiderDied if the process ended
+    BackgroundChild(ref, rules, loop=loop).submit_page(call, then)        # an event loop waits: parse, sink
+        then(SpiderFrame) or then(Died)     other calls: `submit(SpiderFrame(CALL, b"name", argument), then, limit_s)`
+
+Names are imported at their first use: the processes of spiders import a few modules of this room, and no settings.
 """
 
-from .trial import TOO_COMPLEX, Trial, TrialHistory
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .calls import Died as Died
+    from .frames import CALL as CALL
+    from .frames import SpiderFrame as SpiderFrame
+    from .spider_child import BackgroundChild as BackgroundChild
+    from .spider_child import ChildRules as ChildRules
+    from .spider_child import SpiderChild as SpiderChild
+    from .spider_child import fault_of as fault_of
+    from .spider_child import result_of as result_of
+    from .trial import TOO_COMPLEX as TOO_COMPLEX
+    from .trial import Trial as Trial
+    from .trial import TrialHistory as TrialHistory
 
 __all__ = [
+    "CALL",
     "TOO_COMPLEX",
+    "BackgroundChild",
+    "ChildRules",
+    "Died",
+    "SpiderChild",
+    "SpiderFrame",
     "Trial",
     "TrialHistory",
+    "fault_of",
+    "result_of",
 ]
+
+_HOMES = {
+    "TOO_COMPLEX": "trial",
+    "BackgroundChild": "spider_child",
+    "CALL": "frames",
+    "ChildRules": "spider_child",
+    "Died": "calls",
+    "SpiderChild": "spider_child",
+    "SpiderFrame": "frames",
+    "Trial": "trial",
+    "TrialHistory": "trial",
+    "fault_of": "spider_child",
+    "result_of": "spider_child",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -359,7 +359,12 @@ class Frontier(Section):
 
 
 class Spider(Section):
-    """Limits of your own spider."""
+    """Your own spider: its limits and its processes."""
 
+    env: tuple[str, ...] = ()
+    """Names of environment variables that the spider's process gets, beside PATH, HOME, LANG, LC_ALL, LC_CTYPE, TZ,
+    TMPDIR, PYTHONPATH and LD_LIBRARY_PATH. It gets no others, and no passwords of Kafka."""
+    children: Count = 4
+    """Processes of spiders at once in a parse worker, at most; each job has its own."""
     max_items: Count = 10_000
     """Items and requests of one page, at most; a page that gives more goes to crawl.dead."""

@@ -1,0 +1,99 @@
+"""The calls to one child over its socket: written together, answered in order."""
+
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from .frames import FrameReader, SpiderFrame
+from .spider_process import MAX_ANSWER_BYTES
+
+TURNS = 16
+"""Reads in a row, before others get their turn."""
+
+PARTS = 64
+"""Buffers of one write."""
+
+
+class Died(NamedTuple):
+    """The answer to a call that the child did not survive, or that waited behind such a call.
+
+    Attributes:
+        ran: Whether this is the call that ran.
+    """
+
+    reason: str
+    ran: bool
+
+
+Then = Callable[[SpiderFrame | Died], None]
+
+
+class Call(NamedTuple):
+    """A call without an answer yet.
+
+    Attributes:
+        limit_s: CPU seconds; None for no limit.
+    """
+
+    frame: SpiderFrame
+    then: Then
+    limit_s: float | None
+
+
+class Calls:
+    """The socket of one child, without waiting.
+
+    Attributes:
+        open: The calls without an answer; the first one runs.
+        unsent: Bytes that the socket did not take yet.
+    """
+
+    def __init__(self, data: socket.socket) -> None:
+        data.setblocking(False)
+        self._data = data
+        self._frames = FrameReader(MAX_ANSWER_BYTES)
+        self.open: deque[Call] = deque()
+        self.unsent: deque[memoryview] = deque()
+
+    def fileno(self) -> int:
+        """The socket; -1 if it is closed."""
+        return self._data.fileno()
+
+    def put(self, call: Call) -> None:
+        """Add a call; `write` sends it."""
+        self.open.append(call)
+        self.unsent.extend(map(memoryview, call.frame.parts()))
+
+    def write(self) -> None:
+        """Send what the socket takes. An error shows at the next read."""
+        unsent = self.unsent
+        with contextlib.suppress(OSError):
+            while unsent:
+                sent = self._data.sendmsg([unsent[number] for number in range(min(len(unsent), PARTS))])
+                while unsent and sent >= len(unsent[0]):
+                    sent -= len(unsent.popleft())
+                if sent:
+                    unsent[0] = unsent[0][sent:]
+
+    def answers(self) -> Iterator[tuple[Call, SpiderFrame]]:
+        """The answers that are here, each with its call. Raises: EOFError: the socket ended. TooLong."""
+        for _ in range(TURNS):
+            try:
+                count = self._data.recv_into(self._frames.space())
+            except BlockingIOError:
+                return
+            except OSError:
+                count = 0
+            if not count:
+                raise EOFError("it closed its connection")
+            self._frames.filled(count)
+            while (answer := self._frames.take()) is not None:
+                if not self.open:
+                    raise EOFError("it sent an answer without a call")
+                yield self.open.popleft(), answer
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._data.close()

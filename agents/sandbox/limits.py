@@ -1,0 +1,138 @@
+"""Limits of a spider's child: memory and processes, in the kernel.
+
+memory       RLIMIT_DATA, of each process: an allocation beyond it fails, in Python with a MemoryError
+processes    a cgroup of its own, where one can be made; else RLIMIT_NPROC, which counts all processes of the user
+and does not bind root
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+from pathlib import Path
+
+import msgspec
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+MARK = "crawlog-spider-"
+"""First part of the names of our cgroups; the zygote's pid follows."""
+
+
+class ChildLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Limits of one child.
+
+    Attributes:
+        memory_bytes: Of each of its processes.
+        tasks: Processes and threads, all together.
+    """
+
+    memory_bytes: int = 2 << 30
+    tasks: int = 128
+
+    def apply(self) -> None:
+        """Limit this process, and those that it will start."""
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _lower(resource.RLIMIT_DATA, self.memory_bytes)
+        if os.geteuid():
+            _lower(resource.RLIMIT_NPROC, _tasks_of_user() + self.tasks)
+
+
+def _lower(kind: int, limit: int) -> None:
+    _, most = resource.getrlimit(kind)
+    if most != resource.RLIM_INFINITY:
+        limit = min(limit, most)
+    resource.setrlimit(kind, (limit, limit))
+
+
+def _tasks_of_user() -> int:
+    """Processes and threads of this user: RLIMIT_NPROC counts all of them."""
+    count, user = 0, os.getuid()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == user:
+                count += sum(1 for _ in (entry / "task").iterdir())
+    return count
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process in the kernel."""
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def die_with(parent: int) -> None:
+    """Make the kernel kill this process when its parent ends, however it ends."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before the call
+        os._exit(0)
+
+
+class Corral:
+    """The cgroup that counts a child's processes; without effect where none can be made."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether processes are counted."""
+        return self._folder is not None
+
+    def make(self, limits: ChildLimits) -> None:
+        """Make it, or open it again for a new child."""
+        for above in [self._folder.parent] if self._folder else _own_cgroups():
+            with contextlib.suppress(OSError):
+                _remove_old(above)
+                folder = above / f"{MARK}{os.getpid()}"
+                folder.mkdir(exist_ok=True)
+                (folder / "pids.max").write_text(str(limits.tasks))
+                self._folder = folder
+                return
+        self._folder = None
+
+    def enter(self) -> None:
+        """Move this process into it."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def close(self) -> None:
+        """Forbid each further fork."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / "pids.max").write_text("0")
+
+    def remove(self) -> None:
+        """Remove it, once all its processes are gone."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
+
+
+def _own_cgroups() -> list[Path]:
+    """Folders of this process's cgroups that may count processes: version 1, then 2."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            found[controllers] = path.lstrip("/")
+    folders = []
+    if "pids" in found:
+        folders.append(CGROUPS / "pids" / found["pids"])
+    if "" in found:
+        folders += [CGROUPS / found[""]]
+        with contextlib.suppress(OSError):
+            (folders[-1] / "cgroup.subtree_control").write_text("+pids")
+    return folders
+
+
+def _remove_old(above: Path) -> None:
+    """Remove cgroups of zygotes that were killed."""
+    for folder in above.glob(f"{MARK}*"):
+        if not Path("/proc", folder.name.removeprefix(MARK)).exists():
+            with contextlib.suppress(OSError):
+                folder.rmdir()

@@ -1,0 +1,404 @@
+"""A child process that runs one user's spider, as the process that needs it sees it.
+
+    submit(frame, then) ─► socket ─► spider_process ─► socket ─► then(answer), in the order of the calls
+    too long, dead, its socket closed ─► killed with all that it started ─► then(Died) for each call without an answer
+    lines that the spider prints ─► log, at a limited rate
+
+The process starts with the first call. After a death the next call starts a new one, which loads the spider first.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol, Self
+
+import msgspec
+
+from crawlog.schemas import pages
+from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.settings import Settings
+from crawlog.streams.spiders import Bounds, CallResult, PageCall, SpiderFacts, SpiderRef, Trust
+
+from .calls import Call, Calls, Died, Then
+from .frames import CALL, ENDED, FAILED, LOAD, NEXT, PAGE, SpiderFrame, TooLong
+from .limits import ChildLimits
+from .spider_process import Fault, LoadOrder
+from .zygote import ChildGone
+from .zygote_process import ZygoteProcess
+
+LOADER = "crawlog.streams.spiders:load_runner"
+"""Loads a `Runner`."""
+
+TICK_S = 0.25
+"""Time between two checks of the call that runs."""
+
+PATIENCE = 3
+"""Multiple of the CPU limit that a call may take by the clock: it may sleep, or get little CPU on a busy machine."""
+
+LOAD_S = 15.0
+"""CPU seconds for loading a spider; thrice that by the clock."""
+
+_decode_result = msgspec.json.Decoder(CallResult).decode
+_decode_facts = msgspec.json.Decoder(SpiderFacts).decode
+_decode_fault = msgspec.json.Decoder(Fault).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class ChildRules(NamedTuple):
+    """What each child of a process gets.
+
+    Attributes:
+        timeout_s: CPU seconds of one page; thrice that by the clock.
+        env: Names of further variables of the environment that it gets, see `zygote_process.PASSED`.
+        trust: The files that may be run; None if the operator's own command names the spider.
+    """
+
+    timeout_s: float = 10.0
+    limits: ChildLimits = ChildLimits()
+    env: tuple[str, ...] = ()
+    trust: Trust | None = None
+    bounds: Bounds = Bounds()
+
+    @classmethod
+    def of(cls, settings: Settings, trust: Trust | None, bounds: Bounds = Bounds()) -> "ChildRules":  # noqa: B008  # frozen
+        """The rules by the settings."""
+        limits = ChildLimits(settings.parse.max_memory_mb << 20)
+        return cls(settings.parse.timeout_s, limits, settings.spider.env, trust, bounds)
+
+
+class HasFile(Protocol):
+    """An open file."""
+
+    def fileno(self) -> int:
+        """Its number; -1 if it is closed."""
+
+
+class BackgroundChild:
+    """Runs one spider in a process of its own, without waiting for it.
+
+    Args:
+        loader: `MODULE:FUNCTION`, see `LoadOrder`.
+        loop: Waits for the child, so that `then` is called; without it somebody calls `pump` and `tick`.
+
+    Attributes:
+        loaded: The facts of the spider, once it is loaded.
+        fault: Why it cannot be loaded; None if it can, or if that is not known.
+        died_of: Why the process ended; empty while it runs, and before it runs.
+        heard_facts: Called when `loaded` or `fault` was set, or the process ended instead.
+    """
+
+    def __init__(
+        self,
+        ref: SpiderRef,
+        rules: ChildRules = ChildRules(),  # noqa: B008  # frozen
+        loader: str = LOADER,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.ref = ref
+        self.rules = rules
+        self.loaded: SpiderFacts | None = None
+        self.fault: Fault | None = None
+        self.died_of = ""
+        self.heard_facts: Callable[[], None] = lambda: None
+        self._loader = loader
+        self._loop = loop
+        self._zygote: ZygoteProcess | None = None
+        self._calls: Calls | None = None
+        self._pid = 0
+        self._closed = ""
+        self._ticks = 0
+        self._used_s = -1.0  # CPU seconds of the child when the running call began; below zero until the first tick
+        self._ticked_s = 0.0
+        self._is_writing = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Calls without an answer, that for loading included."""
+        return len(self._calls.open) if self._calls is not None else 0
+
+    @property
+    def pid(self) -> int:
+        """The process that runs the spider; 0 for none."""
+        return self._pid
+
+    # Calls.
+
+    def submit(self, frame: SpiderFrame, then: Then, limit_s: float | None = None) -> None:
+        """Send a call; `then` gets the answer. Calls are run one at a time, in this order.
+
+        Args:
+            limit_s: CPU seconds, thrice that by the clock; None for no limit.
+        """
+        self._put(self._started(), Call(frame, then, limit_s))
+
+    def submit_page(self, call: PageCall, then: Then) -> None:
+        """Send a page."""
+        self.submit(SpiderFrame(PAGE, pages.encode(call.meta), call.body), then, self.rules.timeout_s)
+
+    def load(self) -> None:
+        """Start the process if there is none; `loaded` or `fault` is set once it has answered."""
+        self._started()
+
+    def kill(self, reason: str) -> None:
+        """End the process with all that it started; each call without an answer gets a `Died` soon."""
+        if self._zygote is not None and self._calls is not None and not self.died_of:
+            self.died_of = reason
+            self._unwatch(self._calls)
+            self._zygote.kill()
+
+    def close(self) -> None:
+        """End the processes; each call without an answer gets a `Died`."""
+        self._end("its worker stops")
+
+    # Its files.
+
+    def _watch(self, *files: HasFile) -> None:
+        if self._loop is not None:
+            for file in files:
+                self._loop.add_reader(file.fileno(), self.pump)
+
+    def _unwatch(self, *files: HasFile) -> None:
+        if self._loop is not None:
+            for file in files:
+                if file.fileno() >= 0:
+                    self._loop.remove_reader(file.fileno())
+                    self._loop.remove_writer(file.fileno())
+
+    def pump(self) -> None:
+        """Read and write what can be, without waiting; calls `then` for each answer."""
+        self._read()
+        if self._zygote is not None:
+            self._zygote.printed.read()
+        self._hear()
+        if not self._is_writing:
+            self._write()
+
+    def _put(self, calls: Calls, call: Call) -> None:
+        if not calls.open:
+            self._begin_call()
+        calls.put(call)
+        if self._loop is not None and not self._is_writing:
+            self._is_writing = True  # calls of one turn of the loop are written together
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._is_writing = False
+        calls = self._calls
+        if calls is None or self.died_of:
+            return
+        was_full = bool(calls.unsent)
+        calls.write()
+        if self._loop is not None and was_full:
+            if calls.unsent:
+                self._loop.add_writer(calls.fileno(), self._write)
+            else:
+                self._loop.remove_writer(calls.fileno())
+
+    def _read(self) -> None:
+        """Hand out the answers that are there."""
+        calls = self._calls
+        if calls is None or self._closed:
+            return
+        try:
+            for call, answer in calls.answers():
+                self._begin_call()
+                call.then(answer)
+                if self._calls is not calls:  # a `then` closed this child
+                    return
+        except TooLong as error:
+            self.kill(str(error))
+        except EOFError as error:
+            self._unwatch(calls)
+            self._closed = str(error)  # the zygote tells more, if it ended
+
+    def _hear(self) -> None:
+        """Read what the zygote says."""
+        if self._zygote is None:
+            return
+        try:
+            for word in self._zygote.words():
+                if word.forked is not None:
+                    self._pid = word.forked.pid
+                elif word.gone is not None:
+                    self._read()  # answers that it gave before
+                    self._end(self.died_of or _reason(word.gone), zygote=False)
+        except EOFError as error:
+            self._end(str(error))
+
+    # The processes.
+
+    def _started(self) -> Calls:
+        """The calls of the running child. Without one it is forked, from a new zygote if there is none."""
+        if self._calls is not None:
+            return self._calls
+        if self._zygote is None:
+            self._zygote = ZygoteProcess(self.ref.path, self.rules.env)
+            self._watch(self._zygote, self._zygote.printed)
+        self.died_of, self._closed, self.fault = "", "", None
+        self._calls = calls = Calls(self._zygote.fork(self.rules.limits))
+        self._watch(calls)
+        trust = self.rules.trust
+        folders = None if trust is None else tuple(map(str, trust.folders))
+        named = "" if trust is None or trust.named is None else str(trust.named)
+        order = LoadOrder(
+            self.ref, self._loader, folders, named, (self.rules.bounds.outputs, self.rules.bounds.size_bytes)
+        )
+        self._put(calls, Call(SpiderFrame(LOAD, _encode(order)), self._take_facts, LOAD_S))
+        self._tick_later()
+        return calls
+
+    def _take_facts(self, answer: SpiderFrame | Died) -> None:
+        if not isinstance(answer, Died):
+            if answer.kind == FAILED:
+                self.fault = fault_of(answer)
+            else:
+                self.loaded = _decode_facts(answer.text)
+        self.heard_facts()
+
+    def _begin_call(self) -> None:
+        """Count the time of the next call from now."""
+        self._ticks, self._used_s = 0, -1.0
+
+    def _tick_later(self) -> None:
+        if self._loop is not None and self._calls is not None:
+            self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        """End the child if the running call takes too long. A process that was stopped counts no ticks meanwhile."""
+        self._ticked_s = time.monotonic()
+        self._tick_later()
+        if self._closed:
+            self.kill(self._closed)
+        if self._calls is None or not self._calls.open or self.died_of:
+            return
+        limit_s = self._calls.open[0].limit_s
+        self._ticks += 1
+        if limit_s is None or self._ticks == 1:
+            return
+        used_s = _cpu_s(self._pid)
+        if self._used_s < 0:
+            self._used_s = used_s
+        if used_s - self._used_s >= limit_s:
+            self.kill(f"it took more than parse.timeout_s = {limit_s:g}")
+        elif self._ticks * TICK_S >= limit_s * PATIENCE:
+            self.kill(f"it took more than {limit_s * PATIENCE:g} s by the clock, see parse.timeout_s")
+
+    def _end(self, reason: str, *, zygote: bool = True) -> None:
+        """Forget the child, and end the zygote if asked; each call without an answer gets a `Died`."""
+        calls, self._calls = self._calls, None
+        self.died_of = reason
+        self._pid = 0
+        if self._timer is not None:
+            self._timer.cancel()
+        if zygote and self._zygote is not None:
+            self._unwatch(self._zygote, self._zygote.printed)
+            self._zygote.close()
+            self._zygote = None
+        if calls is not None:
+            self._unwatch(calls)
+            calls.close()
+            for number, call in enumerate(calls.open):
+                call.then(Died(f"spider_died: {reason}", ran=not number))
+
+
+class SpiderChild(BackgroundChild):
+    """Runs one spider in a process of its own; its methods block. For processes without an event loop."""
+
+    def facts(self) -> SpiderFacts:
+        """The spider as its job must know it. Blocks. Raises: Misconfigured: it cannot be loaded. SpiderDied."""
+        self.load()
+        self._wait(lambda: self.loaded is not None or self.fault is not None or self._calls is None)
+        if self.fault is not None:
+            raise _misconfigured(self.fault)
+        if self.loaded is None:
+            raise SpiderDied(f"spider_died while it was loaded: {self.died_of}")
+        return self.loaded
+
+    def page(self, call: PageCall) -> CallResult:
+        """What the spider makes of a page. Blocks. Raises: Misconfigured, SpiderDied."""
+        return result_of(self._answer(SpiderFrame(PAGE, pages.encode(call.meta), call.body), self.rules.timeout_s))
+
+    def parts(self, limit_s: float | None = None) -> Iterator[CallResult]:
+        """What `Runner.start` gives. Blocks. The child goes on only when the next part is asked for.
+
+        Args:
+            limit_s: CPU seconds of one part.
+
+        Raises: Misconfigured, SpiderDied.
+        """
+        while (answer := self._answer(SpiderFrame(NEXT), limit_s)).kind != ENDED:
+            yield result_of(answer)
+
+    def call(self, name: str, argument: bytes = b"", limit_s: float | None = None) -> bytes:
+        """The answer of another method of what `loader` gave. Blocks. Raises: Misconfigured, SpiderDied."""
+        return self._answer(SpiderFrame(CALL, name.encode(), argument), limit_s).body
+
+    def _answer(self, frame: SpiderFrame, limit_s: float | None) -> SpiderFrame:
+        got: list[SpiderFrame | Died] = []
+        self.submit(frame, got.append, limit_s)
+        self._wait(lambda: bool(got))
+        answer = got[0]
+        if isinstance(answer, Died):
+            raise SpiderDied(answer.reason)
+        if answer.kind == FAILED:
+            raise _misconfigured(fault_of(answer))
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Waiting.
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        """Pump until it is so."""
+        assert self._loop is None, "its event loop waits"
+        while not is_so():
+            poll = select.poll()
+            for file in self._files():
+                writes = select.POLLOUT if file is self._calls and self._calls.unsent else 0
+                poll.register(file, select.POLLIN | writes)
+            poll.poll(TICK_S * 1000)
+            self.pump()
+            if time.monotonic() - self._ticked_s >= TICK_S:
+                self._tick()
+
+    def _files(self) -> list[HasFile]:
+        files = (None if self._closed else self._calls, self._zygote, self._zygote and self._zygote.printed)
+        return [file for file in files if file is not None and file.fileno() >= 0]
+
+
+def result_of(answer: SpiderFrame) -> CallResult:
+    """The result in an answer to a page, or of a part of `start`."""
+    return _decode_result(answer.text)
+
+
+def fault_of(answer: SpiderFrame) -> Fault:
+    """The error in an answer of the kind FAILED."""
+    return _decode_fault(answer.text)
+
+
+def _misconfigured(fault: Fault) -> Misconfigured:
+    return Misconfigured(fault.error.removeprefix("Misconfigured: "))
+
+
+def _reason(gone: ChildGone) -> str:
+    if not gone.signal:
+        return f"its process exited with code {gone.code}"
+    memory = ", for want of memory as a rule" if gone.signal == 9 else ""
+    return f"its process was ended by signal {gone.signal}{memory}"
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds that a process has taken; 0 if it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0

@@ -1,0 +1,196 @@
+"""The process that runs a user's spider: pages in, results out, one at a time and in order.
+
+    frames ─► load ─► page, page, … ─► Runner ─► CallResult, written at once
+
+Each answer is written before the next page begins. So when this process ends, the first page without an answer is the
+one that was running. The event loop runs between pages, for tasks and timers that a spider left.
+"""
+
+import asyncio
+import contextlib
+import faulthandler
+import os
+import socket
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from setproctitle import setproctitle
+
+from crawlog.schemas import pages
+from crawlog.streams.spiders import Bounds, CallResult, PageCall, Runner, SpiderRef, Trust
+
+from .frames import CALL, DONE, ENDED, FAILED, LOAD, NEXT, PAGE, FrameReader, SpiderFrame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MOST_BYTES = 1 << 30
+"""Longest frame from the worker; a page's body is far smaller."""
+
+MAX_ANSWER_BYTES = 64 << 20
+"""Longest answer: more fails the page."""
+
+TRACE_CHARS = 100_000
+"""Longest traceback sent, characters."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LoadOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What to load, and how.
+
+    Attributes:
+        ref: The spider.
+        loader: `MODULE:FUNCTION`, called with the reference, the trust and the bounds; returns what answers the calls:
+            a `Runner`, or an object with `facts` and `async call(name, argument) -> bytes`.
+        folders, named: Of its `Trust`; None if the operator's own command names the spider.
+        bounds: Limits of one page's outputs.
+    """
+
+    ref: SpiderRef
+    loader: str
+    folders: tuple[str, ...] | None = None
+    named: str = ""
+    bounds: tuple[int, int] = (Bounds().outputs, Bounds().size_bytes)
+
+    @property
+    def trust(self) -> Trust | None:
+        """The files that may be run."""
+        if self.folders is None:
+            return None
+        return Trust(tuple(map(Path, self.folders)), Path(self.named) if self.named else None)
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error of loading, or of a call."""
+
+    error: str
+    trace: str = ""
+
+
+def said(error: BaseException) -> str:
+    """An error on one line; its class alone if its text cannot be made."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001  # a spider's error class may raise anything
+        text = type(error).__name__
+    return text.partition("\n")[0][:1000]
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an error."""
+    try:
+        return "".join(traceback.format_exception(error))[-TRACE_CHARS:]
+    except BaseException:  # noqa: BLE001  # its text or its source cannot be read
+        return "".join(traceback.format_tb(error.__traceback__))[-TRACE_CHARS:]
+
+
+class SpiderService:
+    """Answers frames with one loaded spider."""
+
+    def __init__(self) -> None:
+        self._runner: Any = None
+        self._fault = Fault("Misconfigured: no spider is loaded")
+        self._parts: AsyncIterator[CallResult] | None = None
+
+    def load(self, frame: SpiderFrame) -> SpiderFrame:
+        """Load the spider. This runs outside the event loop, so that a project may install its reactor."""
+        try:
+            order = msgspec.json.decode(frame.text, type=LoadOrder)
+            setproctitle(f"crawlog: spider {order.ref.path}")
+            module, _, name = order.loader.partition(":")
+            loader = getattr(import_module(module), name)
+            runner: Runner = loader(order.ref, order.trust, Bounds(*order.bounds))
+            text = _encode(runner.facts)
+        except BaseException as error:  # noqa: BLE001  # a user's module may raise anything
+            self._fault = Fault(said(error), trace_of(error))
+            return SpiderFrame(FAILED, _encode(self._fault))
+        self._runner = runner
+        return SpiderFrame(DONE, text)
+
+    async def answer(self, frame: SpiderFrame) -> SpiderFrame:
+        """The answer to any other frame."""
+        if self._runner is None:
+            return SpiderFrame(FAILED, _encode(self._fault))
+        try:
+            if frame.kind == PAGE:
+                return _whole(await self._runner.page(PageCall(pages.decode(frame.text), frame.body)))
+            if frame.kind == NEXT:
+                return await self._next()
+            assert frame.kind == CALL
+            return SpiderFrame(DONE, b"", await self._runner.call(frame.text.decode(), frame.body))
+        except BaseException as error:  # noqa: BLE001  # a user's code may raise anything
+            if frame.kind == CALL:
+                return SpiderFrame(FAILED, _encode(Fault(said(error), trace_of(error))))
+            return SpiderFrame(DONE, _encode(CallResult(error=said(error), trace=trace_of(error))))
+
+    async def _next(self) -> SpiderFrame:
+        if self._parts is None:
+            self._parts = aiter(self._runner.start())
+        result = await anext(self._parts, None)
+        return SpiderFrame(ENDED) if result is None else _whole(result)
+
+
+def _whole(result: CallResult) -> SpiderFrame:
+    """The answer with this result, or with an error if it is too large."""
+    text = _encode(result)
+    if len(text) > MAX_ANSWER_BYTES:
+        why = f"TooMuch: a page's items and requests take {len(text):,} bytes, more than {MAX_ANSWER_BYTES:,}"
+        text = _encode(CallResult(error=why, is_final=True))
+    return SpiderFrame(DONE, text)
+
+
+async def _serve(service: SpiderService, data: socket.socket, frames: FrameReader) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        frame = frames.take()
+        if frame is None:
+            count = await loop.sock_recv_into(data, frames.space())
+            if not count:
+                return
+            frames.filled(count)
+            continue
+        await _write(loop, data, await service.answer(frame))
+        await asyncio.sleep(0)  # what a spider left in the loop goes on
+
+
+async def _write(loop: asyncio.AbstractEventLoop, data: socket.socket, answer: SpiderFrame) -> None:
+    for part in answer.parts():
+        sent = 0
+        with contextlib.suppress(BlockingIOError):
+            sent = data.send(part)
+        if sent < len(part):
+            await loop.sock_sendall(data, memoryview(part)[sent:])
+
+
+def _first(data: socket.socket, frames: FrameReader) -> SpiderFrame:
+    """The first frame. Raises: SystemExit: the worker is gone."""
+    while (frame := frames.take()) is None:
+        count = data.recv_into(frames.space())
+        if not count:
+            sys.exit(0)
+        frames.filled(count)
+    return frame
+
+
+def run(data: socket.socket) -> None:
+    """Load the spider that the first frame names, and answer frames until the worker's socket closes."""
+    faulthandler.enable()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # both are text files
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    service, frames = SpiderService(), FrameReader(MOST_BYTES)
+    data.setblocking(True)
+    first = _first(data, frames)
+    assert first.kind == LOAD
+    for part in service.load(first).parts():
+        data.sendall(part)
+    data.setblocking(False)
+    loop.run_until_complete(_serve(service, data, frames))
+    sys.stdout.flush()
+    os._exit(0)  # whatever threads a spider left

@@ -1,0 +1,214 @@
+"""Forks the process that runs one user's spider: `python -P -m crawlog.agents.sandbox.zygote`, its input a socket.
+
+    worker ── fork, limits, a socket ─► zygote ── fork ─► spider_process: runs the user's code
+           ◄─ pid; how it ended ───────┘  └─ kills it with all that it started: at an order, at its end, at the worker's
+
+The zygote is a fresh interpreter, so nothing of the worker is inherited: no thread, no file, no credentials. It has
+imported what each spider needs and runs no code of a user, so a child that ended is replaced in milliseconds. It is the
+parent of all orphans below it, so a process that left its session is found too.
+"""
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from .limits import ChildLimits, Corral, die_with, prctl
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+CONTROL = 0
+"""Standard input: the worker's socket."""
+
+DATA = 3
+"""Number of the child's socket."""
+
+SWEEPS = 200
+"""Rounds of killing the processes that a child left. Each takes some milliseconds; more help only if new ones start as
+fast as they are killed."""
+
+
+class ChildForked(msgspec.Struct):
+    """A child was forked."""
+
+    pid: int
+
+
+class ChildGone(msgspec.Struct):
+    """A child ended, with all that it started.
+
+    Attributes:
+        signal: That ended it; 0 if it exited by itself.
+        code: Its exit code.
+        cpu_s: CPU seconds that it took.
+    """
+
+    signal: int
+    code: int
+    cpu_s: float
+
+
+class ZygoteWord(msgspec.Struct, omit_defaults=True):
+    """What the zygote says: one of the two."""
+
+    forked: ChildForked | None = None
+    gone: ChildGone | None = None
+
+
+class ForkOrder(msgspec.Struct, omit_defaults=True):
+    """An order of the worker: limits for a new child, or None to kill the child that there is."""
+
+    fork: ChildLimits | None = None
+
+
+def _children(pid: int) -> list[int]:
+    """The children of a process; empty if it is gone."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def _below(pid: int) -> list[int]:
+    """All descendants of a process, parents first."""
+    found, unseen = [], _children(pid)
+    while unseen:
+        found += unseen
+        unseen = [child for parent in unseen for child in _children(parent)]
+    return found
+
+
+class Zygote:
+    """Has one child at a time.
+
+    Args:
+        control: The worker's socket.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._corral = Corral()
+        self._child = 0
+        self._gone: ChildGone | None = None
+
+    def serve(self) -> tuple[socket.socket, ChildLimits]:
+        """Obey the worker until its socket closes; returns only in a child, with its socket and its limits."""
+        woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()
+        poll.register(woken, select.POLLIN)
+        poll.register(self._control, select.POLLIN)
+        while True:
+            for number, _ in poll.poll():
+                if number == woken:
+                    os.read(woken, 4096)
+                elif (data := self._obey()) is not None:
+                    return data
+            self._look()
+
+    def _obey(self) -> tuple[socket.socket, ChildLimits] | None:
+        told, files, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
+        if not told:
+            self._end_all()
+            self._corral.remove()
+            os._exit(0)
+        limits = msgspec.json.decode(told, type=ForkOrder).fork
+        if limits is None:
+            self._end_all()
+            return None
+        data = socket.socket(fileno=files[0])
+        self._corral.make(limits)
+        parent = os.getpid()
+        self._child = os.fork()
+        if not self._child:
+            return self._begin(data, parent, limits)
+        data.close()
+        self._say(ZygoteWord(forked=ChildForked(self._child)))
+        return None
+
+    def _begin(self, data: socket.socket, parent: int, limits: ChildLimits) -> tuple[socket.socket, ChildLimits]:
+        """Make this fork a child: a session, its limits, and no files but its socket and the worker's log."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        die_with(parent)
+        self._corral.enter()
+        number = os.dup(data.detach())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if number != DATA:
+            os.dup2(number, DATA)
+        os.closerange(DATA + 1, os.sysconf("SC_OPEN_MAX"))
+        return socket.socket(fileno=DATA), limits
+
+    def _look(self) -> None:
+        """Reap what ended; when the child did, kill what it left and tell the worker."""
+        self._reap()
+        if self._gone is not None:
+            self._end_all()
+            self._say(ZygoteWord(gone=self._gone))
+            self._gone = None
+
+    def _reap(self) -> None:
+        """Reap what ended."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+                if not pid:
+                    return
+                if pid == self._child:
+                    by_signal = os.WIFSIGNALED(status)
+                    code = 0 if by_signal else os.WEXITSTATUS(status)
+                    number = os.WTERMSIG(status) if by_signal else 0
+                    self._gone = ChildGone(number, code, used.ru_utime + used.ru_stime)
+                    self._child = 0
+
+    def _end_all(self) -> None:
+        """Kill the child, and every process below this one; a fork bomb first loses its right to fork."""
+        self._corral.close()
+        if self._child:
+            with contextlib.suppress(OSError):
+                os.killpg(self._child, signal.SIGKILL)
+        for _ in range(SWEEPS):
+            self._reap()
+            below = _below(os.getpid())
+            if not below:
+                return
+            for pid in below:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.001)
+
+    def _say(self, word: ZygoteWord) -> None:
+        with contextlib.suppress(OSError):  # the worker is gone: the next order says so
+            self._control.send(msgspec.json.encode(word))
+
+
+def main() -> None:
+    """Serve the worker; a fork of this process goes on as a spider's child."""
+    control = socket.socket(fileno=os.dup(CONTROL))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), CONTROL)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    gc.disable()  # nothing but imports until the fork
+    from . import spider_process
+
+    gc.freeze()
+    data, limits = Zygote(control).serve()
+    gc.enable()
+    control.detach()
+    limits.apply()
+    spider_process.run(data)
+
+
+if __name__ == "__main__":
+    sys.path = [entry for entry in sys.path if entry]
+    main()

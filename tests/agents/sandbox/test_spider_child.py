@@ -1,0 +1,253 @@
+"""A user's spider in a process of its own: calls and answers, and what becomes of spiders that misbehave."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from crawlog.agents.sandbox import BackgroundChild, ChildRules, Died, SpiderChild, result_of
+from crawlog.agents.sandbox.frames import PAGE, FrameReader, SpiderFrame, TooLong
+from crawlog.agents.sandbox.limits import ChildLimits, Corral
+from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.spiders import CallResult, PageCall, SpiderRef
+
+LOADER = "tests.support.hostile_spiders:load"
+ROOT = Path(__file__).parent.parent.parent.parent
+LIMIT_S = 0.6
+
+
+@pytest.fixture(autouse=True)
+def modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child finds the tests' modules."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def child_of(path: str = "spider", **rules: Any) -> SpiderChild:
+    """A child that nobody waits for."""
+    rules.setdefault("limits", ChildLimits(1 << 30))
+    return SpiderChild(SpiderRef(path), ChildRules(LIMIT_S, **rules), LOADER)
+
+
+@pytest.fixture
+def child() -> Iterator[SpiderChild]:
+    """With a loaded spider."""
+    with child_of() as child:
+        child.facts()
+        yield child
+
+
+def call_of(body: bytes) -> PageCall:
+    """A page."""
+    return PageCall(PageMeta("http://a.test/", "j"), body)
+
+
+def row_of(result: CallResult) -> dict[str, Any]:
+    """Its only item."""
+    assert not result.error, result.trace
+    (item,) = result.items
+    row: dict[str, Any] = msgspec.json.decode(item)
+    return row
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_gone(pid: int) -> None:
+    """Until a process has ended."""
+    for _ in range(500):
+        if is_gone(pid):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{pid} runs")
+
+
+def test_a_page_goes_in_and_its_result_comes_out(child: SpiderChild) -> None:
+    """With a body of any size."""
+    assert child.facts().label == "hostile@1"
+    for size in (0, 100, 1 << 17, 9 << 20):
+        row = row_of(child.page(call_of(b"-" * size)))
+        assert (row["bytes"], row["url"], row["pid"]) == (size, "http://a.test/", child.pid)
+
+
+def test_a_page_keeps_its_request(child: SpiderChild) -> None:
+    """Records of both versions are read."""
+    meta = RequestPageMeta("http://a.test/post", "j", id=7, request=RequestRecord("POST", body=b"\xff"))
+    assert row_of(child.page(PageCall(meta, b"")))["url"] == meta.url
+
+
+def test_the_child_inherits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither files nor variables, but those that are named; standard input is closed."""
+    monkeypatch.setenv("CRAWLOG_KAFKA__SASL_PASSWORD", "secret")
+    monkeypatch.setenv("SHOP_KEY", "k")
+    inherited = os.open("/", os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    with child_of(env=("SHOP_KEY", "MISSING")) as child:
+        row = row_of(child.page(call_of(b"")))
+        held = {number for number in row["files"] if number > 3}
+    os.close(inherited)
+    assert "SHOP_KEY" in row["env"]
+    assert not [name for name in row["env"] if name.startswith(("CRAWLOG", "MISSING"))]
+    assert len(held) <= 3, "its event loop's files alone"
+
+
+def test_start_goes_on_when_it_is_asked() -> None:
+    """It may be endless, and ends where it ends."""
+    with child_of() as child:
+        parts = child.parts()
+        assert [bytes(next(parts).items[0]) for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+    with child_of("short") as child:
+        assert len(list(child.parts())) == 3
+
+
+def test_other_calls_are_passed_on(child: SpiderChild) -> None:
+    """For pipelines; an error is told with its text."""
+    assert child.call("give", b"\0x") == b"give\0x"
+    with pytest.raises(Misconfigured, match="ValueError: no such call"):
+        child.call("fails")
+
+
+def test_a_spider_that_cannot_be_loaded_says_why() -> None:
+    """By its own message, or by how its process ended."""
+    with child_of("broken") as child:
+        for _ in range(2):
+            with pytest.raises(Misconfigured, match=r"^--spider broken: line 3$"):
+                child.facts()
+        with pytest.raises(Misconfigured, match="line 3"):
+            child.page(call_of(b""))
+    with child_of("load_exit") as child, pytest.raises(SpiderDied, match="loaded: its process exited with code 7"):
+        child.facts()
+
+
+@pytest.mark.parametrize(
+    ("deed", "reason"),
+    [
+        ("exit", "its process exited with code 7"),
+        ("segfault", "its process was ended by signal 11"),
+        ("endless", "it took more than parse.timeout_s = 0.6"),
+        ("endless_c", "it took more than parse.timeout_s = 0.6"),
+        ("sum", "it took more than parse.timeout_s = 0.6"),
+        ("sleep", "it took more than 1.8 s by the clock"),
+        ("closes", "its process exited with code"),
+        ("zygote", "the zygote ended"),
+    ],
+)
+def test_a_spider_that_ends_its_process_costs_one_call(child: SpiderChild, deed: str, reason: str) -> None:
+    """The next call has a new process."""
+    before = child.pid
+    with pytest.raises(SpiderDied, match=reason):
+        child.page(call_of(deed.encode()))
+    assert row_of(child.page(call_of(b"next")))["bytes"] == 4
+    wait_gone(before)
+
+
+@pytest.mark.parametrize(
+    ("deed", "error"), [("memory", "MemoryError"), ("sys_exit", "SystemExit: 7"), ("large", "TooMuch: a page's items")]
+)
+def test_other_errors_leave_the_process_alive(child: SpiderChild, deed: str, error: str) -> None:
+    """They are the page's error."""
+    pid = child.pid
+    assert child.page(call_of(deed.encode())).error.startswith(error)
+    assert row_of(child.page(call_of(b"next")))["pid"] == pid
+
+
+def test_processes_and_threads_that_a_spider_leaves_end_with_it(child: SpiderChild) -> None:
+    """Also one with a session of its own."""
+    child.page(call_of(b"threads"))
+    child.page(call_of(b"orphan"))
+    (left,) = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    child.close()
+    wait_gone(int(left))
+
+
+def _has_cgroup() -> bool:
+    corral = Corral()
+    corral.make(ChildLimits())
+    corral.remove()
+    return corral.is_there
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not _has_cgroup(), reason="root without a cgroup: nothing limits its forks")
+def test_a_fork_bomb_ends(child: SpiderChild) -> None:
+    """Its processes are limited, and killed with it."""
+    with pytest.raises(SpiderDied):
+        child.page(call_of(b"bomb"))
+    assert row_of(child.page(call_of(b"next")))["bytes"] == 4
+    titles = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert sum(title.startswith(b"crawlog: spider") for title in titles) <= 4, "those of other tests among them"
+
+
+def test_what_a_spider_prints_is_in_the_log(child: SpiderChild) -> None:
+    """As lines without control characters; garbage cannot reach the frames."""
+    with capture_logs() as logs:
+        child.page(call_of(b"prints"))
+        child.page(call_of(b""))
+    lines = [entry["line"] for entry in logs if entry["event"] == "spider_printed"]
+    assert any(line.endswith("a line") or line == "a line" for line in lines) or "garbage" in lines[0]
+    assert all(line.isprintable() for line in lines)
+
+
+async def test_an_event_loop_waits_and_calls_are_answered_in_order() -> None:
+    """Many calls are in flight; the page that ran when the process ended is named, the others are not."""
+    loop = asyncio.get_running_loop()
+    child = BackgroundChild(SpiderRef("spider"), ChildRules(LIMIT_S), LOADER, loop)
+    got: list[SpiderFrame | Died] = []
+    done = asyncio.Event()
+
+    def take(answer: SpiderFrame | Died) -> None:
+        got.append(answer)
+        if len(got) == 300:
+            done.set()
+
+    for number in range(300):
+        child.submit_page(call_of(b"exit" if number == 200 else b"-" * number), take)
+    async with asyncio.timeout(20):
+        await done.wait()
+    child.close()
+    answers = [row_of(result_of(one))["bytes"] for one in got if isinstance(one, SpiderFrame)]
+    assert answers == list(range(200))
+    died = [one for one in got if isinstance(one, Died)]
+    assert [one.ran for one in died] == [True, *[False] * 99]
+    assert died[0].reason == "spider_died: its process exited with code 7"
+
+
+def test_the_child_ends_with_its_worker(child: SpiderChild) -> None:
+    """Its zygote sees the closed socket."""
+    pid = child.pid
+    child.close()
+    wait_gone(pid)
+
+
+def test_frames_come_in_pieces() -> None:
+    """One byte at a time, many at once, and larger than the buffer."""
+    frames = [SpiderFrame(PAGE, b"t" * size, b"b" * (3 * size)) for size in (0, 1, 70_000, 3, 200_000, 5)]
+    stream = b"".join(part for frame in frames for part in frame.parts())
+    for step in (7919, 1 << 16, 1 << 20):
+        reader, found, at = FrameReader(1 << 20), [], 0
+        while at < len(stream):
+            space = reader.space()
+            count = min(step, len(space), len(stream) - at)
+            space[:count] = stream[at : at + count]
+            reader.filled(count)
+            at += count
+            while (frame := reader.take()) is not None:
+                found.append(frame)
+        assert found == frames
+    reader = FrameReader(10)
+    parts = b"".join(SpiderFrame(PAGE, b"x" * 11).parts())
+    reader.space()[: len(parts)] = parts
+    reader.filled(len(parts))
+    with pytest.raises(TooLong):
+        reader.take()

@@ -1,0 +1,140 @@
+"""Runners for tests of spiders' processes: each misbehaves in its way, named by the reference's path."""
+
+import asyncio
+import ctypes
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.spiders import Bounds, CallResult, PageCall, SpiderFacts, SpiderRef, Trust
+
+
+def _endless() -> None:
+    while True:
+        pass
+
+
+def _endless_in_c() -> None:
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+def _sum_in_c() -> None:
+    sum(range(10**12))
+
+
+def _much_memory() -> None:
+    held = [bytearray(1 << 30) for _ in range(10)]
+    raise AssertionError(f"{len(held)} GB")
+
+
+def _bomb() -> None:
+    while True:
+        try:
+            if not os.fork():
+                os.setsid()
+        except OSError:
+            os._exit(9)
+
+
+def _threads() -> None:
+    for _ in range(8):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+
+
+def _prints() -> None:
+    os.write(1, b"\xff\x00 garbage \x1b[2J" * 200_000)
+    sys.stdout.write("a line\n")
+
+
+def _closes() -> None:
+    os.closerange(0, 64)
+
+
+def _orphan() -> None:
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+
+def _kills_zygote() -> None:
+    os.kill(os.getppid(), 9)
+    time.sleep(60)
+
+
+def _files() -> list[int]:
+    return sorted(int(path.name) for path in Path("/proc/self/fd").iterdir())[:-1]
+
+
+DEEDS: dict[str, Callable[[], object]] = {
+    "exit": lambda: os._exit(7),
+    "sys_exit": lambda: sys.exit(7),
+    "segfault": lambda: ctypes.string_at(0),
+    "endless": _endless,
+    "endless_c": _endless_in_c,
+    "sum": _sum_in_c,
+    "sleep": lambda: time.sleep(600),
+    "memory": _much_memory,
+    "bomb": _bomb,
+    "threads": _threads,
+    "prints": _prints,
+    "closes": _closes,
+    "orphan": _orphan,
+    "zygote": _kills_zygote,
+}
+
+
+class HostileRunner:
+    """A page whose body names a deed has it done; else its item says the body's length and the environment's names."""
+
+    def __init__(self, ref: SpiderRef) -> None:
+        self.facts = SpiderFacts(ref.path, "hostile@1", is_scrapy="scrapy" in ref.path)
+        self._left: list[object] = []
+
+    async def page(self, call: PageCall) -> CallResult:
+        """An item, a deed, or an error."""
+        name = call.body[:20].decode(errors="replace")
+        if name == "large":
+            return CallResult(items=[msgspec.Raw(b'{"a":"' + b"x" * (65 << 20) + b'"}')])
+        if name == "raises":
+            item = msgspec.Raw(b'{"before":1}')
+            return CallResult(items=[item] if self.facts.is_scrapy else [], error="ValueError: no", trace="a trace")
+        if name == "final":
+            return CallResult(error="TypeError: no", is_final=True)
+        if name == "later":
+            self._left.append(asyncio.get_running_loop().call_later(0.05, os._exit, 5))
+            return CallResult()
+        if name in DEEDS:
+            DEEDS[name]()
+        row = {"bytes": len(call.body), "url": call.meta.url, "pid": os.getpid(), "env": sorted(os.environ)}
+        row["files"] = _files()
+        return CallResult(items=[msgspec.Raw(msgspec.json.encode(row))])
+
+    async def start(self) -> AsyncIterator[CallResult]:
+        """Endless parts."""
+        number = 0
+        while True:
+            yield CallResult(items=[msgspec.Raw(b"%d" % number)])
+            number += 1
+            if number == 3 and self.facts.path == "short":
+                return
+
+    async def call(self, name: str, argument: bytes) -> bytes:
+        """The argument, with the name in front."""
+        if name == "fails":
+            raise ValueError("no such call")
+        return name.encode() + argument
+
+
+def load(ref: SpiderRef, _trust: Trust | None, _bounds: Bounds) -> HostileRunner:
+    """A runner, or what the path says."""
+    if ref.path == "broken":
+        raise Misconfigured("--spider broken: line 3")
+    if ref.path.startswith("load_"):
+        DEEDS[ref.path.removeprefix("load_")]()
+    return HostileRunner(ref)
