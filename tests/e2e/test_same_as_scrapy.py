@@ -1,0 +1,43 @@
+"""Scrapy's spiders by Scrapy and by crawlog: equal multisets of items. The measure is Scrapy itself."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.both import Items, by_scrapy, copied
+from tests.support.cases import PROJECTS
+from tests.support.quotes import Quotes, quotes
+
+__all__ = ["quotes"]  # a fixture
+
+pytestmark = [pytest.mark.slow]
+
+
+class Baseline:
+    """What Scrapy gives, each project run once, when it is first asked for."""
+
+    def __init__(self, folder: Path, site: Quotes) -> None:
+        self._folder, self._site = folder, site
+        self._items: dict[str, dict[str, Items]] = {}
+        self.projects: dict[str, Path] = {}
+
+    def of(self, name: str) -> dict[str, Items]:
+        """The items of each spider of a project."""
+        if name not in self._items:
+            self.projects[name] = copied(name, self._folder, self._site)
+            spiders = {spider: case.arguments for spider, case in PROJECTS[name].items()}
+            self._items[name] = by_scrapy(self.projects[name], spiders)
+        return self._items[name]
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory, quotes: Quotes) -> Baseline:
+    """By Scrapy, for this module."""
+    return Baseline(tmp_path_factory.mktemp("projects"), quotes)
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+def test_scrapy_gives_what_the_table_says(project: str, baseline: Baseline) -> None:
+    """A spider that gave nothing would be equal to another that gives nothing."""
+    counts = {name: items.total() for name, items in baseline.of(project).items()}
+    assert counts == {name: case.items for name, case in PROJECTS[project].items()}

@@ -1,0 +1,6 @@
+BOT_NAME = "docbot"
+SPIDER_MODULES = ["docbot.spiders"]
+NEWSPIDER_MODULE = "docbot.spiders"
+ROBOTSTXT_OBEY = False
+DOWNLOAD_DELAY = 0
+TELNETCONSOLE_ENABLED = False
