@@ -6,7 +6,10 @@ Each answer depends on the request alone, but for `/flaky`, which counts.
 import gzip
 import json
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flask import Blueprint, Flask
 
 SHOP = {
     "tools": [("hammer", 12.5, False), ("saw", 20.0, True), ("nails", 0.0, True), ("pliers", 9.99, True)],
@@ -22,7 +25,7 @@ NODE = '<item id="{0}"><name>Thing {0}</name><description>No. {0} &amp; more</de
 SITEMAP = '<?xml version="1.0"?>\n<{0} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:xhtml="http://www.w3.org/1999/xhtml">{1}</{0}>'
 
 
-def add(app: Any) -> None:
+def add(app: "Flask") -> None:
     """Adds the pages to an application of Flask's."""
     from flask import Blueprint
 
@@ -32,7 +35,7 @@ def add(app: Any) -> None:
     app.register_blueprint(pages)
 
 
-def _answers(app: Any) -> None:
+def _answers(app: "Blueprint") -> None:
     import time
 
     from flask import Response, jsonify, request
@@ -64,7 +67,7 @@ def _answers(app: Any) -> None:
         )
 
 
-def _bodies(app: Any) -> None:
+def _bodies(app: "Blueprint") -> None:
     from flask import Response, request
 
     @app.route("/latin")
@@ -91,7 +94,7 @@ def _bodies(app: Any) -> None:
         return Response(b"\x89PNG\r\n\x1a\n" + bytes(64), content_type="image/png")
 
 
-def _redirects(app: Any) -> None:
+def _redirects(app: "Blueprint") -> None:
     from flask import Response, redirect, request
 
     @app.route("/hop/<int:count>", methods=["GET", "POST"])
@@ -111,7 +114,7 @@ def _redirects(app: Any) -> None:
         return Response('<meta http-equiv="refresh" content="0; url=/landed">')
 
 
-def _cookies(app: Any) -> None:
+def _cookies(app: "Blueprint") -> None:
     from flask import Response, jsonify, redirect, request
 
     @app.route("/cookies")
@@ -132,7 +135,7 @@ def _cookies(app: Any) -> None:
         return answer
 
 
-def _feeds(app: Any) -> None:
+def _feeds(app: "Blueprint") -> None:
     from flask import Response
 
     @app.route("/feed.xml")
@@ -150,7 +153,7 @@ def _feeds(app: Any) -> None:
         return Response("".join(json.dumps({"n": number}) + "\n" for number in range(4)), content_type="text/plain")
 
 
-def _sitemaps(app: Any) -> None:
+def _sitemaps(app: "Blueprint") -> None:
     from flask import Response, request
 
     def answer(kind: str, locations: str) -> Any:
@@ -192,7 +195,7 @@ def _sitemaps(app: Any) -> None:
         return answer("urlset", "".join(f"<url><loc>{request.host_url}{path}</loc></url>" for path in paths))
 
 
-def _shop(app: Any) -> None:
+def _shop(app: "Blueprint") -> None:
     from flask import abort
 
     @app.route("/shop")

@@ -17,6 +17,7 @@ import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +123,7 @@ def _loaded(folder: Path) -> Any:
     limiter.Limiter = object  # type: ignore[attr-defined]  # a stub
     plain = slugify.slugify
     sys.modules["flask_limiter"] = limiter
-    slugify.slugify = lambda text: plain(text, lowercase=False)
+    slugify.slugify = partial(plain, lowercase=False)
     try:
         spec = importlib.util.spec_from_file_location("spidyquotes", folder / "spidyquotes.py")
         assert spec is not None
