@@ -10,6 +10,7 @@ import sys
 
 ALL = (
     "speed",
+    "scrapy_spider",
     "seen",
     "frontier",
     "seeds",

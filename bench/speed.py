@@ -19,7 +19,7 @@ import signal
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -287,11 +287,13 @@ def told(one: Crawl) -> str:
     return f"{one.peer:<18} {one.pages:>7,} pages  {took}  {'; '.join(one.faults) or 'complete'}"
 
 
-def play(peers: Sequence[Peer], sizes: tuple[int, int], rounds: int) -> dict[str, Score]:
+def play(
+    peers: Sequence[Peer], sizes: tuple[int, int], rounds: int, flags: Mapping[str, object] = FLAGS
+) -> dict[str, Score]:
     """All rounds of all peers; each crawl is reported as it ends."""
     pairs: dict[str, list[tuple[Crawl, Crawl]]] = {peer.name: [] for peer in peers}
     with ExitStack() as stack:
-        sites = {pages: stack.enter_context(Site(HOSTS, pages, flags=FLAGS)) for pages in sizes}
+        sites = {pages: stack.enter_context(Site(HOSTS, pages, flags=flags)) for pages in sizes}
         truths = {pages: site.urls() for pages, site in sites.items()}
         for number in range(rounds):
             for peer in peers if number % 2 == 0 else list(reversed(peers)):
