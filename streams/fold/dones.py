@@ -8,7 +8,7 @@ from crawlog.streams.url import Place, Places
 
 from . import rows as r
 from .host_queues import MAX_DUE_S, HostQueues, bounded_priority
-from .jars import JarRows
+from .jar_rows import JarRows
 from .jobs import JobState
 from .overlay import Rows
 
