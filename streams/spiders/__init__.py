@@ -12,12 +12,15 @@ All modules are pure, except `loading` and `trust`, which read files.
 from .default import SPIDER, parse_listing, parse_page
 from .exchange import CallResult, PageCall, RequestOut, Runner, SpiderFacts, SpiderRef, ref_of
 from .identity import request_id, unfiltered_id
-from .loading import Loaded, file_of, load_spider
+from .loading import file_of
+from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
-from .response import Request, Response
+from .response import Response
+from .runners import Loaded, load_runner, load_spider
 from .spider import Spider
+from .spider_request import Request
 from .trust import Trust, allow, trust_of
-from .yielded import Bounds, TooMuch
+from .values import Carrier, Untravelled, Values
 
 __all__ = [
     "NOTHING",
@@ -25,6 +28,7 @@ __all__ = [
     "SPIDER",
     "Bounds",
     "CallResult",
+    "Carrier",
     "Loaded",
     "PageCall",
     "Parse",
@@ -38,11 +42,14 @@ __all__ = [
     "SpiderRef",
     "TooMuch",
     "Trust",
+    "Untravelled",
+    "Values",
     "allow",
     "file_of",
     "is_followed",
     "is_html",
     "is_redirect",
+    "load_runner",
     "load_spider",
     "parse_listing",
     "parse_page",
