@@ -1,10 +1,11 @@
-"""Spiders: turn a page into items and links.
+"""Spiders: turn a page into items and requests.
 
-    file ─► trust: may it be run? ─► loading: its class, checked (`scrapy_names`) ─► Spider (`spider.py`)
-                                                                                       │ parser_of
-    page, body ─┬─► Response (`response.py`) ─► its `parse` ─► items, Requests (`yielded.py`) ─┐
-                ├─► without a spider: parse_page: one row, all links (`default.py`) ───────────┼─► Parsed (`page.py`)
-                └─► a sitemap, a robots.txt: parse_listing (`default.py`) ─────────────────────┘
+    file ─► trust: may it be run? ─► loading: its class ─► runners, by its base class ─┬─► own_loading ─► OwnRunner
+                                                                                       └─► Scrapy's
+    a worker ─► PageCall ─► the child: Runner.page ─► CallResult ─► the worker        (`exchange.py`)
+                              │ own: request_records ─► Response ─► callback ─► OwnOutputs ─► RequestOut, items
+                              │                          values: `meta`, `cb_kwargs`, raw items as tagged JSON
+    without a spider: parse_page: one row, all links; a sitemap, a robots.txt: parse_listing (`default.py`) ─► Parsed
 
 All modules are pure, except `loading` and `trust`, which read files.
 """

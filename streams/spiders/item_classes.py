@@ -58,7 +58,7 @@ def _attributes(names: Callable[[type], Iterable[str]]) -> Callable[[type, Any],
 
 def _bare(kind: type, fields: dict[str, Any], defaults: dict[str, Callable[[], Any]]) -> Any:
     """An object without its `__init__`: converters, validators and `__post_init__` have run when it was made."""
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for name, default in defaults.items():
         object.__setattr__(made, name, fields[name] if name in fields else default())
     return made

@@ -56,6 +56,7 @@ class OwnRunner:
         self._values = values
         self._links = Links(Canonicaliser(ref.spec.canonical), Places(1))
         self._statuses = frozenset(facts.statuses)
+        self._named = tuple(name.lower() for name in ref.spec.fingerprint_headers)
 
     @property
     def facts(self) -> SpiderFacts:
@@ -97,7 +98,13 @@ class OwnRunner:
 
     def _outputs(self, parent: Parent) -> OwnOutputs:
         return OwnOutputs(
-            self._spider, parent, self._links, self._values, self._bounds, is_raw=self._facts.has_pipelines
+            self._spider,
+            parent,
+            self._links,
+            self._values,
+            self._bounds,
+            is_raw=self._facts.has_pipelines,
+            named=self._named,
         )
 
     def _called(

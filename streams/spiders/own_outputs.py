@@ -12,7 +12,7 @@ from crawlog.streams.html import Links, Outlink
 from crawlog.streams.url import fingerprint
 
 from .exchange import CallResult, RequestOut
-from .identity import filtered_id, request_id, unfiltered_id
+from .identity import request_id, unfiltered_id
 from .request_records import record_of
 from .spider_request import Request
 from .values import Values
@@ -114,7 +114,7 @@ class OwnOutputs:
 
     def taken_out(self) -> CallResult:
         """The outputs so far; the next ones begin anew."""
-        result = CallResult(self._items, list(self._requests.values()))
+        result = CallResult(self._items, self._is_raw, list(self._requests.values()))
         self._items, self._requests = [], {}
         self._size_bytes = self._count = 0
         return result
@@ -132,9 +132,9 @@ class OwnOutputs:
             self._requests[link.url, identity] = out
 
     def _identity(self, url: str, record: RequestRecord) -> int:
-        if not record.unfiltered:
-            return filtered_id(url, record, self._named)
         asked = request_id(url, record, self._named)
+        if not record.unfiltered:
+            return asked
         before = self._given[asked] = self._given.get(asked, -1) + 1
         return unfiltered_id(self._parent.id, self._parent.attempt, asked, before)
 

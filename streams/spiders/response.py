@@ -1,6 +1,7 @@
 """`Response`, which a callback receives; much like Scrapy's. The selectors of `css` and `xpath` are parsel's."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
@@ -24,6 +25,10 @@ class HasUrl(Protocol):
 
     url: str
 
+
+_BASE = re.compile(rb"<base[\t\n\f\r /]", re.IGNORECASE)
+_OF_ASCII = frozenset({"utf-8", "windows-1252"})
+"""Encodings in which a tag has no other bytes than in ASCII."""
 
 Followable = str | Selector | LexborNode | HasUrl
 """A URL as written, an element with `href` or `src`, the selector of an attribute, or a link."""
@@ -112,7 +117,10 @@ class Response:
 
         Raises: ValueError: the selector is wrong.
         """
-        return self.selector.css(query)
+        try:
+            return self.selector.css(query)
+        except (SyntaxError, RuntimeError) as error:  # cssselect's classes
+            raise ValueError(f"the selector {query!r} cannot be read: {error}") from error
 
     def xpath(self, query: str, namespaces: dict[str, str] | None = None, **variables: Any) -> SelectorList[Selector]:
         """What an XPath expression matches; `$name` in it is a variable.
@@ -177,6 +185,8 @@ class Response:
 
     @cached_property
     def _base(self) -> str:
+        if self.encoding in _OF_ASCII and _BASE.search(self.body) is None:  # most pages need no second tree
+            return self.url
         return base_of(self.tree, self.url)
 
 

@@ -1,4 +1,4 @@
-"""crawlog's own spiders as parsers within the worker: plain requests only, no values."""
+"""crawlog's own spiders as parsers within the worker."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -34,11 +34,12 @@ def parser_of(spider: Spider, bounds: Bounds) -> Parse:
         priorities = {}
         for request in result.requests:
             if request.request is not None:
-                raise TypeError(f"{request.url}: this request needs a spider's process")
+                continue
             outlinks += links.resolve(meta.url, [request.url])
             if request.priority:
                 priorities[request.url] = request.priority
-        return Parsed(result.items, outlinks, priorities)
+        requests = [request for request in result.requests if request.request is not None]
+        return Parsed(result.items, outlinks, priorities, requests=requests or ())
 
     return parse
 
