@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from crawlog.streams.http import read_form, read_header, read_login, read_proxy, read_user_agent
+from crawlog.streams.http import RETRY_STATUSES, read_form, read_header, read_login, read_proxy, read_user_agent
 
 from .field_types import Count, NotNegative, Positive, Section, compiled
 
@@ -79,10 +79,14 @@ class Fetch(Section):
     """Attempts of a URL that fails or answers 429 or 5xx, the first one included."""
     retry_delay_s: NotNegative = 2.0
     """Wait before the second attempt, seconds; doubles with each further one, with jitter."""
+    retry_statuses: tuple[Annotated[int, Field(ge=100, le=999)], ...] = tuple(sorted(RETRY_STATUSES))
+    """Status codes after which a URL is tried again; only the last answer is a result."""
+    repeat_posts: bool = True
+    """Whether a POST (or PATCH) of a spider is sent again if the server may have received it already."""
     conditional: bool = True
     """Whether a later epoch asks by ETag and Last-Modified whether a page is still as it lies in crawl.pages."""
     content_types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
-    """Bodies of these types are stored and parsed; others give a row from their headers."""
+    """Bodies of these types are stored and parsed, with `*/*` of any; others give a row from their headers."""
     user_agent: str = ""
     """The User-Agent header; empty for `crawlog/VERSION`."""
     dns_ttl_s: Positive = 300.0
