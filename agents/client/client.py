@@ -44,6 +44,7 @@ from .connections import (
     tls_kind,
     tls_of,
 )
+from .cookie_jars import CookieJars
 from .failures import failure, private, refused
 from .per_address import Addresses
 from .protocol import LeaseLost
@@ -62,13 +63,16 @@ class Client:
     Args:
         user_agent: The User-Agent of jobs that set none.
         may_ask: Whether the worker still holds its lease. Checked before each write, and before a failure counts.
+        jars: The cookies of its jobs; None for jars that end with the client.
 
     Attributes:
         bodies: The memory budget of bodies.
         addresses: Turns at IP addresses; callers take one before each request.
     """
 
-    def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
+    def __init__(
+        self, settings: Settings, user_agent: str, may_ask: Callable[[], bool], jars: CookieJars | None = None
+    ) -> None:
         fetch = settings.fetch
         self.may_ask = may_ask
         self._settings = settings
@@ -77,7 +81,7 @@ class Client:
         self._timeout_s = fetch.timeout_s
         self.bodies = BodyBudget(fetch.bodies_mb << 20)
         self.addresses = Addresses(settings.politeness, self.addresses_of)
-        self._builder = RequestBuilder(fetch)
+        self._builder = RequestBuilder(fetch, jars or CookieJars())
         self._user_agent = user_agent
         asks, servers = (fetch.dns_cache_hosts, fetch.dns_ttl_s), settings.network.dns_servers
         resolver = partial(GuardedResolver, self._allow_private, *asks, servers)
@@ -190,7 +194,8 @@ class Client:
     def _dressed(self, request: HttpRequest, rules: RequestRules) -> tuple[OutgoingRequest, Headers]:
         """A request with more than the headers of its job, and all its headers."""
         record, asker = request.record, request.asker
-        outgoing = self._builder.of(request.url, request.job, anonymous=asker.is_anonymous, cookies=rules.cookies)
+        is_anonymous = asker.is_anonymous
+        outgoing = self._builder.of(request.url, request.job, record, anonymous=is_anonymous, cookies=rules.cookies)
         sent = {**(request.headers or {}), **self._sent(rules), **outgoing.headers}
         return outgoing, sent if record is None else outgoing.send_record(record, sent)
 

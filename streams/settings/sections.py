@@ -107,7 +107,7 @@ class Fetch(Section):
     login_again_s: Annotated[float, Field(ge=60)] = 600.0
     """Least time between two logins of a job at one host, seconds; while a failed one stands so long, its URLs fail."""
     cookies: bool = False
-    """Whether cookies are kept and sent: by job and registrable domain, in memory, lost when the worker ends. A page
+    """Whether cookies are kept and sent: by job and registrable domain, in the state and in the log. A page
     that redirects to itself and sets one is then asked for again, up to `fetch.attempts` times."""
     proxies: Annotated[tuple[str, ...], Field(repr=False)] = ()
     """Proxies, `SCHEME://[USER:PASSWORD@]HOST[:PORT]`, of HTTP (`http`, `https`) or SOCKS (`socks5h`, `socks5`,
