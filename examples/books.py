@@ -21,11 +21,14 @@ class Books(Spider):
     def parse(self, response: Response) -> Iterator[dict[str, Any] | Request]:
         """A book's page is an item; shelves and genres lead to books."""
         if re.search(r"/books/\d+$", response.url):
-            pages = response.css("p::text").re_first(r"(\d+) pages")
+            title, text = response.css_first("h1"), response.css_first("p")
+            pages = re.search(r"(\d+) pages", text.text()) if text else None
             yield {
                 "url": response.url,
-                "title": response.css("h1::text").get(),
-                "pages": int(pages) if pages else None,
+                "title": title.text() if title else None,
+                "pages": int(pages[1]) if pages else None,
             }
-        yield from response.follow_all(css="a[href*='page='], a[href^='/genre/'], a[href='/books/']", priority=10)
-        yield from response.follow_all(css="a[href^='/books/'], a[href^='../books/']")
+        for link in response.css("a[href*='page='], a[href^='/genre/'], a[href='/books/']"):
+            yield response.follow(link, priority=10)
+        for link in response.css("a[href^='/books/'], a[href^='../books/']"):
+            yield response.follow(link)

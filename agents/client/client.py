@@ -274,7 +274,7 @@ class Client:
                 answer.headers = all_headers(response.raw_headers)
             if "@" in answer.location:
                 answer.location = answer.target(url) or answer.location  # no record may hold a login
-            if outgoing.keeps_cookies and outgoing.method == "GET" and (target := answer.target(url)):
+            if outgoing.keeps_cookies and (target := answer.target(url)):
                 answer.is_cookie_check = outgoing.has_new_cookies and target == url
                 answer.leads_back = outgoing.leads_back(target)
             if response.connection is not None and response.connection.protocol is not None:

@@ -81,8 +81,7 @@ class Outcomes:
         self._stage.pages += 1
         self._stage.bytes += len(body)
         try:
-            is_known = outcome.is_plain(task) and not answer.rendered  # else they describe another page than this
-            known = answer.validators if is_known else None
+            known = None if answer.rendered else answer.validators  # they describe the page before its scripts ran
             self._send_page(meta, body, _Sent(task, result, answer.held, known))
         except GiveUp as error:
             cut = msgspec.structs.replace(result, reason=error.reason)

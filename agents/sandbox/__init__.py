@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .calls import Died as Died
     from .frames import CALL as CALL
+    from .frames import FAILED as FAILED
     from .frames import SpiderFrame as SpiderFrame
     from .spider_child import BackgroundChild as BackgroundChild
     from .spider_child import ChildRules as ChildRules
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALL",
+    "FAILED",
     "TOO_COMPLEX",
     "BackgroundChild",
     "ChildRules",
@@ -56,6 +58,7 @@ _HOMES = {
     "TOO_COMPLEX": "trial",
     "BackgroundChild": "spider_child",
     "CALL": "frames",
+    "FAILED": "frames",
     "ChildRules": "spider_child",
     "Died": "calls",
     "SpiderChild": "spider_child",

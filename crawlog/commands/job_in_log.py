@@ -139,7 +139,7 @@ class JobInLog:
             return spec
         kind = self._settings.scope.kind
         listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))[:MAX_NAMES]
-        wanted = resolve_spec(self._settings, self.order.of_spider(), listed, self.requests)
+        wanted = resolve_spec(self._settings, self.order.spider, listed, self.requests)
         return msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
 
     def within_limit(self, copy: JobCopy) -> JobCopy:

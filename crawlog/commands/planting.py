@@ -72,7 +72,7 @@ class Planting:
             self._producer,
             self._job.name,
             source,
-            spider=self._job.order.of_spider(),
+            spider=self._job.order.spider,
             requests=self._job.requests,
             report=self._say,
             look=self._folds,

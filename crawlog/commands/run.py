@@ -54,8 +54,6 @@ def run(settings: "Settings", order: Order, shown: View) -> Summary:
     summary = Summary(order.name(), order.example(), output=order.output)
     started = time.monotonic()
     shown.say(f"job {summary.job}")
-    for line in order.notes:
-        shown.say(line)
     for line in refused(order.seeds, allow_private=settings.network.allow_private):
         shown.say(line)
     try:

@@ -29,7 +29,7 @@ class Titles(Spider):
     follow_links = True
 
     def parse(self, response):
-        yield {"title": response.css("title::text").get()}
+        yield {"title": response.css_first("title").text()}
 
 if __name__ == "__main__":
     summary = asyncio.run(crawl([sys.argv[1]], spider=Titles, output="rows.jsonl"))

@@ -215,10 +215,3 @@ def test_a_report_is_read_as_written() -> None:
 def test_what_is_no_report_is_none(value: Any) -> None:
     """The next one comes in a second."""
     assert progress.decode(value) is None
-
-
-def test_a_page_that_was_not_modified_has_the_newer_headers() -> None:
-    """And of the older page those that the answer did not repeat (RFC 9111 3.2)."""
-    old = pages.PageMeta("http://a.com/", "j", headers=(("Content-Type", "text/html"), ("Date", "1"), ("ETag", "x")))
-    new = pages.PageMeta("http://a.com/", "j", headers=(("date", "2"),))
-    assert pages.with_body(new, old).headers == (("Content-Type", "text/html"), ("ETag", "x"), ("date", "2"))
