@@ -57,6 +57,8 @@ class OutgoingRequest:
         headers: Beside those of its job.
         paced: The bandwidth limits of its body.
         proxy: The proxy it goes through, if any.
+        has_own_proxy: Whether the request names its proxy.
+        own_address: Where that is connected to, if it speaks SOCKS.
         has_new_cookies: Whether the answer changed the cookies that the same request would carry.
     """
 
@@ -67,6 +69,8 @@ class OutgoingRequest:
         self.paced = paced
         self._url = url
         self.proxy: Proxy | None = None
+        self.has_own_proxy = False
+        self.own_address = ""
         self._proxies: Proxies | None = None
         self._failed: set[Proxy] = set()
         self._job = ""
@@ -125,6 +129,18 @@ class OutgoingRequest:
             self.options.pop("proxy", None)
         return self.proxy is not None
 
+    def go_by(self, proxy: Proxy, address: str) -> None:
+        """Use the proxy that the request names.
+
+        Args:
+            address: Where a SOCKS proxy is connected to.
+        """
+        self.proxy, self._proxies, self.has_own_proxy, self.own_address = proxy, None, True, address
+        if proxy.is_socks:
+            self.options.pop("proxy", None)
+        else:
+            self.options["proxy"] = _address(proxy)
+
     def goes_again(self) -> bool:
         """Choose another proxy after one did not let the request through; False if none is left."""
         return self._proxies is not None and len(self._failed) < MOST_PROXIES and self.go_through(self._proxies)
@@ -136,10 +152,11 @@ class OutgoingRequest:
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
         """Keep a response's cookies; count it for its proxy. Raises: ProxyFailed: the proxy itself responded."""
-        if self.proxy is not None and self._proxies is not None:
+        if self.proxy is not None:
             if response.status == PROXY_AUTHENTICATION:
                 raise ProxyFailed("proxy_login")
-            self._proxies.worked(self.proxy)
+            if self._proxies is not None:
+                self._proxies.worked(self.proxy)
         if self._jar is not None and "Set-Cookie" in response.headers:
             now = time.time()
             self._jar.keep(self._url, response.headers.getall("Set-Cookie"), now)
@@ -224,7 +241,7 @@ class RequestBuilder:
 
     Attributes:
         proxy_names: Hosts of the proxies. They may have private addresses, because the operator named them.
-        socks: The proxies that speak SOCKS.
+        pool: The proxies of `fetch.proxies`.
         tells_names: Whether a proxy resolves names, so that they are not resolved here.
         is_any: Whether any login, form, proxy or bandwidth limit is configured; without one only cookies differ.
     """
@@ -235,7 +252,7 @@ class RequestBuilder:
         pool = [read_proxy(text) for text in settings.proxies]
         self._proxies = Proxies(pool)
         self.proxy_names = frozenset(urlsplit(proxy.url).hostname or "" for proxy in pool)
-        self.socks = tuple(dict.fromkeys(proxy for proxy in pool if proxy.is_socks))
+        self.pool = tuple(dict.fromkeys(pool))
         self.tells_names = any(proxy.resolves for proxy in pool)
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
         self._walls = CookieWalls()
