@@ -33,8 +33,9 @@ from crawlog.streams.errors import CrawlError, Misconfigured
 from crawlog.streams.settings import Settings, Sources, resolve, to_environ
 
 if TYPE_CHECKING:
+    from crawlog.commands.named_spider import NamedSpider, Pairs
     from crawlog.commands.order import Order
-    from crawlog.streams.spiders import Loaded, Spider
+    from crawlog.streams.spiders import Spider
 
 __all__ = ["Summary", "crawl"]
 
@@ -55,6 +56,7 @@ async def crawl(
     output: str | Path | None = None,
     job: str | None = None,
     fresh: bool = False,
+    arguments: Mapping[str, str] | None = None,
 ) -> Summary:
     """Crawls until the job is finished, as `crawlog run` does. A repeated call continues the crawl.
 
@@ -63,13 +65,15 @@ async def crawl(
 
     Args:
         urls: The seeds; by default the spider's `start_urls`.
-        spider: A subclass of `crawlog.Spider`, or `FILE.py[:Class]`. A class must be at the top level of its file,
-            because workers import the file. So a script must call `crawl` below `if __name__ == "__main__":`.
-        settings: Values by dotted name, `{"politeness.delay_s": 2}`. They override those of the spider, the
-            environment and `crawlog.toml`. A `Settings` object is used as it is.
+        spider: A subclass of `crawlog.Spider`, or a name as `--spider` takes it. A class must be at the top level of
+            its file, because workers import the file. So a script must call `crawl` below
+            `if __name__ == "__main__":`.
+        settings: Values by dotted name, `{"politeness.delay_s": 2}`; Scrapy's by upper-case name. They override those
+            of the spider, the environment and `crawlog.toml`. A `Settings` object is used as it is.
         output: Result file: .jsonl, .json, .csv, or a format of an installed sink.
         job: Name of the job; by default a hash of seeds and spider.
         fresh: Begins the job again from its seeds, in a new epoch.
+        arguments: Arguments of the spider, as `-a` gives them.
 
     Returns: How the run ended. URLs that failed, and records that could not be handled, raise no error.
 
@@ -78,15 +82,18 @@ async def crawl(
         EngineError: Kafka cannot be started or reached, or its log is damaged.
         CrawlError: Any other error of crawlog.
     """
-    from crawlog.cli import arguments
+    from crawlog.cli import arguments as checks
     from crawlog.processes.folder import prepare
 
-    loaded = arguments.spider(_named(spider)) if spider is not None else None
-    in_force = _settings(settings, loaded)
+    own, scrapy = _scrapy_apart(settings)
+    given = [f"{name}={value}" for name, value in (arguments or {}).items()]
+    file = _named(spider) if spider is not None else None
+    named = await asyncio.to_thread(checks.spider, file, given, scrapy, lambda: _settings(own, None))
+    in_force = _settings(own, named)
     if output is not None and str(output) == "-":
         raise Misconfigured("output='-': name a file; standard output is the script's own")
-    named = str(output) if output is not None else None
-    in_force, order = arguments.ordered(in_force, list(urls), output=named, loaded=loaded, job=job, fresh=fresh)
+    result = str(output) if output is not None else None
+    in_force, order = checks.ordered(in_force, list(urls), output=result, spider=named, job=job, fresh=fresh)
     prepare(in_force.run.data)
     return await _run(in_force, order)
 
@@ -108,10 +115,22 @@ def _named(spider: "type[Spider] | str | Path") -> str:
     return f"{file}:{spider.__qualname__}"
 
 
-def _settings(given: Settings | Mapping[str, object] | None, loaded: "Loaded | None") -> Settings:
+def _scrapy_apart(
+    given: Settings | Mapping[str, object] | None,
+) -> "tuple[Settings | Mapping[str, object] | None, Pairs]":
+    """The settings without Scrapy's, and these."""
+    from crawlog.commands.named_spider import is_of_scrapy
+
+    if given is None or isinstance(given, Settings):
+        return given, ()
+    scrapy = tuple(sorted((key, str(value)) for key, value in given.items() if is_of_scrapy(key)))
+    return {key: value for key, value in given.items() if not is_of_scrapy(key)}, scrapy
+
+
+def _settings(given: Settings | Mapping[str, object] | None, named: "NamedSpider | None") -> Settings:
     if isinstance(given, Settings):
         return given
-    return resolve(Sources(flags=dict(given or {}), spider=loaded.spider.settings if loaded else {})).settings
+    return resolve(Sources(flags=dict(given or {}), spider=named.facts.settings if named else {})).settings
 
 
 async def _run(settings: Settings, order: "Order") -> Summary:

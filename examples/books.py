@@ -21,14 +21,11 @@ class Books(Spider):
     def parse(self, response: Response) -> Iterator[dict[str, Any] | Request]:
         """A book's page is an item; shelves and genres lead to books."""
         if re.search(r"/books/\d+$", response.url):
-            title, text = response.css_first("h1"), response.css_first("p")
-            pages = re.search(r"(\d+) pages", text.text()) if text else None
+            pages = response.css("p::text").re_first(r"(\d+) pages")
             yield {
                 "url": response.url,
-                "title": title.text() if title else None,
-                "pages": int(pages[1]) if pages else None,
+                "title": response.css("h1::text").get(),
+                "pages": int(pages) if pages else None,
             }
-        for link in response.css("a[href*='page='], a[href^='/genre/'], a[href='/books/']"):
-            yield response.follow(link, priority=10)
-        for link in response.css("a[href^='/books/'], a[href^='../books/']"):
-            yield response.follow(link)
+        yield from response.follow_all(css="a[href*='page='], a[href^='/genre/'], a[href='/books/']", priority=10)
+        yield from response.follow_all(css="a[href^='/books/'], a[href^='../books/']")

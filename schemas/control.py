@@ -1,11 +1,11 @@
 """crawl.control: jobs, commands and rewinds, which every worker reads; compacted by name.
 
 Keys: `job/NAME` (a copy of the job record, for parse), `finished/NAME` (the supervisor's note that a job ended,
-and how), `join/NAME/HOST` (a host that a seed redirected to and that joined the job's scope; `HOST+HASH` if the record
-names more hosts), `missing/NAME/URL` (the answer to a probe for soft 404s), `rewind/EPOCH.MARK/NAME` (a rewind of a
-job or, without a name, of the crawl), `command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (a command of the
-operator: the newest one for a target is in force, until `resume`, `unblock` or a tombstone). Any Kafka client with the
-log's credentials may write commands:
+and how), `start/NAME` (the spider's `start` has given all its requests), `join/NAME/HOST` (a host that a seed
+redirected to and that joined the job's scope; `HOST+HASH` if the record names more hosts), `missing/NAME/URL` (the
+answer to a probe for soft 404s), `rewind/EPOCH.MARK/NAME` (a rewind of a job or, without a name, of the crawl),
+`command/job/NAME`, `command/host/HOST`, `command/stage/NAME` (a command of the operator: the newest one for a target is
+in force, until `resume`, `unblock` or a tombstone). Any Kafka client with the log's credentials may write commands:
 
     echo 'command/job/news|{"v": 1, "action": "pause", "job": "news"}' |
         kcat -F <(crawlog kcat-config) -P -t crawl.control -p 0 -K '|'
@@ -53,6 +53,26 @@ class Finished(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
     dead: int = 0
     counts: JobCounts | None = None
     spider: str = ""
+
+
+class StartEnded(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
+    """The `start` of a job's spider has ended: all that it gave is in the log. The job cannot be finished before.
+
+    Attributes:
+        spider: Hash of the spider's code: another `start` begins again.
+        args: Arguments of the spider: `start` with other ones begins again.
+        requests, items: What it gave.
+        error: With which it ended, one line; empty without one. The next command begins it again.
+    """
+
+    job: str
+    at: float
+    epoch: int = 0
+    spider: str = ""
+    args: tuple[tuple[str, str], ...] = ()
+    requests: int = 0
+    items: int = 0
+    error: str = ""
 
 
 class Join(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, frozen=True):
@@ -114,6 +134,7 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
         stage: `fetch`, `parse` or `sink`; only fetch can be slowed.
         delay_s: Least rest between two requests to one host, for `slow`.
         at: UTC epoch seconds, for the reader.
+        reason: Why a spider closed its job (`stop`); empty for a command of the operator.
     """
 
     action: Action
@@ -122,6 +143,7 @@ class Command(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fr
     stage: str = ""
     delay_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
     at: float = 0.0
+    reason: str = ""
 
     @property
     def kind(self) -> str:
@@ -200,15 +222,16 @@ class Layout(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, fro
     partitions: Annotated[int, msgspec.Meta(ge=1)]
 
 
-Control = JobCopy | Finished | Join | Missing | Command | Rewound | Layout
+Control = JobCopy | Finished | StartEnded | Join | Missing | Command | Rewound | Layout
 
 LAYOUT = b"layout"
 """Key of the one record of this kind."""
 
 _command = msgspec.json.Decoder(Command)
-_decoders: dict[bytes, msgspec.json.Decoder[JobCopy | Finished | Join | Missing | Rewound | Layout]] = {
+_decoders: dict[bytes, msgspec.json.Decoder[JobCopy | Finished | StartEnded | Join | Missing | Rewound | Layout]] = {
     b"job": msgspec.json.Decoder(JobCopy),
     b"finished": msgspec.json.Decoder(Finished),
+    b"start": msgspec.json.Decoder(StartEnded),
     b"join": msgspec.json.Decoder(Join),
     b"missing": msgspec.json.Decoder(Missing),
     b"rewind": msgspec.json.Decoder(Rewound),
@@ -217,10 +240,14 @@ _decoders: dict[bytes, msgspec.json.Decoder[JobCopy | Finished | Join | Missing 
 _encoder = msgspec.json.Encoder()
 
 
+_OF_JOB: dict[type[Control], str] = {JobCopy: "job", Finished: "finished", StartEnded: "start"}
+"""First part of the keys of records of which a job has one."""
+
+
 def key(record: Control) -> bytes:
     """The compaction key of a record."""
-    if isinstance(record, JobCopy | Finished):
-        return f"{'job' if isinstance(record, JobCopy) else 'finished'}/{record.job}".encode()
+    if isinstance(record, JobCopy | Finished | StartEnded):
+        return f"{_OF_JOB[type(record)]}/{record.job}".encode()
     if isinstance(record, Command):
         return f"command/{record.kind}/{record.target}".encode()
     if isinstance(record, Rewound):

@@ -50,7 +50,8 @@ class PageMeta(msgspec.Struct, tag_field="v", tag=VERSION, omit_defaults=True, f
         link, x_robots: The response's Link and X-Robots-Tag headers, one value each, cut to what is useful.
         refresh: Its header Refresh.
         kind: A sitemap gives links and no row; `robots` has the Sitemap lines of a robots.txt, one per line.
-        rendered: Why a browser rendered the body: `rule`, `always`, or what was empty; empty if it was not rendered.
+        rendered: Why a browser rendered the body: `request`, `rule`, `always`, or what was empty; empty if it was not
+            rendered.
         render_error: Why the browser stopped early (`rendered` is set) or failed (`rendered` is empty).
         kept: Whether the body was kept (content type accepted); False gives a row from the headers alone.
         same_as: (partition, offset) of the older page with the same body: the server answered 304 (not modified).
@@ -104,8 +105,10 @@ _encoder = msgspec.json.Encoder()
 
 def with_body(meta: PageMeta, old: PageMeta) -> PageMeta:
     """A page that was not modified, with the older page's fields about the body."""
+    told = {name.lower() for name, _ in meta.headers}
     return msgspec.structs.replace(
         meta,
+        headers=(*(line for line in old.headers if line[0].lower() not in told), *meta.headers),  # RFC 9111 3.2
         content_type=old.content_type,
         sniffed=old.sniffed,
         link=old.link,

@@ -253,6 +253,7 @@ _UNSAID: Any = None
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Http = Annotated[int, msgspec.Meta(ge=100, le=999)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -271,10 +272,12 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
         headers: Further request headers, `Name: value`.
         attempts: Attempts of a URL, the first one included.
         retry_delay_s: Wait before the second attempt, seconds.
+        retry_statuses: Status codes after which a URL is tried again.
+        repeat_posts: Whether a POST is sent again if the server may have received it.
         timeout_s: Total time of one request, seconds.
         connect_timeout_s, first_byte_timeout_s, chunk_timeout_s: Longest silences within it, seconds.
         max_body_bytes: Largest body, after decompression.
-        content_types: Types of bodies that are stored and parsed.
+        content_types: Types of bodies that are stored and parsed; `*/*` for any.
         conditional: Whether a later epoch asks by ETag and Last-Modified.
         cookies: Whether cookies are kept and sent.
         logged_out, login_again_s: When a form is posted again; the forms are secret settings of the worker.
@@ -295,6 +298,8 @@ class RequestRules(msgspec.Struct, omit_defaults=True, frozen=True):
     headers: Annotated[tuple[str, ...], Setting("fetch.headers")] = _UNSAID
     attempts: Annotated[_Count, Setting("fetch.attempts")] = _UNSAID
     retry_delay_s: Annotated[_Seconds, Setting("fetch.retry_delay_s")] = _UNSAID
+    retry_statuses: Annotated[tuple[_Http, ...], Setting("fetch.retry_statuses")] = _UNSAID
+    repeat_posts: Annotated[bool, Setting("fetch.repeat_posts")] = _UNSAID
     timeout_s: Annotated[_Positive, Setting("fetch.timeout_s")] = _UNSAID
     connect_timeout_s: Annotated[_Positive, Setting("fetch.connect_timeout_s")] = _UNSAID
     first_byte_timeout_s: Annotated[_Positive, Setting("fetch.first_byte_timeout_s")] = _UNSAID

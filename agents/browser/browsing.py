@@ -56,7 +56,10 @@ class Browsing:
         self._rules: dict[str, tuple[RenderRules, Rendering]] = {}
 
     def verdict(self, task: "Task") -> Verdict:
-        """Whether a task's page is rendered, by its job's rules."""
+        """Whether a task's page is rendered, by its request or by its job's rules."""
+        wanted = task.request.render if task.request is not None else None
+        if wanted is not None:
+            return "request" if wanted else ""
         rules, job = task.job.spec.render, task.job.name
         known = self._rules.get(job)
         if known is None or known[0] != rules:

@@ -20,6 +20,9 @@ from .request import Headers, OutgoingRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ANY_TYPE = "*/*"
+"""Accepts bodies of every type."""
+
 DRAINED_BYTES = 64 * 1024
 """An unwanted body up to this size is read, to keep its connection; a larger one closes the connection."""
 
@@ -78,7 +81,7 @@ async def read(response: aiohttp.ClientResponse, answer: Answer, reading: Readin
 def _accepts(content_type: str, reading: Reading) -> bool:
     """Whether the Content-Type allows reading the body; an unknown type is decided by the first bytes."""
     kind = essence(content_type)
-    return kind in UNKNOWN or "/" not in kind or kind in _accepted(reading.rules.content_types)
+    return kind in UNKNOWN or "/" not in kind or _is_accepted(kind, reading)
 
 
 def _is_wanted(answer: Answer, head: bytes, reading: Reading) -> bool:
@@ -86,7 +89,13 @@ def _is_wanted(answer: Answer, head: bytes, reading: Reading) -> bool:
     kind = computed(answer.content_type, head)
     if kind != essence(answer.content_type):
         answer.sniffed = kind
-    return kind in _accepted(reading.rules.content_types) or not answer.sniffed
+    return _is_accepted(kind, reading) or not answer.sniffed
+
+
+def _is_accepted(kind: str, reading: Reading) -> bool:
+    """Whether the job keeps bodies of a type."""
+    accepted = _accepted(reading.rules.content_types)
+    return kind in accepted or ANY_TYPE in accepted
 
 
 async def _read(response: aiohttp.ClientResponse, answer: Answer, reading: Reading) -> None:

@@ -21,7 +21,6 @@ from crawlog.streams.http import Answer, HeldBytes, validators
 from .dones import DoneBatches
 
 if TYPE_CHECKING:
-    from crawlog.agents.client import CookieJars
     from crawlog.schemas.urls import Result
     from crawlog.streams.fetch import Again, Pressure, Unasked
     from crawlog.streams.frontier import Task
@@ -43,15 +42,12 @@ class Outcomes:
     Args:
         pressure: Counts each acknowledged page.
         release: Called with each task whose done is acknowledged.
-        jars: Where answers have left their cookies.
     """
 
-    def __init__(
-        self, stage: Stage, pressure: "Pressure", release: Callable[["Task"], None], jars: "CookieJars"
-    ) -> None:
+    def __init__(self, stage: Stage, pressure: "Pressure", release: Callable[["Task"], None]) -> None:
         self._stage = stage
         self._pressure = pressure
-        self._dones = DoneBatches(stage, release, jars)
+        self._dones = DoneBatches(stage, release)
         self.flush = self._dones.flush
 
     def refused(self, task: "Task", end: "Unasked") -> None:
@@ -81,7 +77,8 @@ class Outcomes:
         self._stage.pages += 1
         self._stage.bytes += len(body)
         try:
-            known = None if answer.rendered else answer.validators  # they describe the page before its scripts ran
+            is_known = outcome.is_plain(task) and not answer.rendered  # else they describe another page than this
+            known = answer.validators if is_known else None
             self._send_page(meta, body, _Sent(task, result, answer.held, known))
         except GiveUp as error:
             cut = msgspec.structs.replace(result, reason=error.reason)

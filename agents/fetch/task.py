@@ -17,9 +17,17 @@ import structlog
 
 from crawlog.agents.client import BUSY_S, THE_CRAWL, Asker, Busy, HttpRequest
 from crawlog.streams import crash_points
-from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, needs, unasked
+from crawlog.streams.fetch import CRASH_LOOP, Needs, Unasked, is_plain, needs, unasked, wants_headers
 from crawlog.streams.frontier import Task
-from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED, Answer, HeldBytes, Visited, validators
+from crawlog.streams.http import (
+    NOT_MODIFIED,
+    PRECONDITION_FAILED,
+    Answer,
+    HeldBytes,
+    Visited,
+    manner_for,
+    validators,
+)
 
 if TYPE_CHECKING:
     from crawlog.agents.browser import Browsing
@@ -232,7 +240,7 @@ class Tasks:
     async def _looked_at(self, task: Task, unless: "Validators | None") -> tuple[Answer, str]:
         """The answer, and why a browser shall render it; empty if it shall not."""
         row = task.row
-        manner = task.manner
+        manner = self._manner(task)
         rules = manner.rules
         is_last = row.attempt + 1 >= rules.attempts
         verdict = self.browsing.verdict(task)
@@ -244,13 +252,20 @@ class Tasks:
             manner=manner,
             asker=MAY_BE_RENDERED if verdict else THE_CRAWL,
             within_s=self._patience.within_s(task.host, rules.timeout_s, row.attempt, is_last=is_last),
+            record=task.request,
+            all_headers=wants_headers(task),
         )
         answer = await self._addresses.at_once(row.url, partial(self._transport.get, request), rules)
         return answer, "" if not verdict else await self.browsing.why(task, answer, verdict)
 
+    def _manner(self, task: Task) -> "Manner":
+        """How a task's URL is requested: as its job says, or its own request."""
+        request = task.request
+        return task.manner if request is None else manner_for(request, task.manner, self._frontier.schedule.limits)
+
     def _validators(self, task: Task) -> "Validators | None":
         """The validators of a page from an earlier epoch, for a conditional request; None for a plain one."""
-        if not task.epoch or not task.manner.rules.conditional:
+        if not task.epoch or not task.manner.rules.conditional or not is_plain(task):
             return None
         stored = task.partition.cached(validators.key(task.job.name, task.row.url))
         if stored is None:
@@ -264,12 +279,12 @@ class Tasks:
     def _judged(self, task: Task, answer: Answer) -> _End:
         """The end of a task by its answer."""
         now = time.time()
-        manner = task.manner
+        manner = self._manner(task)
         if needed := needs(answer, manner):
             return _End(is_sent=not answer.is_closed, held=answer.held, needs=needed)
         self._patience.heard(task.host, answer, is_page=True)
         rest_s = self._retrying.rest_s(task.host, answer, now, manner)
-        again = self._retrying.again(answer, task.row.attempt + 1, rest_s, manner)
+        again = self._retrying.again(answer, task.row.attempt + 1, rest_s, manner, task.request)
         if again is None:
             write = partial(self._outcomes.final, task, answer, now, rest_s)
         else:

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .calls import Died as Died
     from .frames import CALL as CALL
-    from .frames import FAILED as FAILED
+    from .frames import ENDED as ENDED
+    from .frames import NEXT as NEXT
     from .frames import SpiderFrame as SpiderFrame
     from .spider_child import BackgroundChild as BackgroundChild
     from .spider_child import ChildRules as ChildRules
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALL",
-    "FAILED",
+    "ENDED",
+    "NEXT",
     "TOO_COMPLEX",
     "BackgroundChild",
     "ChildRules",
@@ -58,8 +60,9 @@ _HOMES = {
     "TOO_COMPLEX": "trial",
     "BackgroundChild": "spider_child",
     "CALL": "frames",
-    "FAILED": "frames",
     "ChildRules": "spider_child",
+    "ENDED": "frames",
+    "NEXT": "frames",
     "Died": "calls",
     "SpiderChild": "spider_child",
     "SpiderFrame": "frames",

@@ -104,7 +104,7 @@ class SpiderService:
             setproctitle(f"crawlog: spider {order.ref.path}")
             module, _, name = order.loader.partition(":")
             loader = getattr(import_module(module), name)
-            runner: Runner = loader(order.ref, order.trust, Bounds(*order.bounds))
+            runner: Runner = loader(order.ref, bounds=Bounds(*order.bounds), trust=order.trust)
             text = _encode(runner.facts)
         except BaseException as error:  # noqa: BLE001  # a user's module may raise anything
             self._fault = Fault(said(error), trace_of(error))

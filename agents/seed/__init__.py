@@ -4,6 +4,8 @@
                    │ first reading: `scope_names` ─► the job's record, the names that join it
                    └ second reading: Sower (`sower.py`) ─► batches by partition ─► crawl.urls, acknowledged
 
+    `start` of a spider ─► its parts ─► StartSower (`start_sower.py`) ─► crawl.urls, crawl.items
+
 `plant` does both (`planting.py`). `line.py` parses one line. `kept_seeds` and `old_seeds` read the seeds of a log, to
 plant them again.
 """
@@ -12,10 +14,12 @@ from .planting import kept_seeds, old_seeds, plant, scope_names
 from .sitemap_seeds import collect
 from .source import Source
 from .sower import MAX_NAMES
+from .start_sower import StartSower
 
 __all__ = [
     "MAX_NAMES",
     "Source",
+    "StartSower",
     "collect",
     "kept_seeds",
     "old_seeds",

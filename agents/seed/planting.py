@@ -15,6 +15,8 @@ from crawlog.schemas.control import JobCopy, Join
 from crawlog.schemas.urls import DEFAULT_JOB, FoundUrl, decode
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import (
+    NO_SPIDER,
+    JobSpider,
     Topics,
     control_entries,
     kept_settings,
@@ -45,7 +47,7 @@ def plant(  # noqa: PLR0913  # all inputs of a crawl
     job: str,
     source: Source,
     *,
-    spider: str = "",
+    spider: JobSpider = NO_SPIDER,
     requests: "RequestRules | None" = None,
     report: Report,
     look: Look | None = None,

@@ -47,7 +47,7 @@ class Flaky(Spider):
             if is_for_good(response.url, self._pages, self._share) or response.url not in self._met:
                 self._met.add(response.url)
                 raise ERRORS[number // 2 % len(ERRORS)](f"spoilt {response.url}")
-        title = response.css_first("title")
+        title = response.tree.css_first("title")
         yield {
             "url": response.url,
             "status": response.status,

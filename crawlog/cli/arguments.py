@@ -3,7 +3,8 @@
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,10 +14,10 @@ from crawlog.streams.http import without_login
 from crawlog.streams.url import InvalidUrl, serialise
 
 if TYPE_CHECKING:
+    from crawlog.commands.named_spider import NamedSpider, Pairs
     from crawlog.commands.order import Order
     from crawlog.streams.log import TargetKind
     from crawlog.streams.settings import Settings
-    from crawlog.streams.spiders import Loaded
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Job names are parts of keys (`JOB URL`, `job/NAME`) and of file names."""
@@ -30,7 +31,7 @@ def ordered(
     *,
     seeds_file: Path | None = None,
     output: str | None = None,
-    loaded: "Loaded | None" = None,
+    spider: "NamedSpider | None" = None,
     job: str | None = None,
     fresh: bool = False,
 ) -> "tuple[Settings, Order]":
@@ -39,20 +40,24 @@ def ordered(
     Raises: Misconfigured: there is nothing to crawl, or an argument is invalid.
     """
     from crawlog.commands.order import Order
+    from crawlog.streams.spiders import SpiderFacts
 
-    if not urls and not seeds_file:
-        urls = tuple(loaded.spider.start_urls) if loaded else ()
+    facts = spider.facts if spider else SpiderFacts("", "")
+    starts = facts.starts and not urls and not seeds_file
+    if not urls and not seeds_file and not starts:
+        urls = facts.start_urls
     if job is not None:
         job_name(job)
-    if not urls and not seeds_file and not job:
+    if not urls and not seeds_file and not job and not starts:
         raise Misconfigured("nothing to crawl: give a URL, or --seeds FILE\nSee `crawlog run --help`.")
     checked, logins = logins_apart(checked_urls(urls))
     if output is not None:
         result_output(output)
     if seeds_file:
         existing_file(seeds_file, "--seeds")
-    path, digest = (loaded.path, loaded.digest) if loaded else ("", "")
-    order = Order(checked, seeds_file, path, job, output, fresh, digest)
+    order = Order(checked, seeds_file, facts.path, job, output, fresh, facts.digest, starts=starts, notes=facts.notes)
+    if spider:
+        order = replace(order, args=spider.ref.args, scrapy=spider.ref.scrapy)
     return settings.with_logins(logins) if logins else settings, order
 
 
@@ -161,14 +166,25 @@ def existing_file(path: Path, option: str) -> Path:
         raise Misconfigured(f"{option} {path}: {error.strerror or error}") from None
 
 
-def spider(named: str) -> "Loaded":
-    """Loads the spider in FILE.py[:Class], before anything is started.
+def spider(
+    named: str | None, args: Iterable[str], scrapy: "Pairs", settings: "Callable[[], Settings]"
+) -> "NamedSpider | None":
+    """The spider of `--spider`, loaded before anything is started; None without one.
 
-    Raises: Misconfigured: there is no spider, or its file is broken.
+    Args:
+        settings: Returns the command's settings, without those of the spider.
+
+    Raises: Misconfigured: there is no such spider, it is broken, or its arguments were given without it.
     """
-    from crawlog.streams.spiders import load_spider
+    from crawlog.commands import named_spider
 
-    return load_spider(named)
+    given = named_spider.arguments_in(args)
+    if named is not None:
+        return named_spider.named(named, given, scrapy, settings())
+    if given or scrapy:
+        what = f"-a {given[0][0]}: an argument of a spider" if given else f"-s {scrapy[0][0]}: a setting of Scrapy's"
+        raise Misconfigured(f"{what}; give --spider, too")
+    return None
 
 
 def result_output(named: str) -> str:

@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 @click.option(
     "--seeds", metavar="FILE", type=click.Path(path_type=Path), help="More URLs: one a line, or JSON lines; - is stdin."
 )
-@click.option("--spider", metavar="FILE.py[:Class]", help="Your spider; without one every link in scope is followed.")
+@click.option(
+    "--spider",
+    metavar="SPIDER",
+    help="FILE.py[:Class], pkg.module:Class, or NAME in a Scrapy project; without one every link in scope is followed.",
+)
+@click.option("-a", "args", metavar="NAME=VALUE", multiple=True, help="Argument of the spider; may be repeated.")
 @click.option("--job", metavar="NAME", help="Name of the job; without it a hash of seeds and spider.")
 @click.option("--fresh", is_flag=True, help="Begin the job again from its seeds, in a new epoch.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
@@ -40,6 +45,7 @@ def run(
     workers: str | None,
     seeds: Path | None,
     spider: str | None,
+    args: tuple[str, ...],
     job: str | None,
     fresh: bool,
     as_json: bool,
@@ -52,13 +58,15 @@ def run(
     from crawlog.processes.folder import prepare
 
     from . import arguments
+    from .options import scrapy_apart
 
     flags: dict[str, object] = {"run.depth": depth, "run.max_pages": max_pages}
-    loaded = arguments.spider(spider) if spider else None
+    given, scrapy = scrapy_apart(given)
     flags |= arguments.worker_counts(workers) if workers else {}
-    settings = settings_of(given, flags, loaded.spider.settings if loaded else None)
+    named = arguments.spider(spider, args, scrapy, lambda: settings_of(given, flags))
+    settings = settings_of(given, flags, named.facts.settings if named else None)
     settings, order = arguments.ordered(
-        settings, urls, seeds_file=seeds, output=output, loaded=loaded, job=job, fresh=fresh
+        settings, urls, seeds_file=seeds, output=output, spider=named, job=job, fresh=fresh
     )
     prepare(settings.run.data)
     from crawlog.commands import run as command

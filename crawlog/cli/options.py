@@ -9,6 +9,7 @@ import rich_click as click
 from crawlog.terminal import repeat
 
 if TYPE_CHECKING:
+    from crawlog.commands.named_spider import Pairs
     from crawlog.streams.settings import Settings, Sources
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -49,6 +50,14 @@ def sources_of(
         named["log.level"] = "debug"
     flagged = {key: value for key, value in named.items() if value is not None}
     return Sources(flags=flagged, pairs=given["pairs"], spider=spider or {}, config=given["config"])
+
+
+def scrapy_apart(given: dict[str, Any]) -> "tuple[dict[str, Any], Pairs]":
+    """The values of `settings_options` without Scrapy's settings (`-s UPPER=VALUE`), and these."""
+    from crawlog.commands.named_spider import scrapy_apart as apart
+
+    pairs, scrapy = apart(given["pairs"])
+    return given | {"pairs": pairs}, scrapy
 
 
 def settings_of(

@@ -22,7 +22,7 @@ def exit_code(summary: "Summary") -> int:
         return outcome.DIFFERENT
     if summary.reason in ("finished", "already_finished") and summary.counts and not summary.counts.fetched:
         return outcome.NOTHING_FETCHED
-    return outcome.DEAD_LETTERS if summary.dead else outcome.FINISHED
+    return outcome.DEAD_LETTERS if summary.dead or summary.start_error else outcome.FINISHED
 
 
 def as_json(summary: "Summary") -> str:
@@ -32,6 +32,7 @@ def as_json(summary: "Summary") -> str:
         if name not in ("folded", "in_flight", "paused", "page_end", "page_back"):
             values[name] = getattr(summary.counts or JobCounts(), name)
     values |= {name: getattr(summary, name) for name in ("pages", "parsed", "dead", "output", "rows", "partial")}
+    values |= {"closed": summary.closed, "start_error": summary.start_error}
     values["commonest_error"], values["commonest_count"] = summary.commonest_error, summary.commonest_count
     return json.dumps(values | {"took_s": round(summary.took_s, 3)})
 
@@ -47,9 +48,11 @@ def lines(summary: "Summary") -> list[str]:
         "cancelled": "is cancelled: nothing more of it is fetched; --fresh crawls it again from its seeds",
         "blocked": f"ended: {outcome.counted(counts.held, 'URL')} held, as commands block their hosts; "
         f"after `crawlog control unblock --host {summary.blocked}` the same command goes on",
+        "closed": f"was closed by its spider: {summary.closed}",
         "stopped": f"was stopped; after `crawlog control resume --job {summary.job}` the same command goes on",
     }[summary.reason]
     gone = [f"  {line}" for line in summary.missing]
+    gone += [f"  `start` failed: {summary.start_error}"] if summary.start_error else []
     return [f"{summary.job} {how}", *_counted(summary, counts), *_made(summary), *_lost(summary), *gone]
 
 
@@ -70,6 +73,7 @@ def _finish(summary: "Summary", counts: JobCounts) -> str:
     if not counts.fetched:
         return ", and nothing could be fetched"
     lacks = [f"{outcome.counted(counts.failed, 'URL')} could not be fetched"] if counts.failed else []
+    lacks += ["its `start` failed"] if summary.start_error else []
     lacks += [f"{outcome.counted(summary.dead, 'record')} could not be handled"] if summary.dead else []
     if lacks:
         return f", but {', '.join(lacks)}"

@@ -2,6 +2,7 @@
 
     order ─► run ──────────────────────────────────────────────────────────────► summary
               │ job_in_log    reads the job's record in the log, and decides how this run continues it
+              │ named_spider  the spider of the command, as its child process describes it
               │ planting      writes the job's record and its seeds to the log
               │ gains         counts pages and dead letters of this run
               │ trouble       reports temporary failures of the workers

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas.control import Finished, JobCopy
+from crawlog.processes.starting import start_ended
+from crawlog.schemas.control import Command, Finished, JobCopy, StartEnded
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.log import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from crawlog.agents.seed import Source
     from crawlog.processes.supervisor import Supervisor
@@ -33,6 +34,8 @@ class JobInLog:
         copy: The job's record with this run's changes; None if the log has none.
         end: How the job ended; None while it goes on, or if this run begins it again.
         since, voids: Which item records are rows of the job.
+        start: The note that the spider's `start` has ended; None if it has not.
+        closed: Reason with which the spider closed the job; empty if it did not.
         was_back: Its `JobCounts.page_back` when it ended.
         is_known: Whether the log had the job before this run.
         is_changed: Whether `copy` differs from the record in the log.
@@ -50,6 +53,8 @@ class JobInLog:
         self.end: Finished | None = None
         self.since = 0
         self.voids: tuple[Void, ...] = ()
+        self.start: StartEnded | None = None
+        self.closed = ""
         self.was_back = 0
         self.is_known = self.is_changed = self.is_anew = self.is_cancelled = False
         self._supervisor = supervisor
@@ -58,21 +63,23 @@ class JobInLog:
         self._say = say
 
     def allow_spider(self) -> None:
-        """Allows workers of this data folder to run the spider file of this command, now and later."""
-        from crawlog.streams.spiders import allow, file_of
+        """Allows workers of this data folder to run the code of this command's spider, now and later."""
+        from crawlog.streams.spiders import allow, code_of
 
-        if self.order.spider:
-            allow(self._settings.run.data, file_of(self.order.spider))
+        code = code_of(self.order.spider)
+        if code is not None:
+            allow(self._settings.run.data, code)
 
     def check_spider(self) -> None:
         """Refuses a job whose spider the workers would not run: each of its pages would become a dead letter.
 
         Raises: Misconfigured: the job's record names a spider file that is not allowed here.
         """
-        from crawlog.streams.spiders import file_of, trust_of
+        from crawlog.streams.spiders import code_of, trust_of
 
         named = self.copy.spec.spider if self.copy else self.order.spider
-        if named and (refusal := trust_of(self._settings).refusal(file_of(named))):
+        code = code_of(named)
+        if code is not None and (refusal := trust_of(self._settings).refusal(code)):
             raise Misconfigured(f"the spider of job {self.name} is {named}, and {refusal}")
 
     def recall(self) -> None:
@@ -85,13 +92,17 @@ class JobInLog:
         said = settled_control(self._settings, self._producer, self.topics)
         known = said.get(f"job/{self.name}".encode())
         known = known if isinstance(known, JobCopy) else None
-        if known is None and self.order.source is None:
+        if known is None and self.order.source is None and not self.order.starts:
             raise Misconfigured(f"there is no job {self.name} in the log; give the URLs that it starts with.")
         if (before := job_end(said, self.name)) is not None and before.counts is not None:
             self.was_back = before.counts.page_back
         self.since, self.voids = counting_epochs(said, self.name)
+        closing = said.get(f"command/job/{self.name}".encode())
+        self.closed = closing.reason if isinstance(closing, Command) else ""
         if known is not None:
             self._go_on(known, None if self._supervisor.has_lost_founds else before)
+            assert self.copy is not None
+            self.start = start_ended(said, self.copy, self.order.spider_hash)
 
     def _go_on(self, known: JobCopy, end: Finished | None) -> None:
         """Decides whether the job goes on as it is, goes on changed, or begins again."""
@@ -133,14 +144,22 @@ class JobInLog:
         from crawlog.streams.log import kept_settings, resolve_spec
 
         spec = copy.spec
-        if source is None:
+        if source is None and not self.order.starts:
             if line := kept_settings(copy.job, spec, self._settings, self.requests):
                 self._say(line)
             return spec
         kind = self._settings.scope.kind
-        listed = spec.scope.names if kind == spec.scope.kind else sorted(scope_names(source, kind))[:MAX_NAMES]
-        wanted = resolve_spec(self._settings, self.order.spider, listed, self.requests)
+        listed: Iterable[str] = spec.scope.names if kind == spec.scope.kind else ()
+        if source is not None and kind != spec.scope.kind:
+            listed = sorted(scope_names(source, kind))[:MAX_NAMES]
+        wanted = resolve_spec(self._settings, self.order.of_spider(), listed, self.requests)
         return msgspec.structs.replace(wanted, rev=spec.rev, state=spec.state)
+
+    @property
+    def starts(self) -> bool:
+        """Whether the spider's `start` is to give requests in this run."""
+        copy = self.copy
+        return copy is not None and copy.spec.starts and copy.spec.state == "running" and self.start is None
 
     def within_limit(self, copy: JobCopy) -> JobCopy:
         """Stops the job once it has `max_pages` pages; returns its record."""

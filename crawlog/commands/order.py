@@ -11,14 +11,15 @@ import xxhash
 
 if TYPE_CHECKING:
     from crawlog.agents.seed import Source
+    from crawlog.streams.log import JobSpider
 
 TOLD = 3
 """Refused seeds that are named at most."""
 
 
-def job_name(seeds: Iterable[str], spider: str = "") -> str:
-    """The default name of a job: the same seeds, in any order, with the same spider give the same name."""
-    parts = [*sorted({seed.strip() for seed in seeds}), spider]
+def job_name(seeds: Iterable[str], spider: str = "", args: Iterable[tuple[str, str]] = ()) -> str:
+    """The default name of a job: equal seeds in any order, with the same spider and arguments."""
+    parts = [*sorted({seed.strip() for seed in seeds}), spider, *(f"{name}={value}" for name, value in sorted(args))]
     return "job-" + xxhash.xxh3_64_hexdigest("\n".join(parts).encode())[:10]
 
 
@@ -28,10 +29,13 @@ class Order:
 
     Attributes:
         job: The name as given; None to make one from seeds and spider.
-        spider: `/FILE.py:Class`, empty for the default spider; its folder does not affect the job's name.
+        spider: As the job's record names it, empty for the default spider; its folder does not affect the job's name.
         output: File of the results, `-` for standard output, None for none.
         fresh: Crawl again in a new epoch.
-        spider_hash: Hash of the spider's file; empty for the default spider.
+        spider_hash: Hash of the spider's code; empty for the default spider.
+        args, scrapy: Arguments of the spider, and settings of Scrapy.
+        starts: Whether the spider's `start` gives the first requests, as no seeds were given.
+        notes: Lines about the spider that are said first.
     """
 
     seeds: Sequence[str] = ()
@@ -41,6 +45,10 @@ class Order:
     output: str | None = None
     fresh: bool = False
     spider_hash: str = ""
+    args: tuple[tuple[str, str], ...] = ()
+    scrapy: tuple[tuple[str, str], ...] = ()
+    starts: bool = False
+    notes: tuple[str, ...] = ()
 
     def name(self) -> str:
         """The job's name."""
@@ -48,9 +56,15 @@ class Order:
             return self.job
         spider = Path(self.spider).name
         if not self.seeds_file or self.source is None:
-            return job_name(self.seeds, spider)
+            return job_name(self.seeds, spider, self.args)
         lines = (line.decode(errors="replace").strip() for _, part in self.source.parts() for line in part)
-        return job_name(filter(None, lines), spider)
+        return job_name(filter(None, lines), spider, self.args)
+
+    def of_spider(self) -> "JobSpider":
+        """The fields of the job's record about the spider."""
+        from crawlog.streams.log import JobSpider
+
+        return JobSpider(self.spider, self.args, self.scrapy, self.starts)
 
     def example(self) -> str:
         """One of the given URLs, for a hint; empty if none were given."""

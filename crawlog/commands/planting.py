@@ -3,12 +3,13 @@
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from crawlog.schemas.control import JobCopy
+from crawlog.schemas.control import Command, JobCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from crawlog.agents.seed import Source
+    from crawlog.processes.starting import Starting
     from crawlog.processes.supervisor import Supervisor
     from crawlog.schemas.progress import Progress
     from crawlog.streams.log import Producer
@@ -28,32 +29,83 @@ class Planting:
         self._producer = producer
         self._say = say
         self._lost_founds = len(supervisor.lost_founds)
+        self._starting: Starting | None = None
 
     def plant(self) -> JobCopy:
-        """Writes the job's record, then its seeds, until all are acknowledged; returns the record."""
+        """Writes the job's record, then its seeds, until all are acknowledged; begins `start`; returns the record."""
         from crawlog.agents.seed import Source, kept_seeds
         from crawlog.streams.log import known_job
 
         job, source = self._job, self._job.order.source
         known = self._write_record()
+        if known is None and job.order.starts:
+            known = self._write_new()
         with ExitStack() as kept:
-            if source is None and job.is_anew:
+            if source is None and job.is_anew and not self._starts:
                 source = Source([str(kept.enter_context(kept_seeds(self._settings, job.topics, job.name)))])
             if source is not None and not job.is_cancelled and (job.end is None or job.order.job):
                 self._seed(source)
         copy = known or known_job(self._settings, job.topics, job.name)
         assert copy is not None
+        if job.copy is None or job.starts:
+            self._begin(copy)
         return copy
+
+    @property
+    def _starts(self) -> bool:
+        """Whether the job's first requests are those of its spider's `start`."""
+        copy = self._job.copy
+        return self._job.order.starts if copy is None else copy.spec.starts
+
+    def _write_new(self) -> JobCopy:
+        """Writes the record of a new job without seeds."""
+        from crawlog.streams.log import resolve_spec, write_job
+
+        job = self._job
+        spec = resolve_spec(self._settings, job.order.of_spider(), requests=job.requests)
+        return write_job(self._settings, self._producer, job.topics, job.name, spec)
+
+    def _begin(self, copy: JobCopy) -> None:
+        """Begins the `start` of the job's spider, if it has one."""
+        from crawlog.processes.starting import Starting
+
+        if copy.spec.starts:
+            self.close()
+            self._starting = Starting(copy, self._supervisor, self._producer, self._say)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether `start` may give more requests."""
+        return self._starting is not None and self._starting.is_running
+
+    @property
+    def start_error(self) -> str:
+        """The error with which `start` ended, one line; empty without one."""
+        return self._starting.error if self._starting is not None else ""
+
+    def look(self) -> bool:
+        """Takes what `start` gives; whether it has just ended, or seeds were sent again: crawl.urls has a new end."""
+        was_starting = self.is_starting
+        if was_starting and self._starting is not None:
+            self._starting.look()
+        return self.again() or (was_starting and not self.is_starting)
+
+    def close(self) -> None:
+        """Ends the process of `start`."""
+        if self._starting is not None:
+            self._starting.close()
 
     def _write_record(self) -> JobCopy | None:
         """Writes a known job's record again, if need be; None for a new job, whose record is written with the seeds."""
-        from crawlog.streams.log import rewind_job, write_control, write_job
+        from crawlog.streams.log import rewind_job, write_command, write_control, write_job
 
         job, known = self._job, self._job.copy
         if known is None:
             return None
         assert self._supervisor.watch is not None
         if job.is_changed:
+            if job.closed:  # by its spider: this command goes on
+                write_command(self._producer, job.topics, Command("resume", job=job.name))
             write = rewind_job if job.is_anew else write_job
             return write(self._settings, self._producer, job.topics, job.name, known.spec, known.epoch)
         if 0 in self._supervisor.watch.ends("fetch"):  # an empty partition lacks the job's record
@@ -72,7 +124,7 @@ class Planting:
             self._producer,
             self._job.name,
             source,
-            spider=self._job.order.spider,
+            spider=self._job.order.of_spider(),
             requests=self._job.requests,
             report=self._say,
             look=self._folds,
@@ -85,16 +137,21 @@ class Planting:
 
     def again(self) -> bool:
         """Whether the log may have lost seeds since the last call; if so, sends this command's seeds again."""
+        from crawlog.streams.log import known_job
+
         if self._lost_founds == len(self._supervisor.lost_founds):
             return False
         self._lost_founds = len(self._supervisor.lost_founds)
         if self._job.order.source is not None and not self._job.is_cancelled:
             self._seed(self._job.order.source)
+        copy = known_job(self._settings, self._job.topics, self._job.name)
+        if copy is not None and not self._job.is_cancelled:
+            self._begin(copy)
         return True
 
     def lost(self) -> tuple[str, ...]:
         """Lines about seeds that may be lost if this command has none: it cannot send those of `crawlog seed` again."""
-        if self._job.order.source is not None:
+        if self._job.order.source is not None or self._starts:
             return ()
         then = "seeds that `crawlog seed` gave may be among what is gone: give them again, it does no harm"
         return tuple(f"{one}; {then}" for one in self._supervisor.lost_founds)

@@ -54,6 +54,8 @@ def run(settings: "Settings", order: Order, shown: View) -> Summary:
     summary = Summary(order.name(), order.example(), output=order.output)
     started = time.monotonic()
     shown.say(f"job {summary.job}")
+    for line in order.notes:
+        shown.say(line)
     for line in refused(order.seeds, allow_private=settings.network.allow_private):
         shown.say(line)
     try:
@@ -89,6 +91,7 @@ def _crawl(order: Order, summary: Summary, supervisor: Supervisor, shown: View, 
         shown.close()
         summary.took_s = time.monotonic() - started
     if crawl is not None:
+        crawl.planting.close()
         crawl.sum_up()
 
 
@@ -165,7 +168,7 @@ class Run:
         if self.supervisor.is_unchecked:
             return False
         may_have_more_seeds = self.job.order.job and not self.job.is_cancelled
-        if self.job.end is None or may_have_more_seeds:
+        if self.job.end is None or may_have_more_seeds or (self.job.end.reason == "finished" and self.job.starts):
             return False
         if self.watch.lag("parse") or (self.file and self.watch.lag("sink", self.file.sink.id)):
             return False
@@ -192,17 +195,20 @@ class Run:
 
     def _follow(self, copy: "JobCopy", gains: Gains, seeded: tuple[int, ...]) -> Finish:
         """Shows progress until the job is finished."""
-        finish = Finish(self.summary.job, seeded, with_sink=self.file is not None)
+        finish = self._finish(seeded)
         while not self._is_finished(finish):
             self.supervisor.look(LOOK_S)
-            if self.planting.again():
-                finish = Finish(self.summary.job, self.watch.ends("fetch"), with_sink=self.file is not None)
+            if self.planting.look():
+                finish = self._finish(self.watch.ends("fetch"))
             copy = self.job.within_limit(copy)
             gains.look(has_read_seeds=self.supervisor.picture.has_passed("fetch", self._seeded))
             self.trouble.tell()
             if self._shown.is_due(time.monotonic()):
                 self._show(gains)
         return finish
+
+    def _finish(self, seeded: tuple[int, ...]) -> Finish:
+        return Finish(self.summary.job, seeded, self.file is not None, self.planting.is_starting)
 
     def _is_finished(self, finish: Finish) -> bool:
         try:
@@ -262,7 +268,8 @@ class Run:
         reason = {"running": "finished", "stopped": "max_pages"}.get(copy.spec.state, copy.spec.state)
         counts, orders = self.supervisor.picture.counts(copy.job), commands_in_force(settings, job.topics)
         if orders.of_job(copy.job).stopped:
-            reason = "stopped"
+            self.summary.closed = orders.reason(copy.job)
+            reason = "closed" if self.summary.closed else "stopped"
         elif reason == "finished" and counts.held:
             reason = "blocked"
             hosts = [one.host for one in orders.in_force if one.action == "block"]
@@ -298,6 +305,7 @@ class Run:
         """Fills the summary with the counts known by now, however the run ended."""
         picture, summary = self.supervisor.picture, self.summary
         summary.counts = summary.counts or picture.counts(summary.job)
+        summary.start_error = self.planting.start_error
         summary.pages, summary.parsed = self.gains.pages() if self.gains else 0, picture.parsed(summary.job)
         is_interrupted = summary.reason == "interrupted"
         if is_interrupted and not self.supervisor.engine:

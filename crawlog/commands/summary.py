@@ -9,9 +9,11 @@ class Summary(msgspec.Struct):
     """How a run ended.
 
     Attributes:
-        reason: finished, already_finished, max_pages, interrupted, cancelled, blocked or stopped.
+        reason: finished, already_finished, max_pages, interrupted, cancelled, blocked, stopped or closed.
         seed: One of the URLs given to the run, for hints; empty if none were given.
         blocked: The host that a command blocks; HOST if there are several.
+        closed: Reason with which the spider closed the job; empty if it did not.
+        start_error: The error with which the spider's `start` ended, one line; empty without one.
         signal: The signal that ended the run; 0 if none did.
         resumed: Whether the log knew the job before.
         counts: Counts of the job since it began, over all commands that worked on it.
@@ -28,6 +30,8 @@ class Summary(msgspec.Struct):
     seed: str = ""
     blocked: str = "HOST"
     reason: str = "interrupted"
+    closed: str = ""
+    start_error: str = ""
     signal: int = 0
     epoch: int = 0
     resumed: bool = False

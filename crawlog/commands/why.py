@@ -38,7 +38,7 @@ from crawlog.streams.log import (
     read_records,
     stage_group,
 )
-from crawlog.streams.url import InvalidUrl, Places, partition_of, serialise
+from crawlog.streams.url import InvalidUrl, Places, fingerprint, partition_of, serialise
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -115,7 +115,8 @@ class Inquiry:
     def ask(self, url: str) -> Story:
         """The story of a URL, with the redirects to it and from it."""
         history = self._read(url)
-        events = [*history.events, *self._pages(history), *self._items(history)]
+        pages = list(self._pages(history))
+        events = [*history.events, *pages, *self._items(history, pages)]
         events += self._dead(history, events)
         back = self._chain(history, _came_from)
         onward = self._chain(history, self._led_to)
@@ -233,13 +234,15 @@ class Inquiry:
         detail = {"bytes": len(body), "meta": msgspec.to_builtins(meta)}
         return Event(_timestamp(record), "pages", partition, offset, "page", what, meta.job, meta.epoch, detail)
 
-    def _items(self, history: History) -> Iterator[Event]:
-        """The URL's records in crawl.items since its first page, by their keys."""
+    def _items(self, history: History, of_pages: list[Event]) -> Iterator[Event]:
+        """The URL's records in crawl.items since its first page, by their keys: one for each request to the URL."""
         done = [event.at for event in history.events if event.kind == "done"]
         if not done:
             return
-        for state in history.states():
-            key = items.key(state.job, state.url)
+        metas = [event.detail["meta"] for event in of_pages if "meta" in event.detail]
+        named = [(meta["job"], meta["url"], meta.get("id", 0)) for meta in metas]
+        keys = [items.key(job, url, 0 if identity == fingerprint(url) else identity) for job, url, identity in named]
+        for key in dict.fromkeys([*(items.key(state.job, state.url) for state in history.states()), *keys]):
             partition = partition_of(key.decode(), self._count())
             for record in self._records(self._names.items, partition, min(done) - 1.0):
                 if record.key() == key:

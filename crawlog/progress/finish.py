@@ -24,7 +24,8 @@ class Snapshot(NamedTuple):
 class Finish:
     """Decides in five steps whether a job is finished; each step uses data read after the step before.
 
-        1. every partition has folded the seeds and reports nothing queued or in flight; their counts are noted
+        1. the spider's `start` has ended; every partition has folded the seeds and reports nothing queued or in flight;
+           their counts are noted
         2. parse has passed the end of crawl.pages as read after that
         3. all folds have passed the end of crawl.urls as read after that
         4. the folds report the same counts, and still nothing queued or in flight; otherwise back to 1
@@ -37,11 +38,13 @@ class Finish:
     Attributes:
         seeded: End offsets of crawl.urls when the last seed was acknowledged.
         with_sink: Whether there is a sink to wait for.
+        is_starting: Whether the spider's `start` may give more requests.
     """
 
     job: str
     seeded: tuple[int, ...]
     with_sink: bool
+    is_starting: bool = False
     passed: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _folded: tuple[int, ...] = ()
     _step: int = 1
@@ -58,7 +61,7 @@ class Finish:
     def _go(self, picture: Picture, ends: Ends) -> None:
         if self._step == 1:
             now = self._look(picture)
-            if picture.has_passed("fetch", self.seeded) and now.is_idle:
+            if not self.is_starting and picture.has_passed("fetch", self.seeded) and now.is_idle:
                 self._folded = now.folded
                 self._wait_for("parse", ends, 2)
         elif self._step == 2 and picture.has_passed("parse", self.passed["parse"]):

@@ -14,10 +14,10 @@
 
 from . import outcome, robots_answer
 from .back_pressure import Pressure, Sown, Unfolded
-from .outcome import CRASH_LOOP, Needs, Unasked, needs, opens, unasked
+from .outcome import CRASH_LOOP, Needs, Unasked, is_plain, needs, opens, unasked, wants_headers
 from .rendering import CACHED, Cors, Reach, Rendering, Verdict, Wish, emptiness, forwarded, is_shown, refusal
 from .reported_jobs import ReportedJobs
-from .retry import Again, Retrying, may_pass
+from .retry import Again, Retrying, is_sent_once, may_pass
 from .robots_answer import UNREACHABLE_TTL_S, Access, Counts, Later
 
 __all__ = [
@@ -42,6 +42,8 @@ __all__ = [
     "Wish",
     "emptiness",
     "forwarded",
+    "is_plain",
+    "is_sent_once",
     "is_shown",
     "may_pass",
     "needs",
@@ -50,4 +52,5 @@ __all__ = [
     "refusal",
     "robots_answer",
     "unasked",
+    "wants_headers",
 ]

@@ -194,6 +194,11 @@ class Sown:
         while there and there[0][0] < offset:
             self._sent[partition] -= there.popleft()[1]
 
+    @property
+    def unfolded(self) -> int:
+        """Seeds that were sent and are not folded, as far as reports tell."""
+        return sum(self._sent.values())
+
     def is_far_ahead(self, now: float) -> bool:
         """Whether to wait before the next seed is sent."""
         living = (number for number, (_, at) in self._heard.items() if now - at < LIVES_S)

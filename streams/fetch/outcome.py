@@ -113,6 +113,12 @@ def keeps_body(task: "Task", answer: "Answer") -> bool:
     return answer.kept and (not answer.location or (bool(task.job.spec.spider) and answer.http in REDIRECTS))
 
 
+def is_plain(task: "Task") -> bool:
+    """Whether a task's URL alone says what its page is: then the page's validators are the URL's."""
+    request = task.request
+    return not task.row.id and (request is None or not (request.headers or request.cookies))
+
+
 def wants_headers(task: "Task") -> bool:
     """Whether a page has all headers of its answer."""
     return bool(task.job.spec.spider) or task.request is not None

@@ -41,7 +41,8 @@ _SCRIPT = re.compile(rb"<script", re.IGNORECASE)
 
 _FORWARDED = frozenset({"accept", "accept-language", "x-requested-with"})
 
-Verdict = Literal["rule", "always", "auto", ""]
+Verdict = Literal["request", "rule", "always", "auto", ""]
+"""Why a page may be rendered: its request says so, a rule, or `auto`: if it is empty. An empty text: it is not."""
 
 
 class Rendering:

@@ -4,13 +4,15 @@ A host that turns requests away or is silent rests longer each time, and at leas
 is tried again if another attempt may end otherwise. A failure of the proxy makes no host rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from crawlog.streams.frontier import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
-from crawlog.streams.http import NOT_MODIFIED, PRECONDITION_FAILED
+from crawlog.streams.frontier import TURNED_AWAY, backoff_s, retry_after_s
+from crawlog.streams.http import IDEMPOTENT, NOT_MODIFIED, PRECONDITION_FAILED, RETRY_STATUSES
 
 if TYPE_CHECKING:
+    from crawlog.schemas.requests import RequestRecord
+    from crawlog.schemas.urls import RequestRules
     from crawlog.streams.frontier import Host
     from crawlog.streams.http import Answer, Manner
 
@@ -20,14 +22,28 @@ MOST_S = 3600.0
 _FOR_GOOD = frozenset({"too_large", "bad_encoding", "header_too_large", "too_many_headers"})
 """Errors that another attempt at the same server would meet again."""
 
+UNSENT = frozenset({"dns", "connection_refused", "connect", "connect_timeout", "tls", "tls_certificate", "proxy_login"})
+"""Errors before the server received anything of the request."""
 
-def may_pass(answer: "Answer") -> bool:
-    """Whether another attempt may end otherwise. It may for a page that broke off: the next one may be whole."""
+
+def is_sent_once(request: "RequestRecord | None", rules: "RequestRules") -> bool:
+    """Whether a request that a server may have received is not sent again."""
+    if request is None or request.method.upper() in IDEMPOTENT:
+        return request is not None and request.once
+    return request.once or not rules.repeat_posts
+
+
+def may_pass(answer: "Answer", statuses: Collection[int] = RETRY_STATUSES) -> bool:
+    """Whether another attempt may end otherwise. It may for a page that broke off: the next one may be whole.
+
+    Args:
+        statuses: Those that another attempt may change.
+    """
     if answer.is_cookie_check:
         return True
     if answer.private or answer.error in _FOR_GOOD:
         return False
-    if answer.http is None or answer.http in RETRY_STATUSES or _mistakes_condition(answer):
+    if answer.http is None or answer.http in statuses or _mistakes_condition(answer):
         return True
     return bool(answer.error) and 200 <= answer.http < 300
 
@@ -79,16 +95,28 @@ class Retrying:
         backoff = backoff_s(host.failures, manner.rules.retry_delay_s, most_s, self._jitter())
         return min(max(asked, backoff), most_s)
 
-    def again(self, answer: "Answer", attempt: int, rest_s: float, manner: "Manner") -> Again | None:
+    def again(
+        self, answer: "Answer", attempt: int, rest_s: float, manner: "Manner", request: "RequestRecord | None" = None
+    ) -> Again | None:
         """The next attempt; None when this answer is final.
 
         Args:
             attempt: Number of the attempt that this answer ended, >= 1.
             rest_s: How long the host rests after it.
+            request: What was sent, if it was no plain GET.
         """
-        if attempt >= manner.rules.attempts or not may_pass(answer):
+        rules = manner.rules
+        if attempt >= rules.attempts or not may_pass(answer, rules.retry_statuses):
+            return None
+        if request is not None and not _may_repeat(answer, request, rules):
             return None
         if answer.is_cookie_check:
             return Again("cookie_check", max(rest_s, answer.again_s))
-        backoff = backoff_s(attempt, manner.rules.retry_delay_s, MOST_S, self._jitter())
+        backoff = backoff_s(attempt, rules.retry_delay_s, MOST_S, self._jitter())
         return Again(answer.error or f"http_{answer.http}", max(backoff, rest_s, answer.again_s))
+
+
+def _may_repeat(answer: "Answer", request: "RequestRecord", rules: "RequestRules") -> bool:
+    """Whether a request may be sent again after an answer that another attempt may change."""
+    is_unsent = answer.http is None and answer.error in UNSENT
+    return is_unsent or not is_sent_once(request, rules)

@@ -79,16 +79,9 @@ class HostQueues:
         priority = bounded_priority(found.priority)
         key = r.queue_key(job.number, host, priority, sequence, job.lifo)
         seed = found.source == "seed" or found.joins
-        row = r.QueueRow(
-            url,
-            found.depth,
-            found.hops,
-            seed,
-            priority=priority,
-            sitemap=found.source == "sitemap",
-            id=found.id,
-            request=packed(found.request),
-        )
+        row = r.QueueRow(url, found.depth, found.hops, seed, 0, priority, 0, 0.0, found.source == "sitemap")
+        if found.id or found.request is not None:
+            row = msgspec.structs.replace(row, id=found.id, request=packed(found.request))
         value = r.pack(row)
         self._rows.put_ordered(key, value)
         self.count(job, host, place, 1)
@@ -183,4 +176,5 @@ class HostQueues:
 
 def bounded_priority(priority: int) -> int:
     """A priority as keys can hold it: -2^31..2^31-1."""
-    return min(max(priority, -r.MAX_PRIORITY - 1), r.MAX_PRIORITY)
+    most = r.MAX_PRIORITY
+    return priority if -most <= priority <= most else min(max(priority, -most - 1), most)

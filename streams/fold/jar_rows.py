@@ -12,14 +12,9 @@ from .overlay import Rows
 
 
 class JarRows:
-    """Reads and changes the rows of jars.
-
-    Attributes:
-        mark: Identity of this state, for those who keep what they read.
-    """
+    """Reads and changes the rows of jars."""
 
     def __init__(self, rows: Rows) -> None:
-        self.mark = object()
         self._rows = rows
 
     def read(self, job: int, domain: int, name: str) -> tuple[StoredCookie, ...]:

@@ -18,13 +18,12 @@ from .dispatcher import Frontier
 from .host import Host, HostQueue, NameTask, RobotsTask, Task
 from .kept_rests import KeptRests
 from .partition import OwnedPartition
-from .politeness import RETRY_STATUSES, TURNED_AWAY, backoff_s, retry_after_s
+from .politeness import TURNED_AWAY, backoff_s, retry_after_s
 from .unmet_hosts import MET, Patience, Shares, by_partition
 
 __all__ = [
     "FREE",
     "MET",
-    "RETRY_STATUSES",
     "TURNED_AWAY",
     "Commands",
     "Frontier",

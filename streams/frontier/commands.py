@@ -64,6 +64,11 @@ class Commands:
             orders = self._of_jobs[name] = _all([self._newest.get(("job", name))])
         return orders
 
+    def reason(self, name: str) -> str:
+        """Why a spider closed its job; empty if it did not."""
+        command = self._newest.get(("job", name))
+        return command.reason if command is not None else ""
+
     def of_stage(self, name: str) -> Orders:
         """The commands for a stage."""
         return _all([self._newest.get(("stage", name))])

@@ -3,9 +3,6 @@
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 522, 524})
-"""Statuses that may change soon: the URL is tried again, and only the last answer is a result."""
-
 TURNED_AWAY = frozenset({429, 503})
 """Statuses that concern the whole host: it rests, not only the URL."""
 

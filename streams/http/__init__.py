@@ -13,7 +13,17 @@ Pure: it decides what to send and what an answer means.
 """
 
 from . import egress, validators
-from .answer import NOT_MODIFIED, OK, PRECONDITION_FAILED, REDIRECTS, Answer, HeldBytes, all_headers, note
+from .answer import (
+    NOT_MODIFIED,
+    OK,
+    PRECONDITION_FAILED,
+    REDIRECTS,
+    RETRY_STATUSES,
+    Answer,
+    HeldBytes,
+    all_headers,
+    note,
+)
 from .codings import BadCoding, TooLarge, decoder
 from .cookie_walls import CookieWalls
 from .cookies import CookieJar, StoredCookie
@@ -33,7 +43,7 @@ from .request import (
     read_user_agent,
     without_login,
 )
-from .request_parts import header_refusal, joined_headers, method_refusal
+from .request_parts import IDEMPOTENT, header_refusal, joined_headers, method_refusal
 from .request_rules import (
     NEEDS_LAX_TLS,
     NEEDS_PRIVATE,
@@ -43,6 +53,7 @@ from .request_rules import (
     WorkerLimits,
     check_rules,
     headers_of,
+    manner_for,
     manner_of,
     within,
 )
@@ -52,6 +63,7 @@ from .validators import Validators, of_headers
 
 __all__ = [
     "HTML",
+    "IDEMPOTENT",
     "MAX_BYTES",
     "MAX_TTL_S",
     "NEEDS_LAX_TLS",
@@ -62,6 +74,7 @@ __all__ = [
     "PRECONDITION_FAILED",
     "REACHED_NOT",
     "REDIRECTS",
+    "RETRY_STATUSES",
     "SNIFFED_BYTES",
     "TUNNELLED_NOT",
     "UNKNOWN",
@@ -101,6 +114,7 @@ __all__ = [
     "headers_of",
     "joined_headers",
     "literal_refusal",
+    "manner_for",
     "manner_of",
     "method_refusal",
     "no_login",

@@ -15,6 +15,9 @@ NOT_MODIFIED = 304
 PRECONDITION_FAILED = 412
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
+RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 522, 524})
+"""Statuses that may change soon: by default the URL is tried again, and only the last answer is a result."""
+
 HEADER_CHARS = 2000
 """Characters kept with a page of each of Link, X-Robots-Tag and Refresh."""
 

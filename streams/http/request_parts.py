@@ -12,6 +12,9 @@ FRAMING_HEADERS = frozenset(
 )
 """Headers that only crawlog sends. Those that begin with `Proxy-` belong to a proxy."""
 
+IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
+"""Methods of requests that do no more when they are received twice (RFC 9110 9.2.2)."""
+
 _token = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _value = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")
 

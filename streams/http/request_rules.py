@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import structs
 
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, RequestRules
 
 from .request import read_header, read_user_agent
@@ -86,6 +87,19 @@ def within(rules: RequestRules, token: str, limits: WorkerLimits) -> Manner:
         min_tls=max(rules.min_tls, limits.min_tls),
     )
     return Manner(kept, token, frozenset(filter(None, lacks)))
+
+
+def manner_for(request: RequestRecord, manner: Manner, limits: WorkerLimits) -> Manner:
+    """The manner of one request: its own attempts and time instead of the job's, within the worker's limits."""
+    rules = manner.rules
+    if not (request.attempts or request.timeout_s):
+        return manner
+    own = structs.replace(
+        rules,
+        attempts=_least(request.attempts or rules.attempts, limits.attempts),
+        timeout_s=_least(request.timeout_s or rules.timeout_s, limits.timeout_s),
+    )
+    return manner._replace(rules=own)
 
 
 def _least(wanted: N, most: N | None) -> N:

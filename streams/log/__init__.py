@@ -60,6 +60,8 @@ from .dead_letters import (
 )
 from .groups import Group, check_group_name, known_sink_groups, member_names, remove_groups
 from .job_records import (
+    NO_SPIDER,
+    JobSpider,
     cancel_job,
     commands_in_force,
     control_entries,
@@ -102,6 +104,7 @@ __all__ = [
     "CLUSTER_TIMEOUT_S",
     "DAMAGE_CODES",
     "DENIED_CODES",
+    "NO_SPIDER",
     "REPORTS_READ",
     "SINK_ENVIRONMENT",
     "SINK_FILE",
@@ -115,6 +118,7 @@ __all__ = [
     "CutPartition",
     "Group",
     "HeldRange",
+    "JobSpider",
     "Letter",
     "LetterChoice",
     "LetterTally",

@@ -7,7 +7,7 @@ names beyond `sower.MAX_NAMES` have their own records, before the seeds: each na
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -36,8 +36,29 @@ ACKNOWLEDGED_S = 60.0
 """Timeout of the acknowledgements of a job's records, seconds."""
 
 
+class JobSpider(NamedTuple):
+    """The fields of a job's record about its spider; by default the default spider's."""
+
+    path: str = ""
+    args: tuple[tuple[str, str], ...] = ()
+    scrapy: tuple[tuple[str, str], ...] = ()
+    starts: bool = False
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> "JobSpider":
+        """Those of a job's record."""
+        return cls(spec.spider, spec.args, spec.scrapy, spec.starts)
+
+
+NO_SPIDER = JobSpider()
+"""The default spider."""
+
+
 def resolve_spec(
-    settings: "Settings", spider: str = "", names: Iterable[str] = (), requests: RequestRules | None = None
+    settings: "Settings",
+    spider: JobSpider = NO_SPIDER,
+    names: Iterable[str] = (),
+    requests: RequestRules | None = None,
 ) -> JobSpec:
     """The record of a new job. It holds every setting that decides about its URLs; the workers' own do not matter.
 
@@ -48,8 +69,15 @@ def resolve_spec(
     groups: dict[str, Any] = {name: rules(**_values_of(settings, name, rules)) for name, rules in _groups().items()}
     if settings.scope.kind != "any":
         groups["scope"] = msgspec.structs.replace(groups["scope"], names=tuple(sorted(set(names))))
-    requests = requests or request_rules(settings)
-    return JobSpec(spider=spider, requests=requests, **groups, **_values(settings, setting_of(JobSpec)))
+    return JobSpec(
+        spider=spider.path,
+        args=spider.args,
+        scrapy=spider.scrapy,
+        starts=spider.starts,
+        requests=requests or request_rules(settings),
+        **groups,
+        **_values(settings, setting_of(JobSpec)),
+    )
 
 
 @cache
@@ -132,7 +160,7 @@ def kept_settings(job: str, spec: JobSpec, settings: "Settings", requests: Reque
         requests: The rules that a command without workers gives. None for a command with workers: their settings decide
             where the job's record sets none.
     """
-    wanted = _settings_of(resolve_spec(settings, spec.spider, spec.scope.names, requests))
+    wanted = _settings_of(resolve_spec(settings, JobSpider.of(spec), spec.scope.names, requests))
     own = _settings_of(spec)
     compared = _given(settings) & (wanted.keys() if requests else own.keys())
     others = sorted(key for key in compared if key not in own or own[key] != wanted[key])

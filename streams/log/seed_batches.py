@@ -7,6 +7,7 @@ partition is always set, so no partitioner uses the key.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from crawlog.schemas.requests import packed
 from crawlog.schemas.urls import MAX_BATCH_BYTES, MAX_BATCH_URLS, FoundUrl
 from crawlog.streams.url import Place
 
@@ -42,7 +43,7 @@ class SeedBatches:
 
     def add(self, found: FoundUrl, place: Place) -> SeedBatch | None:
         """Add one URL; returns the partition's batch if it is full now, or if the URL did not fit into it."""
-        size_bytes = len(found.url) + FRAME_BYTES
+        size_bytes = len(found.url) + FRAME_BYTES + len(packed(found.request)) + FRAME_BYTES * bool(found.id)
         filling = self._open.get(place.partition)
         full = None
         if filling is None or filling.size_bytes + size_bytes > MAX_BATCH_BYTES:

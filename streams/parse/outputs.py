@@ -132,7 +132,7 @@ def _joins(name: str, redirect: Redirect | None) -> tuple[str, ...]:
 def _controls(job: Job, meta: PageMeta, joins: Iterable[str], sketch: int | None, parsed: Parsed) -> list[Encoded]:
     records: list[control.Control] = [control.Join(job.name, name) for name in joins]
     if parsed.closes:
-        records.append(control.Command("stop", job=job.name, at=meta.fetched_at))
+        records.append(control.Command("stop", job=job.name, at=meta.fetched_at, reason=parsed.closes))
     if sketch is not None:
         records.append(control.Missing(job.name, meta.url, sketch))
     return [(control.key(record), control.encode(record)) for record in records]

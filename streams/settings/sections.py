@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from crawlog.streams.http import read_form, read_header, read_login, read_proxy, read_user_agent
+from crawlog.streams.http import RETRY_STATUSES, read_form, read_header, read_login, read_proxy, read_user_agent
 
 from .field_types import Count, NotNegative, Positive, Section, compiled
 
@@ -79,10 +79,14 @@ class Fetch(Section):
     """Attempts of a URL that fails or answers 429 or 5xx, the first one included."""
     retry_delay_s: NotNegative = 2.0
     """Wait before the second attempt, seconds; doubles with each further one, with jitter."""
+    retry_statuses: tuple[Annotated[int, Field(ge=100, le=999)], ...] = tuple(sorted(RETRY_STATUSES))
+    """Status codes after which a URL is tried again; only the last answer is a result."""
+    repeat_posts: bool = True
+    """Whether a POST (or PATCH) of a spider is sent again if the server may have received it already."""
     conditional: bool = True
     """Whether a later epoch asks by ETag and Last-Modified whether a page is still as it lies in crawl.pages."""
     content_types: tuple[str, ...] = ("text/html", "application/xhtml+xml")
-    """Bodies of these types are stored and parsed; others give a row from their headers."""
+    """Bodies of these types are stored and parsed, with `*/*` of any; others give a row from their headers."""
     user_agent: str = ""
     """The User-Agent header; empty for `crawlog/VERSION`."""
     dns_ttl_s: Positive = 300.0
@@ -103,7 +107,7 @@ class Fetch(Section):
     login_again_s: Annotated[float, Field(ge=60)] = 600.0
     """Least time between two logins of a job at one host, seconds; while a failed one stands so long, its URLs fail."""
     cookies: bool = False
-    """Whether cookies are kept and sent: by job and registrable domain, in the state and in the log. A page
+    """Whether cookies are kept and sent: by job and registrable domain, in memory, lost when the worker ends. A page
     that redirects to itself and sets one is then asked for again, up to `fetch.attempts` times."""
     proxies: Annotated[tuple[str, ...], Field(repr=False)] = ()
     """Proxies, `SCHEME://[USER:PASSWORD@]HOST[:PORT]`, of HTTP (`http`, `https`) or SOCKS (`socks5h`, `socks5`,
@@ -368,13 +372,3 @@ class Spider(Section):
     """Processes of spiders at once in a parse worker, at most; each job has its own."""
     max_items: Count = 10_000
     """Items and requests of one page, at most; a page that gives more goes to crawl.dead."""
-
-
-class Pipelines(Section):
-    """The item pipelines of your spider, which run in a process beside the sink."""
-
-    resume: Literal["anew", "continue"] = "anew"
-    """What happens when their process has ended, or a page gave other items than before. `anew`: a fresh process gets
-    all items from the first one on, and makes all rows again. `continue`: it gets the next items, and the rows stay."""
-    timeout_s: Positive = 300.0
-    """Longest time for some items, at most 1 MiB of them, or for `open_spider` and `close_spider`, seconds."""

@@ -19,7 +19,6 @@ from .sections import (
     Limits,
     Links,
     Network,
-    Pipelines,
     Politeness,
     Render,
     Robots,
@@ -69,7 +68,6 @@ class Settings(BaseModel):
     log: Log = Log()
     parse: Parse = Parse()
     spider: Spider = Spider()
-    pipelines: Pipelines = Pipelines()
     results: Results = Results()
     security: Security = Security()
     run: Run = Run()

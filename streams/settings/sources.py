@@ -244,12 +244,12 @@ def _from_text(key: str, text: str) -> object:
     return tuple(part.strip() for part in parts if part.strip())
 
 
-def _json_list(text: str) -> tuple[str, ...] | None:
+def _json_list(text: str) -> tuple[str | int, ...] | None:
     try:
         listed = json.loads(text)
     except ValueError:
         return None
-    return tuple(listed) if isinstance(listed, list) and all(isinstance(one, str) for one in listed) else None
+    return tuple(listed) if isinstance(listed, list) and all(type(one) in (str, int) for one in listed) else None
 
 
 def _complain(problems: list[str]) -> None:

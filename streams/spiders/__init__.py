@@ -1,10 +1,11 @@
-"""Spiders: turn a page into items and links.
+"""Spiders: turn a page into items and requests.
 
-    file ─► trust: may it be run? ─► loading: its class, checked (`scrapy_names`) ─► Spider (`spider.py`)
-                                                                                       │ parser_of
-    page, body ─┬─► Response (`response.py`) ─► its `parse` ─► items, Requests (`yielded.py`) ─┐
-                ├─► without a spider: parse_page: one row, all links (`default.py`) ───────────┼─► Parsed (`page.py`)
-                └─► a sitemap, a robots.txt: parse_listing (`default.py`) ─────────────────────┘
+    file ─► trust: may it be run? ─► loading: its class ─► runners, by its base class ─┬─► own_loading ─► OwnRunner
+                                                                                       └─► Scrapy's
+    a worker ─► PageCall ─► the child: Runner.page ─► CallResult ─► the worker        (`exchange.py`)
+                              │ own: request_records ─► Response ─► callback ─► OwnOutputs ─► RequestOut, items
+                              │                          values: `meta`, `cb_kwargs`, raw items as tagged JSON
+    without a spider: parse_page: one row, all links; a sitemap, a robots.txt: parse_listing (`default.py`) ─► Parsed
 
 All modules are pure, except `loading` and `trust`, which read files.
 """
@@ -12,13 +13,15 @@ All modules are pure, except `loading` and `trust`, which read files.
 from .default import SPIDER, parse_listing, parse_page
 from .exchange import CallResult, PageCall, RequestOut, Runner, SpiderFacts, SpiderRef, ref_of
 from .identity import request_id, unfiltered_id
-from .loading import Loaded, file_of, load_spider
+from .loading import file_of
+from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
-from .pipelines import DropItem, MadeItem, MadeItems, Pipelines
-from .response import Request, Response
+from .response import Response
+from .runners import Loaded, load_runner, load_spider
 from .spider import Spider
-from .trust import Trust, allow, trust_of
-from .yielded import Bounds, TooMuch
+from .spider_request import Request
+from .trust import Trust, allow, code_of, trust_of
+from .values import Carrier, Untravelled, Values
 
 __all__ = [
     "NOTHING",
@@ -26,14 +29,11 @@ __all__ = [
     "SPIDER",
     "Bounds",
     "CallResult",
-    "DropItem",
+    "Carrier",
     "Loaded",
-    "MadeItem",
-    "MadeItems",
     "PageCall",
     "Parse",
     "Parsed",
-    "Pipelines",
     "Request",
     "RequestOut",
     "Response",
@@ -43,11 +43,15 @@ __all__ = [
     "SpiderRef",
     "TooMuch",
     "Trust",
+    "Untravelled",
+    "Values",
     "allow",
+    "code_of",
     "file_of",
     "is_followed",
     "is_html",
     "is_redirect",
+    "load_runner",
     "load_spider",
     "parse_listing",
     "parse_page",

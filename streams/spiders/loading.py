@@ -6,54 +6,41 @@ allows, and no process runs a file that other users may change.
 """
 
 import hashlib
-import inspect
-import re
 import sys
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from crawlog.streams import files
 from crawlog.streams.errors import Misconfigured
 
 from . import scrapy_names
-from .page import Parse
-from .response import Request
-from .spider import Spider
 from .trust import Trust
-from .yielded import Bounds, parser_of
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-"""A spider's name and version: records have them as NAME@VERSION, and users type them."""
 
 MAX_PATH = 4096
 """Longest file name, characters, as in the kernel. Without it, a job's record could put megabytes into the logs."""
 
 
-class Loaded(NamedTuple):
-    """A spider ready for use.
+class FoundClass(NamedTuple):
+    """A spider's class, in its file that was run.
 
     Attributes:
         path: `/FILE.py:Class`, absolute; the job's record has it, so that each worker loads the same spider.
-        label: `NAME@VERSION`, for the records of crawl.items.
         digest: Of the file, in hex.
     """
 
+    kind: type[Any]
     path: str
-    label: str
-    spider: Spider
+    file: Path
+    module: ModuleType
     digest: str
 
-    def parser(self, bounds: Bounds) -> Parse:
-        """The spider's parser."""
-        return parser_of(self.spider, bounds)
 
-
-def load_spider(named: str, trust: Trust | None = None) -> Loaded:
-    """The spider in a file.
+def found_class(named: str, trust: Trust | None = None) -> FoundClass:
+    """The class of the spider in a file.
 
     Args:
         named: `FILE.py`, which has one spider, or `FILE.py:Class`.
@@ -74,13 +61,7 @@ def load_spider(named: str, trust: Trust | None = None) -> Loaded:
     digest = hashlib.sha256(source).hexdigest()
     module = _run(path, source, f"crawlog_spider_{digest[:16]}")
     kind = _class_in(module, path, wanted)
-    try:
-        spider = kind()
-    except Exception as error:
-        raise Misconfigured(f"--spider {path}: {kind.__name__}() fails{_where(error, path)}") from error
-    _check(spider, path)
-    _refuse_names_of_scrapy(spider, path, source, module)
-    return Loaded(f"{path}:{kind.__name__}", _label(spider, path, digest[:8]), spider, digest[:16])
+    return FoundClass(kind, f"{path}:{kind.__name__}", path, module, digest)
 
 
 def file_of(named: str) -> Path:
@@ -118,7 +99,7 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     except BaseException as error:
         hint = f" ({path.parent} is open to others: nothing is imported from it)" if alone else ""
         hint = hint if isinstance(error, ModuleNotFoundError) else ""
-        raise Misconfigured(f"--spider {path} cannot be loaded{_where(error, path)}{hint}") from error
+        raise Misconfigured(f"--spider {path} cannot be loaded{where(error, path)}{hint}") from error
     finally:
         sys.path[:] = before
         sys.meta_path[:] = [one for one in sys.meta_path if one is not finder]
@@ -149,7 +130,7 @@ class _Neighbours:
         return None
 
 
-def _where(error: BaseException, path: Path) -> str:
+def where(error: BaseException, path: Path) -> str:
     """The line of the file and the error, on one line."""
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     if isinstance(error, ModuleNotFoundError) and error.name == "scrapy":
@@ -160,7 +141,20 @@ def _where(error: BaseException, path: Path) -> str:
     return f": line {lines[-1]}: {said}" if lines else f": {said}"
 
 
-def _class_in(module: ModuleType, path: Path, wanted: str) -> type[Spider]:
+BASES: Final = ("crawlog.streams.spiders.spider.Spider", "scrapy.spiders.Spider")
+"""Base classes of spiders, by their import path: a class is known by them without an import of Scrapy."""
+
+
+def is_kind_of(kind: object, base: str) -> bool:
+    """Whether this is a subclass of a base class with this import path."""
+    return isinstance(kind, type) and base in [f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__[1:]]
+
+
+def _is_spider(kind: object) -> bool:
+    return any(is_kind_of(kind, base) for base in BASES)
+
+
+def _class_in(module: ModuleType, path: Path, wanted: str) -> type[Any]:
     own = {name: kind for name, kind in vars(module).items() if _is_spider(kind) and kind.__module__ == module.__name__}
     found = vars(module).get(wanted) if wanted else None
     if wanted and not _is_spider(found):
@@ -168,55 +162,6 @@ def _class_in(module: ModuleType, path: Path, wanted: str) -> type[Spider]:
         raise Misconfigured(f"--spider {path}: there is no spider {wanted} in it; {has}")
     if not wanted and len(own) != 1:
         several = f"it has several spiders; name one: --spider {path.name}:{next(iter(own), '')}"
-        none = f"it has no subclass of crawlog.Spider{_of_scrapy(module)}"
-        raise Misconfigured(f"--spider {path}: {several if own else none}")
-    kind: type[Spider] = found if wanted else next(iter(own.values()))  # type: ignore[assignment]  # just checked
-    if inspect.iscoroutinefunction(kind.parse) or inspect.isasyncgenfunction(kind.parse):
-        raise Misconfigured(f"--spider {path}: {kind.__name__}.parse is async; write it as a plain function")
-    if kind.parse is Spider.parse:
-        raise Misconfigured(f"--spider {path}: {kind.__name__} has no parse(self, response)")
+        raise Misconfigured(f"--spider {path}: {several if own else 'it has no subclass of crawlog.Spider'}")
+    kind: type[Any] = found if wanted else next(iter(own.values()))  # type: ignore[assignment]  # just checked
     return kind
-
-
-def _of_scrapy(module: ModuleType) -> str:
-    """A hint for a module that has a spider of Scrapy's instead; else empty."""
-    kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
-    found = any(base.__module__.partition(".")[0] == "scrapy" for kind in kinds for base in kind.__mro__)
-    return f"; {scrapy_names.IMPORT}" if found else ""
-
-
-def _is_spider(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Spider) and kind is not Spider
-
-
-def _check(spider: Spider, path: Path) -> None:
-    """Refuse a spider that would fail for every page, before the first page."""
-    urls, statuses, settings = spider.start_urls, spider.handle_httpstatus_list, spider.settings
-    if isinstance(urls, str) or not isinstance(urls, Collection) or not all(isinstance(url, str) for url in urls):
-        raise Misconfigured(f"--spider {path}: start_urls = {urls!r:.80}: it is a list of URLs")
-    if not isinstance(statuses, Collection) or not all(isinstance(status, int) for status in statuses):
-        raise Misconfigured(f"--spider {path}: handle_httpstatus_list = {statuses!r:.80}: it is a list of numbers")
-    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
-        raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
-    try:
-        inspect.signature(spider.parse).bind(None)
-    except TypeError as error:
-        raise Misconfigured(
-            f"--spider {path}: {type(spider).__name__}.parse cannot be called with a page ({error});"
-            " write it as parse(self, response)"
-        ) from None
-
-
-def _refuse_names_of_scrapy(spider: Spider, path: Path, source: bytes, module: ModuleType) -> None:
-    told = [*scrapy_names.of_spider(spider), *scrapy_names.of_requests(source, module, spider, Request)]
-    if told:
-        several = " names of Scrapy\n  " if len(told) > 1 else " "
-        raise Misconfigured(f"--spider {path}:{several}" + "\n  ".join(told))
-
-
-def _label(spider: Spider, path: Path, digest: str) -> str:
-    name, version = spider.name or type(spider).__name__, str(spider.version) or digest
-    for text, what in ((name, "name"), (version, "version")):
-        if not _NAME.fullmatch(str(text)):
-            raise Misconfigured(f"--spider {path}: {what} = {text!r}: letters, digits, and . _ + - only, at most 100")
-    return f"{name}@{version}"

@@ -1,156 +1,227 @@
-"""`Response`, which a spider receives, and `Request`, which it yields; much like Scrapy's."""
+"""`Response`, which a callback receives; much like Scrapy's. The selectors of `css` and `xpath` are parsel's."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
+from parsel import Selector, SelectorList
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawlog.schemas.pages import PageMeta
 from crawlog.streams.html import base_of, charset, parsed, queries
+from crawlog.streams.http import essence
 from crawlog.streams.url import InvalidUrl, serialise
 
 from . import scrapy_names
+from .headers import Headers
+from .spider_request import Callback, Request, RequestOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A URL to fetch. It is made canonical, and fetched once if it is in the job's scope.
-
-    A URL that is not http(s) is ignored.
-
-    Attributes:
-        url: Absolute, or relative to the page's own URL.
-        priority: -128 to 127; within a host, higher is fetched first.
-    """
+class HasUrl(Protocol):
+    """An object with a URL, such as a link of Scrapy's extractors."""
 
     url: str
-    priority: int = 0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.url, str):
-            raise TypeError(f"Request wants a URL as str, got {type(self.url).__name__}")
-        if callable(self.priority):
-            raise TypeError(f"Request wants a priority as its second argument: {scrapy_names.CALLBACKS}")
-        if not isinstance(self.priority, int):
-            raise TypeError(f"Request wants a priority as int, got {type(self.priority).__name__}")
 
 
-class Nodes(list[LexborNode]):
-    """The nodes that a selector matches, in document order: a list that keeps its selector for error messages."""
+_BASE = re.compile(rb"<base[\t\n\f\r /]", re.IGNORECASE)
+_OF_ASCII = frozenset({"utf-8", "windows-1252"})
+"""Encodings in which a tag has no other bytes than in ASCII."""
 
-    def __init__(self, nodes: Iterable[LexborNode], selector: str) -> None:
-        super().__init__(nodes)
-        self._selector = selector
-
-    if not TYPE_CHECKING:  # a type checker reports missing attributes itself
-
-        def __getattr__(self, name: str) -> Any:
-            """Names the replacement for a method of Scrapy's lists.
-
-            Raises: AttributeError: always; Python calls this only for missing attributes.
-            """
-            raise AttributeError(scrapy_names.of_list(self._selector, name))
+Followable = str | Selector | LexborNode | HasUrl
+"""A URL as written, an element with `href` or `src`, the selector of an attribute, or a link."""
 
 
 class Response:
-    """One page. It is decoded and parsed at the first use only.
+    """The page of one request. It is decoded and parsed at the first use only.
 
     Attributes:
         url: Canonical, as fetched.
-        status: Status code. A page that was not modified has the stored page's, 200; a soft 404 has 404.
-        headers: The headers that are stored with a page, names in lower case.
+        status: Status code. A page that was not modified has the stored page's, 200; a soft 404 has 404; 0 for none.
+        headers: Of the response: names in any case; `getlist` has several values of one name.
         body: Bytes, content-encoding removed.
         depth: Links between a seed and this page.
         rendered: Whether the body is from a browser that rendered the page, not from the server.
+        flags: Those of the request.
     """
 
-    def __init__(self, meta: PageMeta, body: bytes) -> None:
-        self.url = meta.url
-        self.status = 200 if meta.same_as is not None else meta.http  # RFC 9111 4.3.4: a cache answers 200 too
+    def __init__(self, page: PageMeta, body: bytes, request: Request | None = None) -> None:
+        self.url = page.url
+        self.status = 200 if page.same_as is not None else page.http or 0  # RFC 9111 4.3.4: a cache answers 200 too
+        self.headers = Headers(page.headers or _kept_headers(page))
         self.body = body
-        self.depth = meta.depth
-        self.rendered = bool(meta.rendered)
-        self._content_type = meta.content_type
-        kept = {
-            "content-type": meta.content_type,
-            "link": ", ".join(meta.link),
-            "x-robots-tag": ", ".join(meta.x_robots),
-        }
-        self.headers = {name: value for name, value in kept.items() if value}
+        self.depth = page.depth
+        self.rendered = bool(page.rendered)
+        self.flags = list(request.flags) if request is not None else []
+        self._content_type = page.content_type
+        self._kind = page.sniffed or essence(page.content_type)
+        self._took_s = page.took_s
+        self._request = request
 
     def __repr__(self) -> str:
         return f"<{self.status} {self.url}>"
 
+    # The request.
+
+    @cached_property
+    def request(self) -> Request:
+        """The request that this page answers."""
+        request = self._request if self._request is not None else Request(self.url)
+        request.meta["depth"] = self.depth
+        request.meta.setdefault("download_latency", self._took_s)
+        return request
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The request's `meta`, with `depth`."""
+        return self.request.meta
+
+    @property
+    def cb_kwargs(self) -> dict[str, Any]:
+        """The request's `cb_kwargs`."""
+        return self.request.cb_kwargs
+
+    # The body.
+
+    @cached_property
+    def encoding(self) -> str:
+        """The encoding of the body, as browsers decide."""
+        return charset.decide(self.body, self._content_type)
+
     @cached_property
     def text(self) -> str:
         """The body as text, decoded as browsers do; invalid bytes become U+FFFD."""
-        return charset.text_in(self.body, self._encoding)
+        return charset.text_in(self.body, self.encoding)
+
+    def json(self) -> Any:
+        """The body as JSON. Raises: ValueError: it is not JSON."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return json.loads(self.text)  # another encoding, or NaN
+
+    @cached_property
+    def selector(self) -> Selector:
+        """The body as parsel reads it: as HTML, or by its content type as XML or JSON."""
+        kind = "html"
+        if self._kind.endswith(("/xml", "+xml")) and self._kind != "application/xhtml+xml":
+            kind = "xml"
+        elif self._kind.endswith(("/json", "+json")):
+            kind = "json"
+        return Selector(text=self.text, type=kind, base_url=self.url)
+
+    def css(self, query: str) -> SelectorList[Selector]:
+        """What a CSS selector matches, with Scrapy's `::text` and `::attr(name)`.
+
+        Raises: ValueError: the selector is wrong.
+        """
+        try:
+            return self.selector.css(query)
+        except (SyntaxError, RuntimeError) as error:  # cssselect's classes
+            raise ValueError(f"the selector {query!r} cannot be read: {error}") from error
+
+    def xpath(self, query: str, namespaces: dict[str, str] | None = None, **variables: Any) -> SelectorList[Selector]:
+        """What an XPath expression matches; `$name` in it is a variable.
+
+        Raises: ValueError: the expression is wrong.
+        """
+        return self.selector.xpath(query, namespaces, **variables)
+
+    def jmespath(self, query: str) -> SelectorList[Selector]:
+        """What a JMESPath expression finds in a page of JSON."""
+        return self.selector.jmespath(query)
 
     @cached_property
     def tree(self) -> LexborHTMLParser:
-        """The body parsed as HTML by selectolax, whatever its type."""
+        """The body parsed as HTML by selectolax, whatever its type: several times faster than `css`."""
         return parsed(self.body, self._content_type)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Names the replacement for an attribute of Scrapy's responses."""
+            """Names the replacement for an attribute that there is not."""
             if name in scrapy_names.OF_RESPONSE:
                 raise AttributeError(f"there is no response.{name}: {scrapy_names.OF_RESPONSE[name]}")
             return object.__getattribute__(self, name)  # raises Python's usual AttributeError
 
-    def css(self, selector: str) -> list[LexborNode]:
-        """Nodes that a CSS selector matches, in document order; `.text()` and `.attributes` are a node's content.
-
-        Raises: ValueError: the selector is wrong.
-        """
-        try:
-            return Nodes(self.tree.css(selector), selector)
-        except SelectolaxError:
-            raise _unreadable(selector) from None
-
-    def css_first(self, selector: str) -> LexborNode | None:
-        """The first node that a CSS selector matches; None without a match. Raises: ValueError: as `css`."""
-        try:
-            return self.tree.css_first(selector)
-        except SelectolaxError:
-            raise _unreadable(selector) from None
-
-    def json(self) -> Any:
-        """The body as JSON. Raises: ValueError: it is not JSON."""
-        return msgspec.json.decode(self.body)
+    # Its links.
 
     def urljoin(self, href: str) -> str:
         """The absolute URL of a link on this page, by its `base`; returns `href` unchanged if it is no http(s) URL."""
         try:
-            return serialise(queries.in_page(href, self._encoding), self._base)
+            return serialise(queries.in_page(href, self.encoding), self._base)
         except InvalidUrl:
             return href
 
-    def follow(self, href: "str | LexborNode", priority: int = 0) -> Request:
-        """A request for a link on this page.
+    def follow(self, url: Followable, callback: Callback | None = None, **options: Unpack[RequestOptions]) -> Request:
+        """A request for a link on this page; the other arguments are `Request`'s.
 
-        Args:
-            href: The `href` as written, or the `a` element.
-
-        Raises: TypeError: `href` is None, because `css_first` matched nothing.
+        Raises: TypeError: there is no URL in it, for example None, because a selector matched nothing.
+        ValueError: an element without `href`.
         """
-        if href is None:
-            raise TypeError("follow wants an href or an element, got None: does css_first find what it looks for?")
-        written = href if isinstance(href, str) else href.attributes.get("href") or ""
-        return Request(self.urljoin(written), priority)
+        return Request(self.urljoin(_href(url)), callback, **options)
 
-    @cached_property
-    def _encoding(self) -> str:
-        return charset.decide(self.body, self._content_type)
+    def follow_all(
+        self,
+        urls: Iterable[Followable] | None = None,
+        callback: Callback | None = None,
+        *,
+        css: str = "",
+        xpath: str = "",
+        **options: Unpack[RequestOptions],
+    ) -> Iterator[Request]:
+        """Requests for several links: given ones, or what one selector matches; elements without a link are left out.
+
+        Raises: TypeError: it takes one of urls, css and xpath.
+        """
+        if (urls is not None) + bool(css) + bool(xpath) != 1:
+            raise TypeError("follow_all takes one of urls, css and xpath")
+        if urls is not None:
+            return (self.follow(url, callback, **options) for url in urls)
+        found = self.css(css) if css else self.xpath(xpath)
+        return (self.follow(url, callback, **options) for url in found if _has_link(url))
 
     @cached_property
     def _base(self) -> str:
+        if self.encoding in _OF_ASCII and _BASE.search(self.body) is None:  # most pages need no second tree
+            return self.url
         return base_of(self.tree, self.url)
 
 
-def _unreadable(selector: str) -> ValueError:
-    return ValueError(f"the selector {selector!r} cannot be read: {scrapy_names.of_selector(selector)}")
+def _kept_headers(page: PageMeta) -> list[tuple[str, str]]:
+    """The headers that every page keeps."""
+    kept = [("content-type", page.content_type)] if page.content_type else []
+    return [*kept, *(("link", one) for one in page.link), *(("x-robots-tag", one) for one in page.x_robots)]
+
+
+def _href(url: object) -> str:
+    if isinstance(url, str):
+        return url.strip("\t\n\r\f ")
+    if isinstance(url, Selector):
+        return _selected(url)
+    if isinstance(url, LexborNode):
+        return url.attributes.get("href") or ""
+    if isinstance(url, list):
+        raise TypeError("follow wants one link, got a list; follow_all takes several")
+    written = getattr(url, "url", None)
+    if not isinstance(written, str):
+        none = ": does the selector find what it looks for?" if url is None else ""
+        raise TypeError(f"follow wants a URL, a selector or a link, got {type(url).__name__}{none}")
+    return written
+
+
+def _selected(selector: Selector) -> str:
+    """The link of a selector: of an attribute or a text the text itself."""
+    if isinstance(selector.root, str):
+        return selector.root.strip("\t\n\r\f ")
+    href = selector.attrib.get("href")
+    if href is None:
+        tag = getattr(selector.root, "tag", type(selector.root).__name__)
+        raise ValueError(f"<{tag}> has no href; follow takes a, area and link elements, and ::attr(…)")
+    return href.strip("\t\n\r\f ")
+
+
+def _has_link(selector: Selector) -> bool:
+    return isinstance(selector.root, str) or "href" in selector.attrib

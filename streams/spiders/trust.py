@@ -59,6 +59,18 @@ class Trust(NamedTuple):
             return set(), f" ({self.named} is not used: {error})"
 
 
+def code_of(named: str) -> Path | None:
+    """The file or folder whose code runs for a spider's name in a job's record; None for an installed module.
+
+    `FILE.py[:Class]` is a file, `FOLDER:NAME` and `FOLDER:pkg.module:Class` are a folder.
+    """
+    file, colon, _ = named.rpartition(".py:")
+    if colon or named.endswith(".py"):
+        return Path(f"{file}.py" if colon else named)
+    folder = named.partition(":")[0]
+    return Path(folder) if folder.startswith("/") else None
+
+
 def trust_of(settings: "Settings") -> Trust:
     """The trust of the workers of a data folder."""
     return Trust(tuple(map(Path, settings.security.spider_folders)), _list(settings.run.data))

@@ -29,7 +29,7 @@ class Titles(Spider):
     follow_links = True
 
     def parse(self, response):
-        yield {"title": response.css_first("title").text()}
+        yield {"title": response.css("title::text").get()}
 
 if __name__ == "__main__":
     summary = asyncio.run(crawl([sys.argv[1]], spider=Titles, output="rows.jsonl"))

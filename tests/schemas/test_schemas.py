@@ -176,6 +176,14 @@ def test_a_page_without_its_header_says_so(header: bytes | None) -> None:
         pages.decode(header)
 
 
+def test_a_start_has_one_note_a_job() -> None:
+    """A later one replaces it."""
+    ended = control.StartEnded("j", 1.0, 2, "abc", (("a", "1"),), requests=3, items=4, error="no")
+    assert control.key(ended) == b"start/j"
+    assert control.decode(control.key(ended), control.encode(ended)) == ended
+    assert control.decode(b"start/j", None) is None
+
+
 def test_items_are_read_as_written() -> None:
     """Each item stays the bytes it was."""
     value = b'{"v":1,"job":"j","url":"u","page":[1,2],"items":[{"a": 1},{}]}'
@@ -215,3 +223,10 @@ def test_a_report_is_read_as_written() -> None:
 def test_what_is_no_report_is_none(value: Any) -> None:
     """The next one comes in a second."""
     assert progress.decode(value) is None
+
+
+def test_a_page_that_was_not_modified_has_the_newer_headers() -> None:
+    """And of the older page those that the answer did not repeat (RFC 9111 3.2)."""
+    old = pages.PageMeta("http://a.com/", "j", headers=(("Content-Type", "text/html"), ("Date", "1"), ("ETag", "x")))
+    new = pages.PageMeta("http://a.com/", "j", headers=(("date", "2"),))
+    assert pages.with_body(new, old).headers == (("Content-Type", "text/html"), ("ETag", "x"), ("date", "2"))

@@ -42,9 +42,20 @@ async def test_types_are_kept_by_the_job_that_wants_them() -> None:
     """The same page, for one job with its body and for another without it."""
     async with served(Pages()) as port, client_by() as client:
         kept = [
-            (await asked(client, port, content_types=types)).kept for types in (("text/html",), ("application/pdf",))
+            (await asked(client, port, content_types=types)).kept
+            for types in (("text/html",), ("application/pdf",), ("*/*",))
         ]
-    assert kept == [True, False]
+    assert kept == [True, False, True]
+
+
+@pytest.mark.parametrize("form", [sized, chunked])
+@pytest.mark.parametrize("body", [b"%PDF-1.7", b"\x00\x01" * 600, b'{"a": 1}', b""])
+async def test_a_job_may_keep_bodies_of_any_type(form: Any, body: bytes) -> None:
+    """Whatever the header and the first bytes say; these still tell what it is."""
+    async with served(Pages(lambda _: form(body))) as port, client_by() as client:
+        answer = await asked(client, port, content_types=("*/*",))
+    assert (answer.kept, answer.body, answer.error) == (True, body, "")
+    assert answer.sniffed == ("application/pdf" if body.startswith(b"%PDF") else answer.sniffed)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from crawlog.schemas import items
 from crawlog.schemas.control import JobCopy
 from crawlog.schemas.pages import PageMeta
 from crawlog.schemas.urls import JobSpec, ScopeSpec
+from crawlog.streams.spiders import Bounds
 from crawlog.streams.spiders.page import Parsed
-from crawlog.streams.spiders.yielded import Bounds
 from crawlog.streams.worker.suspects import Verdict
 from tests.support.parsing import NAMES, Message, Stage, buried, spider_job
 

@@ -125,7 +125,7 @@ def test_seeds_are_canonical_by_the_rules_of_the_job() -> None:
         (b"http://a.example/1\rhttp://a.example/2\r", "JSON lines"),
         (b"\0\0", "not a URL"),
         (b'["http://a.example/"]', "not a URL"),
-        (b'{"url": "http://a.example/", "priority": 300}', "<= 127"),
+        (b'{"url": "http://a.example/", "priority": 2147483648}', "<= 2147483647"),
         (b'{"url": "http://a.example/", "depth": -1}', ">= 0"),
         (b'{"href": "http://a.example/"}', "missing required field `url`"),
         (b'{"url": "http://a.example/"', "truncated"),
@@ -329,7 +329,7 @@ def test_the_name_of_a_job_is_that_of_its_seeds() -> None:
 def test_a_spec_is_resolved_from_the_settings() -> None:
     """The fold never reads a worker's settings, so all of them are in the record."""
     settings = Settings(scope=Scope(kind="host", exclude=("x",)), run=Run(depth=3))
-    spec = job_records.resolve_spec(settings, "s.py:S", ["b", "a", "b"])
+    spec = job_records.resolve_spec(settings, job_records.JobSpider("s.py:S"), ["b", "a", "b"])
     assert (spec.scope.kind, spec.scope.names, spec.scope.exclude) == ("host", ("a", "b"), ("x",))
     assert (spec.max_depth, spec.spider, spec.max_redirects) == (3, "s.py:S", settings.scope.max_redirects)
 
@@ -388,7 +388,8 @@ def test_every_field_of_a_job_is_a_setting_of_that_name() -> None:
     assert known - known_keys() == {"scope.names"}
     groups = {name for name in JobSpec.__struct_fields__ if isinstance(getattr(JobSpec(), name), msgspec.Struct)}
     marked = job_records.setting_of(JobSpec)
-    assert set(JobSpec.__struct_fields__) - marked.keys() - groups == {"rev", "spider", "state", "requests"}
+    others = {"rev", "spider", "args", "scrapy", "starts", "state", "requests"}
+    assert set(JobSpec.__struct_fields__) - marked.keys() - groups == others
     of_requests = job_records.setting_of(RequestRules)
     assert of_requests.keys() == set(RequestRules.__struct_fields__)
     assert {setting.key for setting in (*marked.values(), *of_requests.values())} <= known

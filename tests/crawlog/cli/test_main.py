@@ -109,7 +109,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         (["run", "http://a.example/\udcff"], "is not UTF-8; write such bytes as %FF"),
         (["run", "http://a.example/", "-o", "\udcff.csv"], "is not UTF-8; use another name or folder"),
         (["run", "http://a.example/", "--seeds", "none.txt"], "--seeds none.txt: No such file or directory"),
-        (["run", "http://a.example/", "--spider", "none.py:S"], "--spider none.py: No such file or directory"),
+        (["run", "http://a.example/", "--spider", "none.py:S"], "none.py: No such file or directory"),
         (["run", "http://a.example/", "--config", "none.toml"], "none.toml: cannot be read: No such file"),
         (["run", "http://a.example/", "-s", "politeness.dely_s=1"], "did you mean politeness.delay_s?"),
         (["run", "http://a.example/", "-s", "politeness.delay_s=soon"], "must be a number >= 0"),

@@ -62,6 +62,14 @@ def test_a_quiet_log_is_finished(log: Log) -> None:
     assert Finish("j", (2, 2), with_sink=True).step(picture(*all_idle()), log)
 
 
+def test_a_job_is_open_while_its_start_may_give_more(log: Log) -> None:
+    """However quiet the log is."""
+    finish = Finish("j", (2, 2), with_sink=True, is_starting=True)
+    assert not finish.step(picture(*all_idle()), log)
+    finish.is_starting = False
+    assert finish.step(picture(*all_idle()), log)
+
+
 @pytest.mark.parametrize("name", ["queued", "in_flight"])
 def test_what_is_queued_or_in_flight_keeps_it_open(log: Log, name: str) -> None:
     """In any partition."""

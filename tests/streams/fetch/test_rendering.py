@@ -219,4 +219,4 @@ def test_a_job_of_any_scope_has_nothing_outside() -> None:
 
 def test_render_scope_goes_with_the_job() -> None:
     """As the other rules of rendering: workers of a fleet serve jobs of many scopes."""
-    assert resolve_spec(load({"render.scope": "static"}, environ={}), "", ["a.com"]).render.scope == "static"
+    assert resolve_spec(load({"render.scope": "static"}, environ={}), names=["a.com"]).render.scope == "static"

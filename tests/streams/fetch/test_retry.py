@@ -1,7 +1,9 @@
 """Again or the end, and how long the host rests: as tables."""
 
+import msgspec
 import pytest
 
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.fetch.retry import MOST_S, Again, Retrying, may_pass
 from crawlog.streams.frontier.host import Host
@@ -10,7 +12,14 @@ from crawlog.streams.http.request_rules import Manner
 
 NOW = 1_700_000_000.0
 RETRYING = Retrying(lambda: 0.5)
-THRICE = Manner(RequestRules(attempts=3, retry_delay_s=2.0, max_delay_s=60.0))
+RULES = RequestRules(
+    attempts=3,
+    retry_delay_s=2.0,
+    max_delay_s=60.0,
+    retry_statuses=(408, 425, 429, 500, 502, 503, 504, 522, 524),
+    repeat_posts=True,
+)
+THRICE = Manner(RULES)
 
 
 def answered(http: int | None, error: str = "", **more: object) -> Answer:
@@ -80,9 +89,48 @@ def test_the_next_attempt_waits_for_the_longest_of_its_reasons(
     assert RETRYING.again(answer, attempt, rest_s, THRICE) == again
 
 
+def test_a_job_names_the_statuses_that_are_tried_again() -> None:
+    """And no other is."""
+    manner = Manner(msgspec.structs.replace(RULES, retry_statuses=(403,)))
+    again = [RETRYING.again(answered(http), 1, 0.0, manner) is not None for http in (403, 503, 404)]
+    assert again == [True, False, False]
+
+
+POST = RequestRecord("POST", body=b"a=1")
+
+
+@pytest.mark.parametrize(
+    ("request_", "repeats", "again"),
+    [
+        (POST, True, {"unsent", "broken", "503", "proxy"}),
+        (POST, False, {"unsent"}),
+        (RequestRecord("patch"), False, {"unsent"}),
+        (RequestRecord("GET"), False, {"unsent", "broken", "503", "proxy"}),
+        (RequestRecord("put"), False, {"unsent", "broken", "503", "proxy"}),
+        (RequestRecord("GET", once=True), True, {"unsent"}),
+        (RequestRecord("POST", once=True), True, {"unsent"}),
+        (None, False, {"unsent", "broken", "503", "proxy"}),
+    ],
+)
+def test_what_may_have_been_received_is_not_repeated_where_that_matters(
+    request_: RequestRecord | None, repeats: bool, again: set[str]
+) -> None:
+    """A POST or PATCH, if the job says so, and a request that is sent once. What never left may leave again."""
+    manner = Manner(msgspec.structs.replace(RULES, repeat_posts=repeats))
+    answers = {
+        "unsent": answered(None, "connection_refused"),
+        "broken": answered(None, "disconnected"),
+        "503": answered(503),
+        "proxy": answered(None, "proxy", by_proxy=True),
+    }
+    assert {
+        name for name, answer in answers.items() if RETRYING.again(answer, 1, 0.0, manner, request_) is not None
+    } == again
+
+
 def test_a_back_off_ends_at_an_hour() -> None:
     """However many attempts there are."""
-    many = Manner(RequestRules(attempts=20, retry_delay_s=2.0))
+    many = Manner(msgspec.structs.replace(RULES, attempts=20))
     assert RETRYING.again(answered(503), 19, 0.0, many) == Again("http_503", MOST_S)
 
 

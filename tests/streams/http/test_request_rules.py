@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from crawlog.schemas import urls as u
+from crawlog.schemas.requests import RequestRecord
 from crawlog.schemas.urls import JobSpec, UrlsRecord
 from crawlog.streams.http.request_rules import (
     NEEDS_LAX_TLS,
@@ -13,6 +14,7 @@ from crawlog.streams.http.request_rules import (
     NEEDS_PROXIES,
     Manner,
     WorkerLimits,
+    manner_for,
     manner_of,
 )
 from crawlog.streams.log.job_records import limits_of, own_manner, request_rules, resolve_spec
@@ -29,6 +31,8 @@ GIVEN = {
     "fetch.headers": ("From: j@example.org",),
     "fetch.attempts": 8,
     "fetch.retry_delay_s": 0.5,
+    "fetch.retry_statuses": (403, 999),
+    "fetch.repeat_posts": False,
     "fetch.timeout_s": 77.0,
     "fetch.connect_timeout_s": 1.5,
     "fetch.first_byte_timeout_s": 2.5,
@@ -157,3 +161,23 @@ def test_rules_that_nobody_can_obey_are_no_record(wrong: dict[str, Any]) -> None
     fields = ", ".join(f'"{name}": {value}' for name, value in wrong.items())
     assert world.fold.take(f'{{"v": 1, "job": "j", "spec": {{"requests": {{{fields}}}}}}}'.encode(), 0, 0.0).dead
     assert "j" not in world.fold.jobs
+
+
+@pytest.mark.parametrize(
+    ("request_", "limits", "expected"),
+    [
+        (RequestRecord(), WorkerLimits(), (3, 30.0)),
+        (RequestRecord(attempts=1), WorkerLimits(), (1, 30.0)),
+        (RequestRecord(attempts=9, timeout_s=90.0), WorkerLimits(), (9, 90.0)),
+        (RequestRecord(attempts=9, timeout_s=90.0), WorkerLimits(attempts=2, timeout_s=5.0), (2, 5.0)),
+        (RequestRecord(timeout_s=1.0), WorkerLimits(attempts=2, timeout_s=5.0), (2, 1.0)),
+    ],
+)
+def test_a_request_has_its_own_attempts_and_time_within_the_workers_limits(
+    request_: RequestRecord, limits: WorkerLimits, expected: tuple[int, float]
+) -> None:
+    """Longer than the job's too; all else stays the job's."""
+    rules = own_manner(Settings()).rules
+    kept = manner_for(request_, Manner(rules), limits).rules
+    assert (kept.attempts, kept.timeout_s) == expected
+    assert msgspec.structs.replace(kept, attempts=rules.attempts, timeout_s=rules.timeout_s) == rules

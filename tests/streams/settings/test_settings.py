@@ -3,7 +3,7 @@
 import functools
 import json
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import hypothesis
 import pytest
@@ -270,10 +270,11 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 
 
 def _any_value(annotation: Any, bounds: dict[str, Any]) -> st.SearchStrategy[Any]:
+    annotation = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     if get_origin(annotation) is Literal:
         return st.sampled_from(get_args(annotation))
     if get_origin(annotation) is tuple:
-        return st.lists(_any_value(get_args(annotation)[0], {}), max_size=4).map(tuple)
+        return st.lists(_any_value(get_args(annotation)[0], bounds.get("items", {})), max_size=4).map(tuple)
     if annotation is bool:
         return st.booleans()
     if annotation is int:

@@ -9,7 +9,7 @@ from crawlog.schemas.control import JobCopy
 from crawlog.schemas.urls import JobSpec
 from crawlog.streams.errors import Misconfigured
 from crawlog.streams.settings.sources import Sources, resolve
-from crawlog.streams.spiders.loading import load_spider
+from crawlog.streams.spiders import load_spider
 from crawlog.streams.spiders.trust import Trust, allow, trust_of
 from tests.support.parsing import Stage, buried, spider_job
 

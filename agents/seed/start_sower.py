@@ -1,0 +1,140 @@
+"""Sends what the `start` of a spider gives: requests as founds of crawl.urls, items as records of crawl.items.
+
+A request of `start` is a seed: its host or domain joins the scope. The names that join are in crawl.control before the
+founds, because parse drops links to names that it does not know. Items have the key `start#N`, where N counts the parts
+that gave some: a `start` that begins again replaces them.
+"""
+
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from crawlog.schemas import items
+from crawlog.schemas.control import JobCopy
+from crawlog.schemas.progress import Progress
+from crawlog.schemas.urls import FoundUrl, encode, founds
+from crawlog.streams import crash_points
+from crawlog.streams.errors import GiveUp
+from crawlog.streams.fetch import Sown
+from crawlog.streams.log import SeedBatch, SeedBatches, Topics, write_joins, write_names
+from crawlog.streams.spiders import CallResult, RequestOut
+from crawlog.streams.url import Canonicaliser, InvalidUrl, Place, Places, hashed, hashed_to, scope_name
+
+if TYPE_CHECKING:
+    from crawlog.streams.log import Producer
+
+NO_PAGE = (0, 0)
+"""The page of an item of `start`: it has none, and an equal page replaces its items."""
+
+
+class StartSower:
+    """Sends the parts of one `start`. The job's record must be in the log already.
+
+    Args:
+        count: Partitions of crawl.urls and of crawl.items.
+        copy: The job's record in crawl.control.
+        label: `NAME@VERSION` of the spider.
+        known: Scope names that the job has.
+
+    Attributes:
+        requests, items: Sent so far.
+        refused: Requests whose URL cannot be fetched.
+    """
+
+    def __init__(
+        self, producer: "Producer", topics: Topics, count: int, copy: JobCopy, label: str, known: Iterable[str] = ()
+    ) -> None:
+        self._producer = producer
+        self._topics = topics
+        self._count = count
+        self._copy = copy
+        self._label = label
+        self._canonical = Canonicaliser(copy.spec.canonical).canonical
+        self._place = Places(count).of
+        self._known = {hashed(name) for name in (*copy.spec.scope.names, *known)}
+        self._sown = Sown()
+        self._parts = 0
+        self.requests = self.items = self.refused = 0
+
+    def sow(self, result: CallResult) -> None:
+        """Send one part: names first, then founds and items."""
+        placed = [one for out in result.requests if (one := self._found(out)) is not None]
+        self._join([place for _, place in placed])
+        batches = SeedBatches()
+        for found, place in placed:
+            full = batches.add(found, place)
+            if full is not None:
+                self._send(full)
+        for batch in batches.rest():
+            self._send(batch)
+        self.requests += len(placed)
+        if result.items or result.stats:
+            self._give(result)
+        self._producer.poll()
+
+    def unfolded(self, reports: Iterable[Progress]) -> int:
+        """Requests that were sent and that no worker has folded yet.
+
+        Args:
+            reports: The newest report of each partition of crawl.urls.
+        """
+        self._producer.poll()
+        self._sown.heard(reports, time.monotonic())
+        return self._sown.unfolded
+
+    def _found(self, out: RequestOut) -> tuple[FoundUrl, Place] | None:
+        try:
+            url = self._canonical(out.url)
+        except InvalidUrl:
+            self.refused += 1
+            return None
+        found = FoundUrl(url, max(out.depth, 0), out.priority, id=out.id, request=out.request)
+        return found, self._place(url)
+
+    def _join(self, places: Iterable[Place]) -> None:
+        """Add the scope names of new hosts to the job."""
+        kind = self._copy.spec.scope.kind
+        if kind == "any":
+            return
+        names = {name: hashed(name) for name in {scope_name(kind, place) for place in places}}
+        new = {name for name, number in names.items() if number not in self._known}
+        if new:
+            write_names(self._producer, self._topics, self._copy, new, self._count)
+            write_joins(self._producer, self._topics, self._copy.job, new)
+            self._known.update(names[name] for name in new)
+
+    def _send(self, batch: SeedBatch) -> None:
+        crash_points.point("start.sending")
+        record = founds(self._copy.job, self._copy.epoch, batch.urls)
+        self._sown.sent(batch.partition, len(batch.urls))
+        self._producer.send(
+            self._topics.urls,
+            encode(record),
+            key=batch.key,
+            partition=batch.partition,
+            on_delivery=partial(self._sown.acknowledged, len(batch.urls)),
+        )
+
+    def _give(self, result: CallResult) -> None:
+        url = f"start#{self._parts}"
+        self._parts += 1
+        job = self._copy.job
+        record = items.ItemsRecord(
+            job,
+            url,
+            NO_PAGE,
+            result.items,
+            self._copy.epoch,
+            self._label,
+            raw=result.is_raw,
+            stats=result.stats,
+        )
+        key = items.key(job, url)
+        try:
+            self._producer.send(
+                self._topics.items, items.encode(record), key=key, partition=hashed_to(key, self._count)
+            )
+        except GiveUp as error:
+            raise ValueError(f"a part of `start` gives items that are {error.reason} for one record") from None
+        self.items += len(result.items)

@@ -1,0 +1,119 @@
+"""The spider that a command names: its reference, and what its child process says of it before anything is asked.
+
+    FILE.py[:Class] | pkg.module:Class | NAME ─► reference (`named`) ─► SpiderFacts (`facts_of`)
+
+NAME is a spider of the Scrapy project whose scrapy.cfg lies in the working folder, or above it.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.spiders import SpiderFacts, SpiderRef
+
+if TYPE_CHECKING:
+    from crawlog.streams.settings import Settings
+
+PROJECT = "scrapy.cfg"
+"""The file that marks the folder of a Scrapy project."""
+
+_SCRAPY_SETTING = re.compile(r"[A-Z][A-Z0-9_]*")
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class NamedSpider(NamedTuple):
+    """A spider that a command names, loaded once."""
+
+    ref: SpiderRef
+    facts: SpiderFacts
+
+
+def named(text: str, args: Pairs, scrapy: Pairs, settings: "Settings") -> NamedSpider:
+    """The spider of `--spider`.
+
+    Args:
+        settings: Of the command, without those of the spider: what its process may do.
+
+    Raises: Misconfigured: there is no such spider, it is broken, or it uses what cannot work here.
+    """
+    ref = SpiderRef(path_of(text), args, scrapy)
+    facts = facts_of(ref, settings)
+    if scrapy and not facts.is_scrapy:
+        raise Misconfigured(
+            f"-s {scrapy[0][0]}: a setting of Scrapy's, and {facts.path} is a spider of crawlog's own;"
+            " see `crawlog settings` for its settings"
+        )
+    return NamedSpider(msgspec.structs.replace(ref, path=facts.path), facts)
+
+
+def path_of(text: str) -> str:
+    """The spider's name as a job's record has it: files and folders are absolute.
+
+    Raises: Misconfigured: a bare NAME, and no Scrapy project is here.
+    """
+    file, colon, kind = text.rpartition(".py:")
+    if colon or text.endswith(".py"):
+        path = Path(f"{file}.py" if colon else text).expanduser().absolute()
+        return f"{path}:{kind}" if colon else str(path)
+    here = Path.cwd()
+    if ":" in text:
+        module = here.joinpath(*text.partition(":")[0].split("."))
+        return f"{here}:{text}" if module.is_dir() or module.with_suffix(".py").is_file() else text
+    for folder in (here, *here.parents):
+        if (folder / PROJECT).is_file():
+            return f"{folder}:{text}"
+    raise Misconfigured(
+        f"--spider {text}: neither FILE.py[:Class] nor pkg.module:Class, and no Scrapy project is here"
+        f" (no {PROJECT} in {here} or above it)"
+    )
+
+
+def facts_of(ref: SpiderRef, settings: "Settings") -> SpiderFacts:
+    """What a spider says of itself, in a child process.
+
+    Raises: Misconfigured: it cannot be loaded; the message says why.
+    """
+    from crawlog.agents.sandbox import ChildRules, SpiderChild
+
+    try:
+        with SpiderChild(ref, ChildRules.of(settings, None)) as child:
+            return child.facts()
+    except SpiderDied as error:
+        raise Misconfigured(f"--spider {ref.path}: {error}") from None
+
+
+def arguments_in(pairs: Iterable[str]) -> Pairs:
+    """Arguments of a spider from `NAME=VALUE` texts; the last value of a name counts.
+
+    Raises: Misconfigured: a text has another form.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise Misconfigured(f"-a {pair}: an argument of a spider is NAME=VALUE, such as -a section=books")
+        found[name] = value
+    return tuple(sorted(found.items()))
+
+
+def is_of_scrapy(key: str) -> bool:
+    """Whether the name of a setting is one of Scrapy's: upper case, without a dot."""
+    return _SCRAPY_SETTING.fullmatch(key) is not None
+
+
+def scrapy_apart(pairs: Iterable[str]) -> tuple[tuple[str, ...], Pairs]:
+    """The `KEY=VALUE` texts of crawlog's settings, and Scrapy's settings; the last value of a name counts."""
+    own: list[str] = []
+    scrapy: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if equals and is_of_scrapy(name.strip()):
+            scrapy[name.strip()] = value
+        else:
+            own.append(pair)
+    return tuple(own), tuple(sorted(scrapy.items()))

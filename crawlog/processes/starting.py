@@ -1,0 +1,251 @@
+"""The `start` of a job's spider: it runs in a child process, and goes to the log as fast as the job takes it.
+
+    child: Runner.start ─► parts ─► StartSower ─► crawl.urls, crawl.items
+      ▲                                               │ queued and not yet folded: fewer than MOST_WAITING?
+      └──────────── the next parts are asked for ◄────┘
+
+`start` may be endless: the child goes on only when the next part is asked for. After a kill it begins again, and what
+the job knows falls away. When it has ended, and all that it gave is in the log, crawl.control says so.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from crawlog.schemas.control import Command, Control, JobCopy, Join, StartEnded
+from crawlog.streams.errors import Misconfigured, SpiderDied
+
+if TYPE_CHECKING:
+    from crawlog.agents.sandbox import Died, SpiderChild, SpiderFrame
+    from crawlog.agents.seed import StartSower
+    from crawlog.streams.log import Producer
+    from crawlog.streams.spiders import CallResult
+
+    from .supervisor import Supervisor
+
+MOST_WAITING = 10_000
+"""Requests of a job that are queued or not yet folded, from which on `start` waits."""
+
+AHEAD = 64
+"""Parts that are asked for at a time: the supervisor looks ten times a second."""
+
+TRIES = 3
+"""Attempts of a `start` whose process died; each begins at the beginning."""
+
+AGAIN_S = 1.0
+"""Pause before the next attempt, seconds."""
+
+HELD_LOOK_S = 2.0
+"""Time between two looks whether the job was stopped, seconds."""
+
+TRACE_LINES = 20
+"""Lines of a traceback that are said."""
+
+
+def start_ended(said: Mapping[bytes, Control], copy: JobCopy, digest: str = "") -> StartEnded | None:
+    """The note that the `start` of a job has ended; None if it begins, or begins again.
+
+    Args:
+        said: The records of crawl.control.
+        digest: Of the spider's code; empty if it is not known.
+    """
+    ended = said.get(f"start/{copy.job}".encode())
+    if not isinstance(ended, StartEnded) or ended.epoch != copy.epoch or ended.args != copy.spec.args or ended.error:
+        return None
+    return None if digest and ended.spider and digest != ended.spider else ended
+
+
+class Starting:
+    """One job's `start`, until it has ended or the job is stopped.
+
+    Attributes:
+        is_running: Whether it may give more.
+        error: With which it ended, one line; empty without one.
+    """
+
+    def __init__(
+        self, copy: JobCopy, supervisor: "Supervisor", producer: "Producer", say: Callable[[str], None]
+    ) -> None:
+        from crawlog.streams.log import Topics
+
+        self.is_running = True
+        self.error = ""
+        self._copy = copy
+        self._supervisor = supervisor
+        self._settings = supervisor.settings
+        self._topics = Topics(self._settings.kafka.prefix)
+        self._producer = producer
+        self._say = say
+        self._child: SpiderChild | None = None
+        self._sower: StartSower | None = None
+        self._asked = 0
+        self._largest = MOST_WAITING // 2  # requests of one part; the first parts tell
+        self._has_part = False
+        self._deaths = 0
+        self._begin_at = 0.0
+        self._held_at = time.monotonic() + HELD_LOOK_S
+        self._has_ended = False
+        self._said: set[str] = set()
+
+    def look(self) -> None:
+        """Takes the parts that are there, and asks for more if the job has few requests waiting. Does not wait."""
+        if not self.is_running:
+            return
+        now = time.monotonic()
+        if now >= self._held_at:
+            self._held_at = now + HELD_LOOK_S
+            if self._is_held():
+                self.close()
+                return
+        if self._has_ended:
+            self._note_end()
+        elif now >= self._begin_at:
+            self._go_on()
+
+    def close(self) -> None:
+        """Ends the child. Without a note of the end, the next command begins `start` again."""
+        self.is_running = False
+        self._sower = None
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def _go_on(self) -> None:
+        try:
+            child = self._child or self._begin()
+            sower = self._sower or self._sowing(child.facts().label)
+        except Misconfigured as error:
+            self._fail(str(error))
+        except SpiderDied as error:
+            self._begin_again(str(error))
+        else:
+            self._ask(child, sower)
+
+    def _begin(self) -> "SpiderChild":
+        from crawlog.agents.sandbox import ChildRules, SpiderChild
+        from crawlog.streams.spiders import ref_of, trust_of
+
+        copy, settings = self._copy, self._settings
+        ref = ref_of(copy.job, copy.epoch, copy.spec)
+        self._child = SpiderChild(ref, ChildRules.of(settings, trust_of(settings)))
+        return self._child
+
+    def _sowing(self, label: str) -> "StartSower":
+        from crawlog.agents.seed import StartSower
+        from crawlog.streams.log import control_entries, partition_count
+
+        said = control_entries(self._settings, self._topics, joins=True).values()
+        job = self._copy.job
+        names = (name for entry in said if isinstance(entry, Join) and entry.job == job for name in entry.names)
+        count = partition_count(self._settings)
+        self._sower = StartSower(self._producer, self._topics, count, self._copy, label, names)
+        return self._sower
+
+    def _ask(self, child: "SpiderChild", sower: "StartSower") -> None:
+        """Takes the parts that are there, then asks for as many as may be on their way."""
+        from crawlog.agents.sandbox import NEXT, SpiderFrame
+
+        child.pump()
+        picture = self._supervisor.picture
+        waiting = picture.counts(self._copy.job).queued + sower.unfolded(picture.of("fetch"))
+        if self._has_ended or self._sower is not sower:
+            return
+        room = (MOST_WAITING - waiting) // self._largest
+        for _ in range(self._asked, min(room, AHEAD)):
+            self._asked += 1
+            child.submit(SpiderFrame(NEXT), self._take)
+        child.pump()
+
+    def _take(self, answer: "SpiderFrame | Died") -> None:
+        """Takes one part, the end, or the death of the child."""
+        from crawlog.agents.sandbox import ENDED, Died, result_of
+
+        self._asked -= 1
+        if self._has_ended or self._sower is None:
+            return
+        if isinstance(answer, Died):
+            self._begin_again(answer.reason)
+        elif answer.kind == ENDED:
+            self._has_ended = True
+        else:
+            self._sow(result_of(answer))
+
+    def _sow(self, result: "CallResult") -> None:
+        assert self._sower is not None
+        try:
+            self._sower.sow(result)
+        except ValueError as error:
+            self._fail(str(error))
+            return
+        self._largest = max(self._largest if self._has_part else 1, len(result.requests))
+        self._has_part = True
+        for line in result.warnings:
+            self._say_once(line)
+        if result.error:
+            self._fail(result.error, result.trace)
+        elif result.closes:
+            self._close_job(result.closes)
+
+    def _close_job(self, reason: str) -> None:
+        from crawlog.streams.log import write_command
+
+        command = Command("stop", job=self._copy.job, at=time.time(), reason=reason)
+        write_command(self._producer, self._topics, command)
+        self._has_ended = True
+
+    def _begin_again(self, reason: str) -> None:
+        """Begins at the beginning after the death of the child; what it gave is known and falls away."""
+        self._deaths += 1
+        if self._deaths >= TRIES:
+            self._fail(reason)
+            return
+        self._say(f"`start` of job {self._copy.job}: {reason}; it begins again")
+        self._sower = None
+        self._begin_at = time.monotonic() + AGAIN_S
+
+    def _fail(self, error: str, trace: str = "") -> None:
+        self.error = error
+        self._has_ended = True
+        self._say(f"`start` of job {self._copy.job} failed: {error}")
+        for line in trace.splitlines()[-TRACE_LINES:]:
+            self._say(f"  {line}")
+
+    def _note_end(self) -> None:
+        """Writes that `start` has ended, once the log has all that it gave."""
+        from crawlog.streams.log import write_control
+
+        self._producer.poll()
+        if self._producer.outstanding:
+            return
+        sower, loaded = self._sower, self._child.loaded if self._child else None
+        record = StartEnded(
+            job=self._copy.job,
+            at=time.time(),
+            epoch=self._copy.epoch,
+            spider=loaded.digest if loaded else "",
+            args=self._copy.spec.args,
+            requests=sower.requests if sower else 0,
+            items=sower.items if sower else 0,
+            error=self.error,
+        )
+        write_control(self._producer, self._topics, [record])
+        if sower and sower.refused:
+            self._say(f"`start` of job {self._copy.job} gave {sower.refused:,} requests whose URL is none")
+        self.close()
+
+    def _is_held(self) -> bool:
+        """Whether the job was stopped, cancelled, or begun again by another command."""
+        from crawlog.streams.frontier import Commands
+        from crawlog.streams.log import control_entries
+
+        said = control_entries(self._settings, self._topics)
+        copy = said.get(f"job/{self._copy.job}".encode())
+        if not isinstance(copy, JobCopy) or copy.epoch != self._copy.epoch or copy.spec.state != "running":
+            return True
+        commands = Commands(entry for entry in said.values() if isinstance(entry, Command))
+        return commands.of_job(self._copy.job).stopped
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)

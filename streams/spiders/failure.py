@@ -1,0 +1,103 @@
+"""`Failure`: what an errback gets; `.value` is an exception whose class says what went wrong."""
+
+from typing import TYPE_CHECKING
+
+from crawlog.schemas.pages import PageMeta
+
+if TYPE_CHECKING:
+    from .response import Response
+    from .spider_request import Request
+
+
+class FetchError(Exception):
+    """A request without a page for its callback.
+
+    Attributes:
+        reason: One word or short phrase, as in the results.
+        response: The answer; None where there was none.
+    """
+
+    def __init__(self, reason: str, response: "Response | None" = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.response = response
+
+
+class HttpError(FetchError):
+    """The answer's status is none for the callback."""
+
+
+class ConnectionFailed(FetchError):
+    """There was no connection, or it was cut."""
+
+
+class DnsFailed(ConnectionFailed):
+    """The host's name has no address."""
+
+
+class TimedOut(ConnectionFailed):
+    """It took too long."""
+
+
+class TlsFailed(ConnectionFailed):
+    """There was no secure connection."""
+
+
+class NotSent(FetchError):
+    """The request was refused before it was sent: by robots.txt, by the egress guard, by the scope."""
+
+
+_KINDS: dict[str, type[FetchError]] = {
+    "dns": DnsFailed,
+    "timeout": TimedOut,
+    "connect_timeout": TimedOut,
+    "first_byte_timeout": TimedOut,
+    "chunk_timeout": TimedOut,
+    "tls": TlsFailed,
+    "tls_certificate": TlsFailed,
+    "connect": ConnectionFailed,
+    "disconnected": ConnectionFailed,
+    "connection_reset": ConnectionFailed,
+    "bad_body": ConnectionFailed,
+    "proxy": ConnectionFailed,
+    "robots": NotSent,
+    "scope": NotSent,
+    "private_address": NotSent,
+    "interrupted": NotSent,
+}
+
+
+def failure_kind(error: str) -> type[FetchError]:
+    """The class for the error of a page, by its first word."""
+    return _KINDS.get(error.partition(":")[0].partition(" ")[0], FetchError)
+
+
+class Failure:
+    """Why a request has no page for its callback.
+
+    Attributes:
+        request: As it was yielded.
+        value: The exception.
+        response: The answer; None where there was none.
+    """
+
+    def __init__(self, request: "Request", value: FetchError) -> None:
+        self.request = request
+        self.value = value
+        self.response = value.response
+
+    def __repr__(self) -> str:
+        return f"<Failure {type(self.value).__name__}: {self.value.reason} {self.request}>"
+
+    def check(self, *kinds: type[BaseException]) -> type[BaseException] | None:
+        """The first of these classes that the exception is of; None if it is of none."""
+        return next((kind for kind in kinds if isinstance(self.value, kind)), None)
+
+
+def failure_of(page: PageMeta, request: "Request", response: "Response") -> Failure:
+    """The failure of a page that is none for the callback."""
+    if page.http is None:
+        return Failure(request, failure_kind(page.error)(page.error or "no answer"))
+    if not page.kept and page.error:
+        return Failure(request, failure_kind(page.error)(page.error, response))
+    return Failure(request, HttpError(f"status {page.http}", response))

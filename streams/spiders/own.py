@@ -1,0 +1,220 @@
+"""Runs crawlog's own spiders: a page to its callback, and what it yields to records.
+
+    PageCall ─► wanted: callback, errback or nothing ─► Response ─► the spider's method ─► OwnOutputs ─► CallResult
+    start ─────────────────────────────────────────────────────────────────────────────► OwnOutputs ─► CallResult …
+
+A page is all or nothing: after an exception its items and requests are dropped.
+"""
+
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from inspect import isasyncgen, isawaitable
+from types import GeneratorType
+from typing import Any
+
+import msgspec
+from selectolax.lexbor import SelectolaxError
+
+from crawlog.schemas.pages import PageMeta
+from crawlog.streams.html import Links
+from crawlog.streams.url import Canonicaliser, Places
+
+from .default import parse_page
+from .exchange import CallResult, PageCall, SpiderFacts, SpiderRef
+from .failure import failure_of
+from .own_outputs import Bounds, OwnOutputs, Parent, TooMuch, parent_of, start_parent
+from .page import SOFT_404, is_followed, is_redirect
+from .request_records import request_of
+from .response import Response
+from .scrapy_names import of_selector
+from .spider import Spider
+from .spider_request import Request
+from .values import Untravelled, Values
+
+START_BATCH = 100
+"""Outputs of `start` in one result, at most. The first results are smaller, so that a crawl begins at once."""
+
+MAX_TRACE = 20_000
+"""Characters of a traceback that are kept: its end."""
+
+
+class OwnRunner:
+    """A spider of crawlog's own class, loaded.
+
+    Args:
+        facts: The spider as its job must know it.
+        ref: As the job's record names it, with the rules of the job.
+        values: Packs and unpacks `meta` and `cb_kwargs`.
+    """
+
+    def __init__(self, spider: Spider, facts: SpiderFacts, ref: SpiderRef, bounds: Bounds, values: Values) -> None:
+        self._spider = spider
+        self._facts = facts
+        self._ref = ref
+        self._spec = ref.spec
+        self._bounds = bounds
+        self._values = values
+        self._links = Links(Canonicaliser(ref.spec.canonical), Places(1))
+        self._statuses = frozenset(facts.statuses)
+        self._named = tuple(name.lower() for name in ref.spec.fingerprint_headers)
+
+    @property
+    def facts(self) -> SpiderFacts:
+        """The spider as its job must know it."""
+        return self._facts
+
+    async def page(self, call: PageCall) -> CallResult:
+        """What the spider makes of a page."""
+        try:
+            return await self.made_of(call)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's code: any of them is the page's result
+            return failed(error)
+
+    async def made_of(self, call: PageCall) -> CallResult:
+        """What the spider makes of a page. Raises: BaseException: those of the spider."""
+        page = as_told(call.meta)
+        outputs = self._outputs(parent_of(page))
+        method, argument, kwargs = self._called(page, call.body, outputs)
+        if method is not None:
+            await self._take_all(method(argument, **kwargs), outputs)
+        return outputs.taken_out()
+
+    async def start(self) -> AsyncIterator[CallResult]:
+        """The first requests."""
+        outputs = self._outputs(start_parent(self._ref.job, self._ref.epoch))
+        size = 1
+        try:
+            async for output in each_output(self._spider.start()):
+                outputs.take(output)
+                if len(outputs) >= size:
+                    yield outputs.taken_out()
+                    size = min(2 * size, START_BATCH)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's code
+            yield outputs.taken_out()
+            yield failed(error)
+            return
+        if len(outputs):
+            yield outputs.taken_out()
+
+    def _outputs(self, parent: Parent) -> OwnOutputs:
+        return OwnOutputs(
+            self._spider,
+            parent,
+            self._links,
+            self._values,
+            self._bounds,
+            is_raw=self._facts.has_pipelines,
+            named=self._named,
+        )
+
+    def _called(
+        self, page: PageMeta, body: bytes, outputs: OwnOutputs
+    ) -> tuple[Callable[..., Any] | None, object, Mapping[str, Any]]:
+        """The method that gets the page, and its arguments; None where nobody gets it."""
+        spider = self._spider
+        goes_to = wanted(page, self._statuses)
+        record = page.request
+        if goes_to == "nobody" or (goes_to == "errback" and (record is None or not record.errback)):
+            return None, None, {}
+        if goes_to == "callback" and (spider.follow_links or self._spec.meta_robots):
+            by_default = parse_page(page, body, self._links, self._spec)
+            if self._spec.meta_robots and not by_default.items:
+                return None, None, {}
+            if spider.follow_links:
+                outputs.follow(by_default.outlinks)
+        request = request_of(page.url, record, spider, self._values) if record is not None else None
+        response = Response(page, body, request)
+        if goes_to == "errback":
+            assert request is not None
+            assert callable(request.errback)
+            return request.errback, failure_of(page, request, response), {}
+        if request is None:
+            return spider.parse, response, {}
+        callback = request.callback if callable(request.callback) else spider.parse
+        return callback, response, request.cb_kwargs
+
+    async def _take_all(self, given: Any, outputs: OwnOutputs) -> None:
+        try:
+            async for output in each_output(given):
+                try:
+                    outputs.take(output)
+                except TypeError as error:
+                    kind = Untravelled if isinstance(error, Untravelled) else TypeError
+                    raise kind(f"{error}{_where(given)}") from error
+        finally:
+            if isinstance(given, GeneratorType):
+                given.close()  # now, while the clock watches: its `finally` may be endless too
+
+
+def wanted(page: PageMeta, statuses: Iterable[int]) -> str:
+    """Who gets a page: `callback`, `errback` or `nobody`.
+
+    Args:
+        page: As spiders see it (`as_told`).
+        statuses: Status codes beside 2xx that the spider takes (`handle_httpstatus_list`).
+    """
+    record = page.request
+    if page.kind != "page":
+        return "nobody"
+    is_asked = record is not None and (
+        record.all_answers or (record.answers is not None and page.http in record.answers)
+    )
+    if is_redirect(page) and not is_asked:
+        return "callback" if record is not None and not record.follows else "nobody"
+    if page.http is not None and page.kept and (is_asked or is_followed(page) or page.http in statuses):
+        return "callback"
+    return "errback"
+
+
+def as_told(page: PageMeta) -> PageMeta:
+    """A page as spiders see it: a soft 404 has status 404."""
+    return msgspec.structs.replace(page, http=404, same_as=None) if page.error == SOFT_404 else page
+
+
+async def each_output(given: Any) -> AsyncIterator[object]:
+    """The outputs that a callback returned, one by one: nothing, one, several, now or later."""
+    if isawaitable(given):
+        given = await _awaited(given)
+    if isasyncgen(given) or hasattr(given, "__aiter__"):
+        async for output in given:
+            yield output
+        return
+    for output in _several(given):
+        yield output
+
+
+async def _awaited(given: Awaitable[Any]) -> Any:
+    return await given
+
+
+def _several(given: Any) -> Iterable[object]:
+    if given is None:
+        return ()
+    is_single = isinstance(given, Mapping | Request) or not isinstance(given, Iterable)
+    return (given,) if is_single else given
+
+
+def failed(error: BaseException) -> CallResult:
+    """The result of a page whose callback raised."""
+    if isinstance(error, SelectolaxError):
+        error = ValueError(_unreadable(error)).with_traceback(error.__traceback__)
+    told = f"{type(error).__name__}: {error}".strip()
+    line = _lines(told)
+    trace = "".join(traceback.format_exception(error))
+    return CallResult(error=line, is_final=isinstance(error, TooMuch | Untravelled), trace=trace[-MAX_TRACE:])
+
+
+def _lines(text: str) -> str:
+    return " ".join(text.splitlines())[:1000]
+
+
+def _where(given: object) -> str:
+    """The line of the spider's last yield; empty without one."""
+    frame = given.gi_frame if isinstance(given, GeneratorType) else getattr(given, "ag_frame", None)
+    return f" (line {frame.f_lineno})" if frame is not None else ""
+
+
+def _unreadable(error: SelectolaxError) -> str:
+    """The message for an invalid selector on a node: selectolax names neither the selector nor the line."""
+    at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".py")][-1]
+    return f"line {at.lineno}: a selector cannot be read in `{at.line}`: {of_selector(at.line or '')}"

@@ -1,0 +1,110 @@
+"""A class of crawlog's own spiders to a runner: made with its arguments, checked before anything is asked for."""
+
+import inspect
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from crawlog.streams.errors import Misconfigured
+
+from . import scrapy_names
+from .exchange import SpiderFacts, SpiderRef
+from .item_classes import classes_of
+from .loading import FoundClass, where
+from .own import OwnRunner
+from .own_outputs import Bounds
+from .spider import Spider
+from .values import Values
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+"""A spider's name and version: records have them as NAME@VERSION, and users type them."""
+
+
+def own_runner(found: FoundClass, ref: SpiderRef, bounds: Bounds) -> OwnRunner:
+    """The runner of a class. Raises: Misconfigured: the class cannot be used; the message says why."""
+    spider = own_spider(found, ref.args)
+    return OwnRunner(spider, facts_of(spider, found), ref, bounds, Values(classes_of([("spider", found.module)])))
+
+
+def own_spider(found: FoundClass, args: tuple[tuple[str, str], ...] = ()) -> Spider:
+    """The spider of a class, checked. Raises: Misconfigured: it cannot be used."""
+    kind, file = found.kind, found.file
+    if kind.parse is Spider.parse:
+        raise Misconfigured(f"--spider {file}: {kind.__name__} has no parse(self, response)")
+    _check_arguments(kind, args, file)
+    try:
+        spider: Spider = kind(**dict(args))
+    except Exception as error:
+        raise Misconfigured(f"--spider {file}: {kind.__name__}() fails{where(error, file)}") from error
+    _check(spider, file)
+    told = list(scrapy_names.of_spider(spider))
+    if told:
+        several = " names of Scrapy\n  " if len(told) > 1 else " "
+        raise Misconfigured(f"--spider {file}:{several}" + "\n  ".join(told))
+    return spider
+
+
+def facts_of(spider: Spider, found: FoundClass) -> SpiderFacts:
+    """A spider as its job must know it."""
+    starts = type(spider).start is not Spider.start
+    return SpiderFacts(
+        path=found.path,
+        label=_label(spider, found.file, found.digest[:8]),
+        digest=found.digest[:16],
+        start_urls=() if starts else tuple(spider.start_urls),
+        starts=starts,
+        settings={key: _setting(value) for key, value in spider.settings.items()},
+        takes_errors=True,
+        has_pipelines=bool(spider.pipelines),
+        statuses=tuple(spider.handle_httpstatus_list),
+    )
+
+
+def _setting(value: object) -> Any:
+    return list(value) if isinstance(value, tuple | set | frozenset) else value
+
+
+def _check_arguments(kind: type[Spider], args: tuple[tuple[str, str], ...], file: Path) -> None:
+    """Refuse arguments that the spider does not take. Raises: Misconfigured."""
+    parameters = list(inspect.signature(kind).parameters.values())
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    names = [one.name for one in parameters if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}]
+    for name, _ in args:
+        if name in names:
+            continue
+        if not takes_all:
+            takes = f"it takes {', '.join(names)}" if names else "it takes none"
+            raise Misconfigured(f"-a {name}: {kind.__name__} of {file} has no such argument; {takes}")
+        if callable(getattr(kind, name, None)) or not name.isidentifier():
+            raise Misconfigured(f"-a {name}: this is no name of an argument of {kind.__name__}")
+    needed = [one.name for one in parameters if one.default is one.empty and one.name in names]
+    missing = [name for name in needed if name not in dict(args)]
+    if missing:
+        raise Misconfigured(f"--spider {file}: {kind.__name__} needs arguments: -a {'=… -a '.join(missing)}=…")
+
+
+def _check(spider: Spider, path: Path) -> None:
+    """Refuse a spider that would fail for every page, before the first page."""
+    urls, statuses, settings = spider.start_urls, spider.handle_httpstatus_list, spider.settings
+    if isinstance(urls, str) or not isinstance(urls, Collection) or not all(isinstance(url, str) for url in urls):
+        raise Misconfigured(f"--spider {path}: start_urls = {urls!r:.80}: it is a list of URLs")
+    if not isinstance(statuses, Collection) or not all(isinstance(status, int) for status in statuses):
+        raise Misconfigured(f"--spider {path}: handle_httpstatus_list = {statuses!r:.80}: it is a list of numbers")
+    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
+        raise Misconfigured(f"--spider {path}: settings = {settings!r:.80}: it is a dict by dotted names")
+    try:
+        inspect.signature(spider.parse).bind(None)
+    except TypeError as error:
+        raise Misconfigured(
+            f"--spider {path}: {type(spider).__name__}.parse cannot be called with a page ({error});"
+            " write it as parse(self, response)"
+        ) from None
+
+
+def _label(spider: Spider, path: Path, digest: str) -> str:
+    name, version = spider.name or type(spider).__name__, str(spider.version) or digest
+    for text, what in ((name, "name"), (version, "version")):
+        if not _NAME.fullmatch(str(text)):
+            raise Misconfigured(f"--spider {path}: {what} = {text!r}: letters, digits, and . _ + - only, at most 100")
+    return f"{name}@{version}"

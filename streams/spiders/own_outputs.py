@@ -1,0 +1,178 @@
+"""What a callback of crawlog's own spiders gave: items and requests, encoded one by one as they are yielded."""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from crawlog.schemas.pages import PageMeta
+from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.html import Links, Outlink
+from crawlog.streams.url import fingerprint
+
+from .exchange import CallResult, RequestOut
+from .identity import request_id, unfiltered_id
+from .request_records import record_of
+from .spider_request import Request
+from .values import Values
+
+_encode = msgspec.json.Encoder().encode
+
+
+class TooMuch(Exception):
+    """A page gave more outputs than allowed; it is not tried again."""
+
+
+class Bounds(NamedTuple):
+    """Limits of one page's outputs.
+
+    Attributes:
+        outputs: Items and requests together.
+        size_bytes: Of the items.
+    """
+
+    outputs: int = 10_000
+    size_bytes: int = 8 << 20
+
+
+class Parent(NamedTuple):
+    """What gives the requests: a page, or `start`.
+
+    Attributes:
+        url: Base of relative URLs; empty for `start`.
+        id: Identity of the page; of `start` that of job and epoch.
+    """
+
+    url: str
+    id: int
+    attempt: int = 1
+    depth: int = -1
+
+
+def parent_of(page: PageMeta) -> Parent:
+    """A page as the parent of its requests."""
+    return Parent(page.url, page.id or fingerprint(page.url), page.attempt)
+
+
+class OwnOutputs:
+    """The outputs that a callback has yielded so far. An item is encoded at once: the spider may change it later.
+
+    Args:
+        values: Packs `meta`, `cb_kwargs`, and the items of a spider with pipelines.
+        named: Names of headers that tell requests apart.
+    """
+
+    def __init__(
+        self,
+        spider: object,
+        parent: Parent,
+        links: Links,
+        values: Values,
+        bounds: Bounds,
+        *,
+        is_raw: bool = False,
+        named: tuple[str, ...] = (),
+    ) -> None:
+        self._spider = spider
+        self._parent = parent
+        self._links = links
+        self._values = values
+        self._bounds = bounds
+        self._is_raw = is_raw
+        self._named = named
+        self._items: list[msgspec.Raw] = []
+        self._size_bytes = 0
+        self._requests: dict[tuple[str, int], RequestOut] = {}
+        self._given: dict[int, int] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Outputs that were not taken out yet."""
+        return len(self._items) + len(self._requests)
+
+    def take(self, output: object) -> None:
+        """Take one output; None is ignored.
+
+        Raises: TypeError: it is neither an item nor a request, or holds what cannot travel. TooMuch: it exceeds the
+        limits.
+        """
+        if output is None:
+            return
+        self._count += 1
+        if self._count > self._bounds.outputs:
+            raise TooMuch(f"more than {self._bounds.outputs} items and requests from one page; see spider.max_items")
+        if isinstance(output, Request):
+            self._request(output)
+        else:
+            self._item(output)
+
+    def follow(self, links: list[Outlink]) -> None:
+        """Take links of the page; none is a request of its own."""
+        for link in links:
+            self._requests.setdefault((link.url, 0), RequestOut(link.url, depth=self._parent.depth))
+
+    def taken_out(self) -> CallResult:
+        """The outputs so far; the next ones begin anew."""
+        result = CallResult(self._items, self._is_raw, list(self._requests.values()))
+        self._items, self._requests = [], {}
+        self._size_bytes = self._count = 0
+        return result
+
+    def _request(self, request: Request) -> None:
+        record = record_of(request, self._spider, self._values)
+        for link in self._links.resolve(self._parent.url or request.url, [request.url]):
+            identity = self._identity(link.url, record) if record is not None else 0
+            known = self._requests.get((link.url, identity))
+            if known is not None:  # asked for twice: the first one, with the higher priority of both
+                record, priority = known.request, max(known.priority, request.priority)
+            else:
+                priority = request.priority
+            out = RequestOut(link.url, identity, priority, record, depth=self._parent.depth)
+            self._requests[link.url, identity] = out
+
+    def _identity(self, url: str, record: RequestRecord) -> int:
+        asked = request_id(url, record, self._named)
+        if not record.unfiltered:
+            return asked
+        before = self._given[asked] = self._given.get(asked, -1) + 1
+        return unfiltered_id(self._parent.id, self._parent.attempt, asked, before)
+
+    def _item(self, output: object) -> None:
+        item = _encode(self._values.packed(output, "an item")) if self._is_raw else _written(output)
+        if item[:1] != b"{":
+            raise TypeError(f"a spider yields dicts (or dataclasses) and Requests, got {type(output).__name__}")
+        self._size_bytes += len(item)
+        if self._size_bytes > self._bounds.size_bytes:
+            raise TooMuch(
+                f"items of more than {self._bounds.size_bytes} bytes from one page; see kafka.max_record_bytes"
+            )
+        self._items.append(msgspec.Raw(item))
+
+
+def _written(output: object) -> bytes:
+    try:
+        try:
+            return _encode(output)
+        except UnicodeEncodeError:  # a lone surrogate, from JSON or a script: no valid character
+            return json.dumps(msgspec.to_builtins(output), ensure_ascii=False).encode("utf-8", "replace")
+    except TypeError as error:
+        raise TypeError(f"{_unwritable(output)}: {error}") from None
+
+
+def _unwritable(output: object) -> str:
+    """The part of an item that JSON cannot express."""
+    if isinstance(output, Mapping):
+        for key, value in output.items():
+            try:
+                _encode({key: value})
+            except TypeError:
+                return f"an item's {key!r:.80} is no JSON"
+            except UnicodeEncodeError:
+                continue
+    return f"an item of type {type(output).__name__} is no JSON"
+
+
+def start_parent(job: str, epoch: int) -> Parent:
+    """The parent of the requests of `start`: a job's epoch."""
+    return Parent("", fingerprint(f"start {job} {epoch}"), 0, depth=0)

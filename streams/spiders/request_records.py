@@ -1,0 +1,156 @@
+"""Requests of crawlog's own spiders to records of the log, and back.
+
+Request ─► record_of ─► RequestRecord, in founds, queue rows and pages ─► request_of ─► response.request
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from crawlog.schemas.requests import MAX_REQUEST_BYTES, RequestRecord, packed
+
+from .spider_request import Callback, Request
+from .values import Untravelled, Values
+
+OF_PAGE = ("depth", "download_latency")
+"""Keys of `response.meta` that say something of the page; they do not travel on with `meta=response.meta`."""
+
+_PLAIN = RequestRecord()
+
+
+def record_of(request: Request, spider: object, values: Values) -> RequestRecord | None:
+    """The record of a request; None for a plain GET, whose URL says everything.
+
+    Raises: Untravelled: a value cannot travel, the callback is none of the spider's methods, or it is too large.
+    """
+    if _is_plain(request) and callback_name(spider, request.callback, "callback") in ("", "parse"):
+        return None
+    meta = {key: value for key, value in request.meta.items() if key not in OF_PAGE}
+    callback = callback_name(spider, request.callback, "callback")
+    record = RequestRecord(
+        method=request.method,
+        headers=request.headers.pairs(),
+        body=request.body,
+        cookies=request.cookies,
+        jar=_text(meta, "cookiejar"),
+        keeps_cookies=not meta.get("dont_merge_cookies"),
+        callback="" if callback == "parse" else callback,
+        errback=callback_name(spider, request.errback, "errback"),
+        kwargs=values.packed_dict(request.cb_kwargs, "cb_kwargs"),
+        meta=values.packed_dict(meta, "meta"),
+        unfiltered=request.dont_filter,
+        once=request.once,
+        attempts=_attempts(request, meta),
+        timeout_s=float(request.timeout or meta.get("download_timeout") or 0),
+        proxy=request.proxy or _text(meta, "proxy"),
+        render=request.render,
+        flags=tuple(map(str, request.flags)),
+        answers=_statuses(meta),
+        all_answers=bool(meta.get("handle_httpstatus_all")),
+        follows=not meta.get("dont_redirect"),
+    )
+    if record == _PLAIN:
+        return None
+    size_bytes = len(packed(record))
+    if size_bytes > MAX_REQUEST_BYTES:
+        raise Untravelled(
+            f"{request!r:.200} has {size_bytes:,} bytes with its meta, cb_kwargs and body; the limit is"
+            f" {MAX_REQUEST_BYTES:,}: yield what you have as an item, and carry the key of it"
+        )
+    return record
+
+
+def request_of(url: str, record: RequestRecord, spider: object, values: Values) -> Request:
+    """The request of a record. Raises: ValueError: its values are of another version of the spider."""
+    request = Request(
+        url,
+        method_of(spider, record.callback) if record.callback else None,
+        record.method,
+        record.headers,
+        record.body,
+        None,
+        values.unpacked_dict(record.meta),
+        dont_filter=record.unfiltered,
+        errback=method_of(spider, record.errback) if record.errback else None,
+        flags=record.flags,
+        cb_kwargs=values.unpacked_dict(record.kwargs),
+        once=record.once,
+        attempts=record.attempts,
+        timeout=record.timeout_s,
+        render=record.render,
+        proxy=record.proxy,
+    )
+    request.cookies = record.cookies
+    return request
+
+
+def callback_name(spider: object, callback: Callback | None, what: str) -> str:
+    """The name of a method of the spider; empty for none. Raises: Untravelled: the spider has no such method."""
+    if callback is None:
+        return ""
+    name = callback if isinstance(callback, str) else _method_name(spider, callback)
+    if not name or not callable(getattr(spider, name, None)):
+        shown = callback if isinstance(callback, str) else getattr(callback, "__qualname__", repr(callback))
+        raise Untravelled(f"{what} = {shown!s:.200}: {type(spider).__name__} has no such method")
+    return name
+
+
+def _method_name(spider: object, callback: Callable[..., Any]) -> str:
+    """The name by which a bound method is found; empty if it is none of the spider."""
+    name = getattr(callback, "__name__", "")
+    if not inspect.ismethod(callback) or callback.__self__ is not spider:
+        return ""
+    if getattr(spider, name, None) == callback:
+        return name
+    kinds = type(spider).__mro__  # `__parse` is found by `_Books__parse`; a decorator may have given another name
+    return next((one for kind in kinds for one in vars(kind) if getattr(spider, one, None) == callback), "")
+
+
+def method_of(spider: object, name: str) -> Callable[..., Any]:
+    """The method of a name in a record. Raises: ValueError: this version of the spider has none."""
+    method = getattr(spider, name, None)
+    if not inspect.ismethod(method) and not (callable(method) and name in vars(type(spider))):
+        raise ValueError(
+            f"{type(spider).__name__} has no method {name!r:.100}: another version of it made this request"
+        )
+    found: Callable[..., Any] = method
+    return found
+
+
+def _text(meta: dict[str, Any], key: str) -> str:
+    value = meta.get(key)
+    return "" if value is None else str(value)
+
+
+def _attempts(request: Request, meta: dict[str, Any]) -> int:
+    if request.attempts or "max_retry_times" not in meta:
+        return request.attempts or (1 if meta.get("dont_retry") else 0)
+    return 1 if meta.get("dont_retry") else int(meta["max_retry_times"]) + 1
+
+
+def _statuses(meta: dict[str, Any]) -> tuple[int, ...] | None:
+    listed = meta.get("handle_httpstatus_list")
+    return None if listed is None else tuple(map(int, listed))
+
+
+def _is_plain(request: Request) -> bool:
+    """Whether nothing but the URL and the callback is given; `meta` may have keys of the page."""
+    return not (
+        request.method != "GET"
+        or request.headers
+        or request.body
+        or request.cookies
+        or request.errback
+        or request.cb_kwargs
+        or request.dont_filter
+        or request.flags
+        or request.once
+        or request.attempts
+        or request.timeout
+        or request.proxy
+        or request.render is not None
+        or not request.meta.keys() <= _PAGE_KEYS
+    )
+
+
+_PAGE_KEYS = frozenset(OF_PAGE)

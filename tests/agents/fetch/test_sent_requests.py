@@ -1,0 +1,143 @@
+"""Rows with a request: it is sent as it says, and its page repeats it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawlog.agents.client.transport import HttpRequest
+from crawlog.schemas import urls as u
+from crawlog.schemas.pages import PageMeta, RequestPageMeta
+from crawlog.schemas.requests import RequestRecord
+from crawlog.streams.http.answer import Answer
+from tests.support.fetching import URLS, World, running
+
+POST = RequestRecord(
+    "POST",
+    headers=(("X-A", "1"),),
+    body=b"a=\xff",
+    callback="parse_two",
+    kwargs={"price": 1},
+    meta={"depth": [1, {"b": "c"}]},
+)
+URL = "http://a.com/x"
+
+
+def find(world: World, *founds: u.FoundUrl) -> None:
+    """Founds, with or without requests."""
+    world.log.send(URLS, u.encode(u.founds("j", 0, list(founds))))
+
+
+def seen(world: World, monkeypatch: pytest.MonkeyPatch, **facts: Any) -> list[HttpRequest]:
+    """The requests that the client gets from now on; its answers have these facts."""
+    asked: list[HttpRequest] = []
+    get = world.web.get
+
+    async def watched(request: HttpRequest) -> Answer:
+        asked.append(request)
+        answer = await get(request)
+        for name, value in facts.items():
+            setattr(answer, name, value)
+        return answer
+
+    monkeypatch.setattr(world.web, "get", watched)
+    return asked
+
+
+async def test_a_request_is_sent_whole_and_repeated_by_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a plain GET of the same URL, which has a page of its own."""
+    headers = (("Set-Cookie", "a=1"), ("X-B", "2"))
+    async with running(tmp_path, monkeypatch) as world:
+        asked = seen(world, monkeypatch, headers=headers)
+        find(world, u.FoundUrl(URL, id=7, request=POST), u.FoundUrl(URL))
+        await world.until(lambda: len(world.log.dones) == 2 and world.is_folded)
+        pages = [meta for meta, _ in world.log.pages]
+    assert [(one.url, one.record, one.all_headers) for one in asked] == [(URL, POST, True), (URL, None, False)]
+    posted, plain = pages
+    assert isinstance(posted, RequestPageMeta)
+    assert (posted.id, posted.request, posted.attempt, posted.headers) == (7, POST, 1, headers)
+    assert (type(plain), plain.id, plain.request) == (PageMeta, 0, None)
+    assert [done.id for done in world.log.dones] == [7, 0]
+
+
+async def test_a_job_with_a_spider_keeps_all_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of plain GETs: its `response.headers` has them."""
+    async with running(tmp_path, monkeypatch) as world:
+        world.job(rev=2, spider="shop.py:Shop")
+        asked = seen(world, monkeypatch, headers=(("X-B", "2"),))
+        world.find(URL)
+        await world.all_done(URL)
+        assert asked[0].all_headers
+        assert [meta.headers for meta, _ in world.log.pages] == [(("X-B", "2"),)]
+
+
+async def test_a_request_has_its_own_attempts_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the worker's limits; its page says which attempt it answers."""
+    limits: dict[str, Any] = {"limits__attempts": 4, "fetch__retry_delay_s": 0.01, "fetch__timeout_s": 9.0}
+    async with running(tmp_path, monkeypatch, **limits) as world:
+        asked = seen(world, monkeypatch, http=503)
+        many, one = RequestRecord(attempts=9, timeout_s=40.0), RequestRecord(attempts=1)
+        find(world, u.FoundUrl("http://a.com/many", request=many), u.FoundUrl("http://b.com/one", request=one))
+        await world.until(lambda: len(world.log.pages) == 2)
+        attempts = {meta.url: meta.attempt for meta, _ in world.log.pages}
+    assert attempts == {"http://a.com/many": 4, "http://b.com/one": 1}
+    assert {request.manner.rules.timeout_s for request in asked if request.manner} == {40.0, 9.0}
+
+
+@pytest.mark.parametrize(("repeats", "times"), [(True, 3), (False, 1)])
+async def test_a_job_may_say_that_posts_are_not_repeated(
+    repeats: bool, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain GET is."""
+    async with running(tmp_path, monkeypatch, fetch__retry_delay_s=0.01, fetch__repeat_posts=repeats) as world:
+        asked = seen(world, monkeypatch, http=503)
+        find(world, u.FoundUrl(URL, id=7, request=POST), u.FoundUrl("http://b.com/"))
+        await world.until(lambda: len(world.log.pages) == 2)
+    assert [sum(one.url == url for one in asked) for url in (URL, "http://b.com/")] == [times, 3]
+
+
+async def test_a_refused_request_with_an_errback_has_a_page_that_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that parse calls it. The status stays refused; without an errback there is a done alone."""
+    async with running(tmp_path, monkeypatch, robots__obey=True) as world:
+        world.web.robots = b"User-agent: *\nDisallow: /x"
+        with_errback = msgspec.structs.replace(POST, errback="failed")
+        find(world, u.FoundUrl(URL, id=7, request=with_errback), u.FoundUrl(URL, id=8, request=POST), u.FoundUrl(URL))
+        await world.until(lambda: len(world.log.dones) == 3 and world.is_folded)
+        pages, dones = world.log.pages, {done.id: done for done in world.log.dones}
+        assert world.web.times(URL) == 0
+    assert {(done.status, done.reason, done.rule) for done in dones.values()} == {("refused", "robots", "Disallow: /x")}
+    (meta, body), *others = pages
+    assert others == []
+    assert (meta.id, meta.request, meta.http, meta.error, body) == (7, with_errback, None, "robots", b"")
+    assert [done.page for done in (dones[7], dones[8], dones[0])] == [(0, 0), None, None]
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict"), [(RequestRecord(render=True), "request"), (RequestRecord(render=False), "")]
+)
+async def test_a_request_says_whether_a_browser_renders_it(
+    record: RequestRecord, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its job's rules say."""
+    async with running(tmp_path, monkeypatch) as world:
+        world.job(rev=2, render=u.RenderRules(include=("y$",)))
+        verdicts: dict[str, str] = {}
+        monkeypatch.setattr(
+            world.tasks.browsing, "why", lambda task, _answer, verdict: _noted(verdicts, task.row.url, verdict)
+        )
+        find(world, u.FoundUrl("http://a.com/x", request=record), u.FoundUrl("http://a.com/y", request=record))
+        find(world, u.FoundUrl("http://b.com/y"))
+        await world.all_done("http://a.com/x", "http://a.com/y", "http://b.com/y")
+    by_request = dict.fromkeys(("http://a.com/x", "http://a.com/y"), verdict) if verdict else {}
+    assert verdicts == by_request | {"http://b.com/y": "rule"}
+
+
+async def _noted(verdicts: dict[str, str], url: str, verdict: str) -> str:
+    """Note a verdict, and render nothing."""
+    verdicts[url] = verdict
+    return ""

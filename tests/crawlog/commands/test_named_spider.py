@@ -1,0 +1,86 @@
+"""How a command names a spider, its arguments and Scrapy's settings; and what its job is called then."""
+
+from pathlib import Path
+
+import pytest
+
+from crawlog.cli import arguments
+from crawlog.cli.main import main
+from crawlog.commands.named_spider import arguments_in, named, path_of, scrapy_apart
+from crawlog.commands.order import Order, job_name
+from crawlog.streams.errors import Misconfigured
+from crawlog.streams.log import JobSpider, resolve_spec
+from crawlog.streams.settings.settings import Settings
+
+SPIDER = """
+from crawlog import Spider
+
+class Books(Spider):
+    def parse(self, response):
+        yield {}
+"""
+
+
+def test_files_and_projects_are_absolute_in_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers have other working folders."""
+    below = tmp_path / "quotes" / "spiders"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    with pytest.raises(Misconfigured, match=r"neither FILE.py.* no Scrapy project is here"):
+        path_of("toscrape.com")
+    (tmp_path / "scrapy.cfg").touch()
+    assert path_of("toscrape.com") == f"{tmp_path}:toscrape.com"
+    assert path_of("books.py") == f"{below}/books.py"
+    assert path_of("../books.py:Books") == f"{below}/../books.py:Books"
+
+
+def test_arguments_and_scrapys_settings_are_taken_apart() -> None:
+    """By upper case; the last value of a name counts."""
+    assert arguments_in(["b=2", "a=1=1", "b=3"]) == (("a", "1=1"), ("b", "3"))
+    own, scrapy = scrapy_apart(["scope=host", "LOG_LEVEL=INFO", "fetch.attempts=2", "LOG_LEVEL=DEBUG", "UPPER"])
+    assert own == ("scope=host", "fetch.attempts=2", "UPPER")
+    assert scrapy == (("LOG_LEVEL", "DEBUG"),)
+
+
+@pytest.mark.parametrize("wrong", ["section", "=x", "1st=x", "a b=c"])
+def test_an_argument_that_is_none_says_so(wrong: str) -> None:
+    """It is a keyword argument of the spider's class."""
+    with pytest.raises(Misconfigured, match="NAME=VALUE, such as -a section=books"):
+        arguments_in([wrong])
+
+
+@pytest.mark.parametrize("option", [["-a", "section=books"], ["-s", "LOG_LEVEL=INFO"]])
+def test_what_only_a_spider_takes_needs_one(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be ignored."""
+    with pytest.raises(SystemExit) as end:
+        main(["run", "http://a.example/", *option])
+    assert end.value.code == 2
+    assert "give --spider, too" in capsys.readouterr().err
+
+
+def test_a_setting_of_scrapys_is_no_setting_of_our_own_spider(tmp_path: Path) -> None:
+    """It would be ignored."""
+    (tmp_path / "books.py").write_text(SPIDER)
+    with pytest.raises(Misconfigured, match=r"-s LOG_LEVEL: a setting of Scrapy's, and .*books.py:Books is"):
+        named(f"{tmp_path}/books.py", (), (("LOG_LEVEL", "INFO"),), Settings())
+
+
+def test_a_job_is_called_by_seeds_spider_and_arguments(tmp_path: Path) -> None:
+    """Not by the folder; without arguments as before there were any."""
+    assert job_name(["http://a.example/"]) == "job-b4f9c4f84b"
+    order = Order(["http://a.example/"], spider=f"{tmp_path}/books.py:Books")
+    assert order.name() == Order(["http://a.example/"], spider="/books.py:Books").name()
+    args = (("b", "2"), ("a", "1"))
+    more = Order(["http://a.example/"], spider="/books.py:Books", args=args)
+    assert more.name() == job_name(order.seeds, "books.py:Books", reversed(args))
+    assert len({more.name(), order.name(), Order(spider="/books.py:Books", args=args, starts=True).name()}) == 3
+
+
+def test_the_record_of_a_job_has_them(tmp_path: Path) -> None:
+    """Each worker loads the same spider by it."""
+    (tmp_path / "books.py").write_text(SPIDER.replace("def parse", "def __init__(self, n): self.n = n\n    def parse"))
+    spider = arguments.spider(f"{tmp_path}/books.py", ["n=1"], (), Settings)
+    _, order = arguments.ordered(Settings(), ["http://a.example/"], spider=spider)
+    assert order.of_spider() == JobSpider(f"{tmp_path}/books.py:Books", (("n", "1"),))
+    spec = resolve_spec(Settings(), order.of_spider())
+    assert (spec.spider, spec.args, spec.scrapy, spec.starts) == order.of_spider()
