@@ -56,6 +56,9 @@ POINTS = {
     "sink.rows.writing": "before rows are appended to the file",
     "sink.rows.written": "they are in the file, the state does not say so",
     "sink.state.written": "state and file agree, nothing is committed",
+    "pipelines.rows.written": "rows that pipelines made are in the file, the state does not say so",
+    "pipelines.state.written": "the state says so, the next items are not given to them",
+    "pipelines.closed": "pipelines were closed, the state does not say so",
     "finish.noted": "what FILE will be is on record, it has not its name yet",
     "finish.renamed": "FILE is complete, the job is not on record as finished",
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crawlog.agents.client.cookie_jars import CookieJars
 from crawlog.agents.client.request import RequestBuilder
 from crawlog.agents.client.transport import HttpRequest
 from crawlog.streams.http.request import basic
@@ -43,7 +44,7 @@ async def test_a_redirect_takes_no_login_and_no_cookie_along(status: str) -> Non
 )
 def test_a_login_is_for_one_scheme_host_and_port(url: str) -> None:
     """GHSA-4qqq-9vqf-3h3f: the same host by another scheme or port is another origin."""
-    outfit = RequestBuilder(Settings().fetch.model_copy(update={"logins": ("http://ann:hush@a.test",)}))
+    outfit = RequestBuilder(Settings().fetch.model_copy(update={"logins": ("http://ann:hush@a.test",)}), CookieJars())
     assert outfit.of("http://a.test/x", "j").headers == {"Authorization": LOGIN}
     assert outfit.of(url, "j").headers == {}
 
@@ -60,7 +61,9 @@ async def test_a_redirect_to_https_does_not_keep_the_proxy_of_its_http_hop() -> 
         requests = [request for proxy in proxies for request in proxy.requests]
     assert answer.location == "https://a.test/"
     assert [request.split("\r\n")[0] for request in requests] == ["GET http://a.test/ HTTP/1.1"]
-    outfit = RequestBuilder(Settings().fetch.model_copy(update={"proxies": ("http://one:1", "http://two:2")}))
+    outfit = RequestBuilder(
+        Settings().fetch.model_copy(update={"proxies": ("http://one:1", "http://two:2")}), CookieJars()
+    )
     hops = [f"{scheme}://h{number}.test/" for number in range(20) for scheme in ("http", "https")]
     chosen = [str(outfit.of(url, "j").options["proxy"]) for url in hops]
     assert chosen == [str(outfit.of(url, "j").options["proxy"]) for url in hops]

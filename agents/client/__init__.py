@@ -8,6 +8,7 @@
     Answer ◄─ body (pieces, decoded, limited) ◄─ protocol (the lease checked before each write)
        └─ failures: one word for each error
 
+    cookie_jars  cookies by job, domain and name: rows under the answers in flight
     per_address  turns: how many requests an IP address gets at a time, and how often
     budget       memory for large bodies, given in the order of asking
 
@@ -17,6 +18,7 @@ Nothing here knows of crawling.
 from .body import FREE_BYTES
 from .budget import BodyBudget
 from .client import Client
+from .cookie_jars import CookieJars, StoredJar
 from .per_address import BUSY_S, Addresses, Busy
 from .protocol import LeaseLost
 from .transport import THE_CRAWL, Asker, HttpRequest, Transport
@@ -30,7 +32,9 @@ __all__ = [
     "BodyBudget",
     "Busy",
     "Client",
+    "CookieJars",
     "HttpRequest",
     "LeaseLost",
+    "StoredJar",
     "Transport",
 ]

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,10 +20,10 @@ from crawlog.streams.http import (
     OK,
     Answer,
     Form,
+    Proxy,
     all_headers,
     headers_of,
     literal_refusal,
-    method_refusal,
     note,
     of_headers,
     port_refusal,
@@ -44,13 +45,18 @@ from .connections import (
     tls_kind,
     tls_of,
 )
+from .cookie_jars import CookieJars
 from .failures import failure, private, refused
 from .per_address import Addresses
 from .protocol import LeaseLost
 from .request import BARE, Headers, OutgoingRequest, RequestBuilder
+from .request_proxies import JudgedProxy, RequestProxies, unsent
 from .transport import HttpRequest
 
 KEEPALIVE_S = 30.0
+
+SHARED: dict[str, Any] = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S}
+"""Options of all connectors; the resolvers cache."""
 
 LEAST_STATUS = 100
 """A smaller number is no status code (RFC 9110 15); 0 would mean that there was no answer."""
@@ -62,13 +68,16 @@ class Client:
     Args:
         user_agent: The User-Agent of jobs that set none.
         may_ask: Whether the worker still holds its lease. Checked before each write, and before a failure counts.
+        jars: The cookies of its jobs; None for jars that end with the client.
 
     Attributes:
         bodies: The memory budget of bodies.
         addresses: Turns at IP addresses; callers take one before each request.
     """
 
-    def __init__(self, settings: Settings, user_agent: str, may_ask: Callable[[], bool]) -> None:
+    def __init__(
+        self, settings: Settings, user_agent: str, may_ask: Callable[[], bool], jars: CookieJars | None = None
+    ) -> None:
         fetch = settings.fetch
         self.may_ask = may_ask
         self._settings = settings
@@ -77,22 +86,24 @@ class Client:
         self._timeout_s = fetch.timeout_s
         self.bodies = BodyBudget(fetch.bodies_mb << 20)
         self.addresses = Addresses(settings.politeness, self.addresses_of)
-        self._builder = RequestBuilder(fetch)
+        self._builder = RequestBuilder(fetch, jars or CookieJars())
         self._user_agent = user_agent
         asks, servers = (fetch.dns_cache_hosts, fetch.dns_ttl_s), settings.network.dns_servers
         resolver = partial(GuardedResolver, self._allow_private, *asks, servers)
-        self._resolver = resolver(self._builder.proxy_names)
+        self._resolver, self._resolver_by_socks = resolver(self._builder.proxy_names), resolver()
         self._tls = {tls_kind(self._own.rules): tls_of(settings, *tls_kind(self._own.rules))}
-        shared = {"limit": 0, "use_dns_cache": False, "keepalive_timeout": KEEPALIVE_S}  # resolvers cache
-        connector = Connector(may_ask, self._allow_private, resolver=self._resolver, **shared)
-        self._session = self._opened(fetch, connector)
-        self._by_socks = {
-            proxy: self._opened(
-                fetch,
-                SocksConnector(proxy, may_ask, resolver=UnresolvedNames() if proxy.resolves else resolver(), **shared),
-            )
-            for proxy in self._builder.socks
-        }
+        named = frozenset((parts.hostname, parts.port) for parts in (urlsplit(one.url) for one in self._builder.pool))
+        self._session = self._opened(
+            fetch, Connector(may_ask, self._allow_private, named, resolver=self._resolver, **SHARED)
+        )
+        self._by_socks = {proxy: self._socks(proxy) for proxy in self._builder.pool if proxy.is_socks}
+        self._proxies = RequestProxies(self._builder.pool, self._resolver, fetch.timeout_s)
+
+    def _socks(self, proxy: Proxy, address: str = "") -> aiohttp.ClientSession:
+        resolver = UnresolvedNames() if proxy.resolves else self._resolver_by_socks
+        return self._opened(
+            self._settings.fetch, SocksConnector(proxy, self.may_ask, address, resolver=resolver, **SHARED)
+        )
 
     def _opened(self, fetch: Fetch, connector: Connector) -> aiohttp.ClientSession:
         session = aiohttp.ClientSession(
@@ -138,15 +149,23 @@ class Client:
         """The answer to one request; every failure is an answer. As `Transport.get`."""
         if request.form is not None:
             return await self._posted(request, request.form)
+        if request.record is None:
+            return await self._answered(request)
+        rules = (request.manner or self._own).rules
+        may_private = self._allow_private and rules.allow_private and not request.asker.is_public
+        proxy = await self._proxies.judged(request.record, may_private)
+        return unsent(request.record, proxy) or await self._answered(request, proxy)
+
+    async def _answered(self, request: HttpRequest, proxy: JudgedProxy | None = None) -> Answer:
         started = time.monotonic()
         rules = (request.manner or self._own).rules
         url, max_bytes, asker, within_s = request.url, request.max_bytes, request.asker, request.within_s
-        if request.record is not None and (refusal := method_refusal(request.record.method)):
-            return refused(f"bad_method: {refusal}")
         outgoing: OutgoingRequest = BARE
         sent: Headers = self._sent(rules)
         if self._builder.is_any or rules.cookies or request.headers or request.record is not None:
             outgoing, sent = self._dressed(request, rules)
+            if proxy is not None:
+                outgoing.go_by(proxy.proxy, proxy.address)
         limit = rules.max_body_bytes if max_bytes is None else max_bytes
         deadline = asyncio.timeout(rules.timeout_s if within_s is None else min(within_s, rules.timeout_s))
         bodies = asker.bodies or self.bodies
@@ -190,7 +209,8 @@ class Client:
     def _dressed(self, request: HttpRequest, rules: RequestRules) -> tuple[OutgoingRequest, Headers]:
         """A request with more than the headers of its job, and all its headers."""
         record, asker = request.record, request.asker
-        outgoing = self._builder.of(request.url, request.job, anonymous=asker.is_anonymous, cookies=rules.cookies)
+        is_anonymous = asker.is_anonymous
+        outgoing = self._builder.of(request.url, request.job, record, anonymous=is_anonymous, cookies=rules.cookies)
         sent = {**(request.headers or {}), **self._sent(rules), **outgoing.headers}
         return outgoing, sent if record is None else outgoing.send_record(record, sent)
 
@@ -248,8 +268,17 @@ class Client:
             return answer
 
     async def _ask(self, url: str, answer: Answer, reading: Reading) -> None:
+        proxy = reading.outgoing.proxy
+        if proxy is None or not proxy.is_socks:
+            await self._ask_by(self._session, url, answer, reading)
+        elif (session := self._by_socks.get(proxy)) is not None:
+            await self._ask_by(session, url, answer, reading)
+        else:
+            async with self._socks(proxy, reading.outgoing.own_address) as session:
+                await self._ask_by(session, url, answer, reading)
+
+    async def _ask_by(self, session: aiohttp.ClientSession, url: str, answer: Answer, reading: Reading) -> None:
         outgoing, rules = reading.outgoing, reading.rules
-        session = self._by_socks.get(outgoing.proxy, self._session) if outgoing.proxy is not None else self._session
         async with session.request(
             outgoing.method,
             sent_as(url),

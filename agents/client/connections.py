@@ -17,6 +17,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.resolver import AsyncResolver
 from python_socks import ProxyConnectionError, ProxyError, ProxyType
 from python_socks.async_.asyncio import Proxy as SocksProxy
+from yarl import URL
 
 from crawlog.schemas.urls import RequestRules
 from crawlog.streams.errors import Misconfigured
@@ -198,13 +199,24 @@ ROUTE: ContextVar[Route | None] = ContextVar("route", default=None)
 """The route of the request that this task makes."""
 
 
+Named = frozenset[tuple[str | None, int | None]]
+"""Hosts and ports of proxies."""
+
+
 class Connector(aiohttp.TCPConnector):
-    """Checks the lease before each write, and the peer's address once connected."""
+    """Checks the lease before each write, and the peer's address once connected.
+
+    Args:
+        named: The operator's proxies, which may have private addresses.
+    """
 
     _is_proxied = False
 
-    def __init__(self, may_ask: Callable[[], bool], allow_private: bool, **options: Any) -> None:
+    def __init__(
+        self, may_ask: Callable[[], bool], allow_private: bool, named: Named = frozenset(), **options: Any
+    ) -> None:
         super().__init__(**options)
+        self._named = named
         self._factory = cast("partial[ResponseHandler]", partial(Handler, may_ask, self._loop))
         self._allow_private = allow_private
 
@@ -222,15 +234,20 @@ class Connector(aiohttp.TCPConnector):
         connection = await super().connect(req, *args, **kwargs)
         route = ROUTE.get()
         is_watched = not self._allow_private or (route is not None and not self._is_proxied)
-        if is_watched and connection.transport is not None and req.proxy is None:
+        is_direct = req.proxy is None
+        if is_watched and connection.transport is not None and (is_direct or not self._is_named(req.proxy)):
             peer = connection.transport.get_extra_info("peername")
             refusal = peer_refusal(peer[0]) if peer else None
-            if route is not None and peer:
+            if route is not None and peer and is_direct:
                 route.peer = peer[0]
             if refusal is not None and (route is None or route.is_public):
                 connection.close()
                 raise Refused(refusal, peer[0])
         return connection
+
+    def _is_named(self, proxy: URL | None) -> bool:
+        """Whether the operator named a proxy."""
+        return proxy is not None and (proxy.host, proxy.port) in self._named
 
 
 class UnresolvedNames(AbstractResolver):
@@ -247,17 +264,21 @@ class UnresolvedNames(AbstractResolver):
 
 
 class SocksConnector(Connector):
-    """Connects through a SOCKS proxy, to an address of the guarded resolver or to a name."""
+    """Connects through a SOCKS proxy, to an address of the guarded resolver or to a name.
+
+    Args:
+        address: Of the proxy, if its name was resolved already.
+    """
 
     _is_proxied = True
 
-    def __init__(self, proxy: Proxy, may_ask: Callable[[], bool], **options: Any) -> None:
+    def __init__(self, proxy: Proxy, may_ask: Callable[[], bool], address: str = "", **options: Any) -> None:
         kind = ProxyType.SOCKS5 if proxy.url.startswith("socks5") else ProxyType.SOCKS4
         family = socket.AF_UNSPEC if kind is ProxyType.SOCKS5 else socket.AF_INET  # SOCKS 4 knows no other
         super().__init__(may_ask, allow_private=True, family=family, **options)  # the peer is the proxy
         parts = urlsplit(proxy.url)
         user = (proxy.user or None, proxy.password or None)
-        self._proxy = SocksProxy(kind, parts.hostname or "", parts.port or 0, *user, rdns=True)
+        self._proxy = SocksProxy(kind, address or parts.hostname or "", parts.port or 0, *user, rdns=True)
 
     async def _wrap_create_connection(
         self,

@@ -53,16 +53,27 @@ def failure(error: Exception, answer: Answer, outgoing: OutgoingRequest, blame: 
     """
     refusal = error if isinstance(error, Refused) else error.__cause__
     if isinstance(refusal, Refused):
+        if outgoing.has_own_proxy and "proxy" in outgoing.options:  # its address, for it resolves the site's name
+            return refused(f"bad_proxy: {refusal}")
         return private(str(refusal), refusal.is_closed)
     if blame in ("proxy", "broken_off"):
-        answer = Answer(None, str(error) if isinstance(error, ProxyFailed) else "proxy")
-        answer.by_proxy, answer.again_s = True, outgoing.again_s
-        return answer
+        return lost_proxy(str(error) if isinstance(error, ProxyFailed) else "proxy", outgoing.again_s)
     answer.error = reason_of(error)
     if isinstance(error, aiohttp.SocketTimeoutError):
         answer.error = "first_byte_timeout" if answer.http is None else "chunk_timeout"
     answer.kept = False
     answer.body = b""
+    return answer
+
+
+def lost_proxy(error: str = "proxy", again_s: float = 0.0) -> Answer:
+    """The answer to a request that its proxy did not serve.
+
+    Args:
+        again_s: Seconds until another attempt can succeed.
+    """
+    answer = Answer(None, error)
+    answer.by_proxy, answer.again_s = True, again_s
     return answer
 
 

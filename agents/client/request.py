@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -13,7 +12,7 @@ import structlog
 from python_socks import ProxyTimeoutError
 from yarl import URL
 
-from crawlog.schemas.requests import RequestRecord
+from crawlog.schemas.requests import CookieGiven, RequestRecord
 from crawlog.streams.http import (
     REDIRECTS,
     TUNNELLED_NOT,
@@ -30,12 +29,10 @@ from crawlog.streams.http import (
     read_proxy,
 )
 from crawlog.streams.settings import Fetch
-from crawlog.streams.url import registrable_domain
+
+from .cookie_jars import CookieJars
 
 log = structlog.get_logger()
-
-MOST_JARS = 10_000
-"""Most cookie jars, one per job and domain; the least recently used one is dropped first."""
 
 PROXY_AUTHENTICATION = 407
 
@@ -60,6 +57,8 @@ class OutgoingRequest:
         headers: Beside those of its job.
         paced: The bandwidth limits of its body.
         proxy: The proxy it goes through, if any.
+        has_own_proxy: Whether the request names its proxy.
+        own_address: Where that is connected to, if it speaks SOCKS.
         has_new_cookies: Whether the answer changed the cookies that the same request would carry.
     """
 
@@ -70,6 +69,8 @@ class OutgoingRequest:
         self.paced = paced
         self._url = url
         self.proxy: Proxy | None = None
+        self.has_own_proxy = False
+        self.own_address = ""
         self._proxies: Proxies | None = None
         self._failed: set[Proxy] = set()
         self._job = ""
@@ -110,6 +111,14 @@ class OutgoingRequest:
         if self._cookies:
             self.send({"Cookie": self._cookies})
 
+    def send_cookies(self, cookies: Iterable[CookieGiven]) -> None:
+        """Send the cookies that a request brings along; they are not kept."""
+        now = time.time()
+        jar = CookieJar()
+        jar.give(self._url, cookies, now)
+        if header := jar.header(self._url, now):
+            self.send({"Cookie": header})
+
     def go_through(self, proxies: Proxies) -> bool:
         """Choose the host's proxy, or the next one if that failed; False if none is left."""
         self._proxies = proxies
@@ -119,6 +128,18 @@ class OutgoingRequest:
         else:
             self.options.pop("proxy", None)
         return self.proxy is not None
+
+    def go_by(self, proxy: Proxy, address: str) -> None:
+        """Use the proxy that the request names.
+
+        Args:
+            address: Where a SOCKS proxy is connected to.
+        """
+        self.proxy, self._proxies, self.has_own_proxy, self.own_address = proxy, None, True, address
+        if proxy.is_socks:
+            self.options.pop("proxy", None)
+        else:
+            self.options["proxy"] = _address(proxy)
 
     def goes_again(self) -> bool:
         """Choose another proxy after one did not let the request through; False if none is left."""
@@ -131,10 +152,11 @@ class OutgoingRequest:
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
         """Keep a response's cookies; count it for its proxy. Raises: ProxyFailed: the proxy itself responded."""
-        if self.proxy is not None and self._proxies is not None:
+        if self.proxy is not None:
             if response.status == PROXY_AUTHENTICATION:
                 raise ProxyFailed("proxy_login")
-            self._proxies.worked(self.proxy)
+            if self._proxies is not None:
+                self._proxies.worked(self.proxy)
         if self._jar is not None and "Set-Cookie" in response.headers:
             now = time.time()
             self._jar.keep(self._url, response.headers.getall("Set-Cookie"), now)
@@ -214,32 +236,38 @@ BARE = OutgoingRequest()
 class RequestBuilder:
     """Builds the requests of one worker: logins, cookies, proxies, bandwidth.
 
+    Args:
+        jars: The cookies of its jobs.
+
     Attributes:
         proxy_names: Hosts of the proxies. They may have private addresses, because the operator named them.
-        socks: The proxies that speak SOCKS.
+        pool: The proxies of `fetch.proxies`.
         tells_names: Whether a proxy resolves names, so that they are not resolved here.
         is_any: Whether any login, form, proxy or bandwidth limit is configured; without one only cookies differ.
     """
 
-    def __init__(self, settings: Fetch) -> None:
+    def __init__(self, settings: Fetch, jars: CookieJars) -> None:
+        self._jars = jars
         self._logins = dict(read_login(text) for text in settings.logins)
         pool = [read_proxy(text) for text in settings.proxies]
         self._proxies = Proxies(pool)
         self.proxy_names = frozenset(urlsplit(proxy.url).hostname or "" for proxy in pool)
-        self.socks = tuple(dict.fromkeys(proxy for proxy in pool if proxy.is_socks))
+        self.pool = tuple(dict.fromkeys(pool))
         self.tells_names = any(proxy.resolves for proxy in pool)
         self._keeps = frozenset(read_form(text).origin for text in settings.forms)
-        self._jars: OrderedDict[tuple[str, str], CookieJar] = OrderedDict()
         self._walls = CookieWalls()
         self._all = Bandwidth(settings.max_bytes_per_s) if settings.max_bytes_per_s else None
         self._each = Bandwidths(settings.max_host_bytes_per_s) if settings.max_host_bytes_per_s else None
         is_paced = settings.max_bytes_per_s or settings.max_host_bytes_per_s
         self.is_any = bool(self._logins or self._keeps or pool or is_paced)
 
-    def of(self, url: str, job: str, *, anonymous: bool = False, cookies: bool = False) -> OutgoingRequest:
+    def of(
+        self, url: str, job: str, record: RequestRecord | None = None, *, anonymous: bool = False, cookies: bool = False
+    ) -> OutgoingRequest:
         """The request for a URL; an anonymous one has neither login nor cookies.
 
         Args:
+            record: Names its jar and its own cookies.
             cookies: Whether the job's cookies are kept and sent at all origins, not only at those of login forms.
         """
         origin = origin_of(url)
@@ -251,18 +279,27 @@ class RequestBuilder:
             job = ""
         elif origin in self._logins:
             outgoing.send({"Authorization": self._logins[origin]})
-        if job and (cookies or origin in self._keeps):
-            outgoing.take_jar(job, self._jar(job, registrable_domain(urlsplit(url).hostname or "")), self._walls)
+        if job and (record is None or record.keeps_cookies):
+            self._add_cookies(outgoing, url, job, record, has_jar=cookies or origin in self._keeps, is_stored=cookies)
         if self._proxies:
             outgoing.go_through(self._proxies)
         return outgoing
 
-    def _jar(self, job: str, domain: str) -> CookieJar:
-        jar = self._jars.get((job, domain))
-        if jar is None:
-            jar = self._jars[job, domain] = CookieJar()
-            if len(self._jars) > MOST_JARS:
-                self._jars.popitem(last=False)
-        else:
-            self._jars.move_to_end((job, domain))
-        return jar
+    def _add_cookies(
+        self,
+        outgoing: OutgoingRequest,
+        url: str,
+        job: str,
+        record: RequestRecord | None,
+        *,
+        has_jar: bool,
+        is_stored: bool,
+    ) -> None:
+        """The cookies of the jar, and those that the request brings along: they join the jar if there is one."""
+        if has_jar:
+            jar = self._jars.of(job, url, record.jar if record is not None else "", is_stored=is_stored)
+            if record is not None:
+                jar.give(url, record.cookies, time.time())
+            outgoing.take_jar(job, jar, self._walls)
+        elif record is not None and record.cookies:
+            outgoing.send_cookies(record.cookies)

@@ -9,13 +9,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from crawlog.agents.client import CookieJars
 from crawlog.agents.frontier import Stage
 from crawlog.schemas import urls as u
 from crawlog.streams import crash_points
 from crawlog.streams.frontier import Task
 
+from .jars_of_jobs import with_cookies
+
 DONE_LINGER_S = 0.005
 """Time that a done waits for others of its partition, seconds."""
+
+MANY_COOKIES = 20
+"""A done with so many cookies ends its record: jars of 16 KiB would make a long one."""
 
 
 class _Done(NamedTuple):
@@ -24,11 +30,16 @@ class _Done(NamedTuple):
 
 
 class DoneBatches:
-    """Results on their way to crawl.urls, gathered per (partition, job, epoch)."""
+    """Results on their way to crawl.urls, gathered per (partition, job, epoch).
 
-    def __init__(self, stage: Stage, release: Callable[[Task], None]) -> None:
+    Args:
+        jars: Where answers have left their cookies.
+    """
+
+    def __init__(self, stage: Stage, release: Callable[[Task], None], jars: CookieJars) -> None:
         self._stage = stage
         self._release = release
+        self._jars = jars
         self._open: dict[tuple[int, str, int], list[_Done]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -36,8 +47,9 @@ class DoneBatches:
         """Take a result; its task is released once the log has it."""
         key = (task.partition.fold.partition, task.job.name, task.epoch)
         gathered = self._open.setdefault(key, [])
+        result = with_cookies(task, result, self._jars)
         gathered.append(_Done(task, result))
-        if len(gathered) >= u.MAX_BATCH_URLS:
+        if len(gathered) >= u.MAX_BATCH_URLS or len(result.cookies) >= MANY_COOKIES:
             self._send(key)
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DONE_LINGER_S, self.flush)

@@ -23,13 +23,14 @@ import structlog
 
 from crawlog import __version__
 from crawlog.agents.browser import Browsing
-from crawlog.agents.client import Client, LeaseLost, Transport
+from crawlog.agents.client import Client, CookieJars, LeaseLost, Transport
 from crawlog.agents.frontier import Hosts, Snapshotter, Stage, Standby, frontier_agent
 from crawlog.streams.fetch import Retrying, Unfolded
 from crawlog.streams.frontier import MET, NameTask, Patience, RobotsTask, Shares, Task, by_partition
 from crawlog.streams.worker import CrawlApp, Suspects
 
 from .backlog import LOOK_S, PagesLog
+from .jars_of_jobs import JarsOfJobs
 from .logins import Logins
 from .outcome import Outcomes
 from .robots import Robots
@@ -93,7 +94,8 @@ class Fetcher:
         self._shares = Shares(most_late)
         self._allowed = settings.fetch.concurrency
         self._names = Shares(LATE_NAMES)
-        self._outcomes = Outcomes(stage, self._pages.pressure, self._release)
+        self._jars = CookieJars(JarsOfJobs(stage))
+        self._outcomes = Outcomes(stage, self._pages.pressure, self._release, self._jars)
         self.robots: Robots | None = None
         self.tasks: Tasks | None = None
         self.suspects = Suspects(
@@ -108,7 +110,7 @@ class Fetcher:
     async def run(self) -> None:
         """Dispatch until stopped."""
         settings, stage = self.settings, self.stage
-        client = Client(settings, f"crawlog/{__version__}", stage.may_ask)
+        client = Client(settings, f"crawlog/{__version__}", stage.may_ask, self._jars)
         transport, addresses = self._wrap(client), client.addresses
         caution = Caution(self.suspects)
         retrying = Retrying(_jitter)

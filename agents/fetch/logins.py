@@ -45,7 +45,7 @@ class Logins:
         self._caution = caution
         self._refusal = refusal
         self._forms = {form.origin: form for form in map(read_form, settings.fetch.forms)}
-        self._sessions: dict[tuple[str, str], Session] = {}
+        self._sessions: dict[tuple[str, int, str], Session] = {}
 
     def session(self, task: "Task") -> Session | None:
         """The session of the task's job at the URL's origin; None without a login form for it."""
@@ -54,7 +54,7 @@ class Logins:
         form = self._forms.get(origin_of(task.row.url))
         if form is None:
             return None
-        key = task.job.name, form.origin
+        key = task.job.name, task.epoch, form.origin
         session = self._sessions.get(key)
         if session is None:
             rules = task.manner.rules

@@ -21,6 +21,7 @@ from crawlog.streams.http import Answer, HeldBytes, validators
 from .dones import DoneBatches
 
 if TYPE_CHECKING:
+    from crawlog.agents.client import CookieJars
     from crawlog.schemas.urls import Result
     from crawlog.streams.fetch import Again, Pressure, Unasked
     from crawlog.streams.frontier import Task
@@ -42,12 +43,15 @@ class Outcomes:
     Args:
         pressure: Counts each acknowledged page.
         release: Called with each task whose done is acknowledged.
+        jars: Where answers have left their cookies.
     """
 
-    def __init__(self, stage: Stage, pressure: "Pressure", release: Callable[["Task"], None]) -> None:
+    def __init__(
+        self, stage: Stage, pressure: "Pressure", release: Callable[["Task"], None], jars: "CookieJars"
+    ) -> None:
         self._stage = stage
         self._pressure = pressure
-        self._dones = DoneBatches(stage, release)
+        self._dones = DoneBatches(stage, release, jars)
         self.flush = self._dones.flush
 
     def refused(self, task: "Task", end: "Unasked") -> None:

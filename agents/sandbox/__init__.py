@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .calls import Died as Died
     from .frames import CALL as CALL
     from .frames import ENDED as ENDED
+    from .frames import FAILED as FAILED
     from .frames import NEXT as NEXT
     from .frames import SpiderFrame as SpiderFrame
     from .spider_child import BackgroundChild as BackgroundChild
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CALL",
     "ENDED",
+    "FAILED",
     "NEXT",
     "TOO_COMPLEX",
     "BackgroundChild",
@@ -60,6 +62,7 @@ _HOMES = {
     "TOO_COMPLEX": "trial",
     "BackgroundChild": "spider_child",
     "CALL": "frames",
+    "FAILED": "frames",
     "ChildRules": "spider_child",
     "ENDED": "frames",
     "NEXT": "frames",

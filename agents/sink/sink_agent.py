@@ -5,6 +5,8 @@ it joins the group. The state's offsets are the truth: reading starts there, and
 commit by another program is an order to read from there: `crawlog replay` and Kafka's own tool use that.
 
 Order, for each batch: dead letters acknowledged → rows in the file → state in one batch → positions.
+
+If the job's items pass pipelines, these rows are the items as scraped, and row_maker.py makes the rows of them.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ import os
 import time
 import traceback
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
@@ -37,11 +40,15 @@ from crawlog.streams.log import (
     sink_from,
     stage_group,
 )
-from crawlog.streams.sink import Entry, SinkState, empty, entry, forget_others, state_of
+from crawlog.streams.sink import Entry, RawItems, SinkState, empty, entry, forget_others, state_of
 from crawlog.streams.worker import CrawlApp
+
+from .row_maker import RowMaker
 
 if TYPE_CHECKING:
     from crawlog.streams.settings import Settings
+
+    from .row_maker import PipelinesProcess
 
 log = structlog.get_logger()
 
@@ -134,7 +141,12 @@ class SinkStage:
     async def fold(self, batch: list[Record]) -> dict[int, int]:
         """Fold records, in the order of each partition; returns the offsets up to which the state is durable."""
         async with self._one_at_a_time:
-            return await self._fold(batch)
+            try:
+                return await self._fold(batch)
+            except RawItems:
+                log.info("sink_of_raw_items", reason="items pass pipelines", then="crawl.items is read from its start")
+                self.results.begin_again(raw=True)
+                return await self._fold(batch)
 
     async def _fold(self, batch: list[Record]) -> dict[int, int]:
         folded: list[tuple[int, int, Entry | None]] = []
@@ -155,7 +167,7 @@ class SinkStage:
 
     async def _settle(self, folded: list[tuple[int, int, Entry | None]], dead: list[DeadLetter]) -> None:
         """Dead letters first, then the rows and the state; both lists are empty afterwards."""
-        await self._bury(dead)
+        await self.bury(dead)
         self.results.fold(folded)
         self.records += len(folded)
         dead.clear()
@@ -174,7 +186,7 @@ class SinkStage:
     def _entry(self, record: Record, dead: list[DeadLetter]) -> Entry | None:
         """The rows of a record; garbage becomes a dead letter, unless its key (`JOB URL`) names another job."""
         try:
-            return entry(record.value, self.results.sink)
+            return entry(record.value, self.results.sink, raw=self.results.meta.raw)
         except ValueError as error:
             named, space, _ = (record.key or b"").partition(b" ")
             job = named.decode("utf-8", "replace") if space else ""  # any other key names no job: it has no other sink
@@ -194,7 +206,8 @@ class SinkStage:
                 )
             return None
 
-    async def _bury(self, dead: list[DeadLetter]) -> None:
+    async def bury(self, dead: list[DeadLetter]) -> None:
+        """Send dead letters, and wait for their acknowledgement."""
         for letter in dead:
             log.warning("dead_letter", partition=letter.partition, offset=letter.offset, error=letter.error)
             self._producer.send(self._dead, letter.value, key=letter.key, partition=0, headers=letter.headers())
@@ -204,11 +217,17 @@ class SinkStage:
 
 
 class SinkWorker:
-    """Gathers Faust's events into batches for a `SinkStage`."""
+    """Gathers Faust's events into batches for a `SinkStage`.
 
-    def __init__(self, app: CrawlApp, stage: SinkStage) -> None:
+    Args:
+        rows: Makes the rows of items that pass pipelines; None where none do.
+    """
+
+    def __init__(self, app: CrawlApp, stage: SinkStage, rows: RowMaker | None = None) -> None:
         self._app = app
         self._stage = stage
+        self._rows = rows
+        self._making: asyncio.Task[None] | None = None
         self._pending: list[Record] = []
         self._pending_bytes = 0
         self._filled = asyncio.Event()
@@ -231,6 +250,7 @@ class SinkWorker:
         self.orders.owned()
         if partitions and self._folding is None:
             self._folding = asyncio.create_task(self._run())
+            self._making = asyncio.create_task(self._rows.run()) if self._rows else None
             follow(self._app, self.orders)
 
     async def events(self, stream: Any) -> None:
@@ -256,9 +276,8 @@ class SinkWorker:
     def reports(self) -> list[Progress]:
         """The position of each partition."""
         done = self._stage.records, self._stage.bytes
-        return progress.positions(
-            self._app, *done, paused=self.orders.paused, trouble=self._trouble, note=self._stage.note
-        )
+        trouble = self._trouble or (self._rows.trouble if self._rows else "")
+        return progress.positions(self._app, *done, paused=self.orders.paused, trouble=trouble, note=self._stage.note)
 
     async def _run(self) -> None:
         while True:
@@ -342,12 +361,20 @@ def _emptied(settings: "Settings", topic: str, sink: SinkSpec, why: str) -> str:
     return f"the rows are read again from the log: the sink's state was {why} (the old one is kept: {aside})"
 
 
+async def _pipelines(settings: "Settings", job: str) -> "PipelinesProcess":
+    from .pipelines_child import pipelines_of  # a sink without pipelines needs no child
+
+    return await pipelines_of(settings, job)
+
+
 def attach(app: CrawlApp) -> None:
     """Make an app the sink that the environment names."""
     results, note = opened(app.crawl, app.input_name, sink_from(os.environ))
     producer = Producer(app.crawl, app.worker_name)
     stage = SinkStage(app.crawl, (app.input_name, app.topics.dead), results, producer, note)
-    worker = SinkWorker(app, stage)
+    rows = RowMaker(results, partial(_pipelines, app.crawl, results.sink.job), stage.bury, app.input_name)
+    rows.goes_on = app.crawl.pipelines.resume == "continue"
+    worker = SinkWorker(app, stage, rows)
     stage.cuts = app.positions.cuts
     app.positions.start = worker.starts
     app.on_rebalance_started.append(worker.orders.rebalance_started)

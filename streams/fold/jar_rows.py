@@ -12,9 +12,14 @@ from .overlay import Rows
 
 
 class JarRows:
-    """Reads and changes the rows of jars."""
+    """Reads and changes the rows of jars.
+
+    Attributes:
+        mark: Identity of this state, for those who keep what they read.
+    """
 
     def __init__(self, rows: Rows) -> None:
+        self.mark = object()
         self._rows = rows
 
     def read(self, job: int, domain: int, name: str) -> tuple[StoredCookie, ...]:

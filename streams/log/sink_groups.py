@@ -38,6 +38,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         epoch: Rows of earlier epochs of the job are left out.
         voids: Rows of these pages are left out too.
         formulas: Whether a CSV file keeps texts that a spreadsheet would run as formulas.
+        pipelines: Whether the job's items pass pipelines before they are rows.
     """
 
     job: str
@@ -45,6 +46,7 @@ class SinkSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = 0
     voids: tuple[Void, ...] = ()
     formulas: bool = False
+    pipelines: bool = False
 
     @property
     def id(self) -> str:

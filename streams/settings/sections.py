@@ -107,7 +107,7 @@ class Fetch(Section):
     login_again_s: Annotated[float, Field(ge=60)] = 600.0
     """Least time between two logins of a job at one host, seconds; while a failed one stands so long, its URLs fail."""
     cookies: bool = False
-    """Whether cookies are kept and sent: by job and registrable domain, in memory, lost when the worker ends. A page
+    """Whether cookies are kept and sent: by job and registrable domain, in the state and in the log. A page
     that redirects to itself and sets one is then asked for again, up to `fetch.attempts` times."""
     proxies: Annotated[tuple[str, ...], Field(repr=False)] = ()
     """Proxies, `SCHEME://[USER:PASSWORD@]HOST[:PORT]`, of HTTP (`http`, `https`) or SOCKS (`socks5h`, `socks5`,
@@ -372,3 +372,13 @@ class Spider(Section):
     """Processes of spiders at once in a parse worker, at most; each job has its own."""
     max_items: Count = 10_000
     """Items and requests of one page, at most; a page that gives more goes to crawl.dead."""
+
+
+class Pipelines(Section):
+    """The item pipelines of your spider, which run in a process beside the sink."""
+
+    resume: Literal["anew", "continue"] = "anew"
+    """What happens when their process has ended, or a page gave other items than before. `anew`: a fresh process gets
+    all items from the first one on, and makes all rows again. `continue`: it gets the next items, and the rows stay."""
+    timeout_s: Positive = 300.0
+    """Longest time for some items, at most 1 MiB of them, or for `open_spider` and `close_spider`, seconds."""

@@ -19,6 +19,7 @@ from .sections import (
     Limits,
     Links,
     Network,
+    Pipelines,
     Politeness,
     Render,
     Robots,
@@ -68,6 +69,7 @@ class Settings(BaseModel):
     log: Log = Log()
     parse: Parse = Parse()
     spider: Spider = Spider()
+    pipelines: Pipelines = Pipelines()
     results: Results = Results()
     security: Security = Security()
     run: Run = Run()

@@ -3,7 +3,9 @@
     record of crawl.items
       │ batch      `entry`: is it this job's, and what are its rows? `SinkBatch`: the changes of many
       ▼
-    SinkState      state: FILE.partial with all rows, RocksDB with the place of each URL's newest ones
+    SinkState      state: FILE.partial with all rows, RocksDB with the place of each key's newest ones
+      │ made       where pipelines make the rows: items.partial with raw items, FILE.partial with the rows made of them
+      │ closing    the run has the pipelines closed, and hears when they are
       │ finish     when the job is finished: the newest rows, FILE by rename, whole or not at all
       ▼
     Sink.write     base: the class to derive from; formats: JSON lines, JSON, CSV, standard output
@@ -13,13 +15,28 @@ The worker (agents/sink) runs the fold; `crawlog run` finishes.
 """
 
 from .base import ResultRows, Sink
-from .batch import Entry, entry
+from .batch import Entry, RawItems, entry, lines
+from .closing import (
+    CloseNote,
+    forget_close,
+    forget_closed,
+    has_pipelines,
+    is_closed,
+    order_close,
+    read_note,
+    write_note,
+)
 from .finish import finalise, is_complete
+from .made import MadeRows, RawBlock
 from .registry import is_file, sink_of
 from .state import SinkState, empty, final_of, forget_others, state_of
 
 __all__ = [
+    "CloseNote",
     "Entry",
+    "MadeRows",
+    "RawBlock",
+    "RawItems",
     "ResultRows",
     "Sink",
     "SinkState",
@@ -27,9 +44,17 @@ __all__ = [
     "entry",
     "final_of",
     "finalise",
+    "forget_close",
+    "forget_closed",
     "forget_others",
+    "has_pipelines",
+    "is_closed",
     "is_complete",
     "is_file",
+    "lines",
+    "order_close",
+    "read_note",
     "sink_of",
     "state_of",
+    "write_note",
 ]

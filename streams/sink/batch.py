@@ -18,11 +18,21 @@ from crawlog.streams.state import Rocks
 VERSION = 1
 """Of a sink's state, counted up where an older crawlog could not read it."""
 
+RAW_VERSION = 2
+"""Of the state of a sink of raw items."""
+
+TAGGED, PLAIN = b"~", b"="
+"""First byte of a line of raw items: an item as scraped, or one that was a row already."""
+
 START = Layout(">Q")
 LENGTH = Layout(">I")
 
 _EMPTY = xxhash.xxh3_64_intdigest(b"")
 _block = Layout(">IQQIQI")
+
+
+class RawItems(Exception):  # no error: the sink becomes one of raw items
+    """A record has items as scraped, and the state has rows only."""
 
 
 class Entry(NamedTuple):
@@ -64,6 +74,7 @@ class SinkMeta(msgspec.Struct):
         live: Bytes of the rows that are not superseded.
         rows: Number of these rows.
         tail: Start, length and digest of the last block. It tells our file from another one of that name.
+        raw: Whether the file has items as scraped, of which pipelines make the rows.
     """
 
     log: LogIdentity
@@ -73,19 +84,45 @@ class SinkMeta(msgspec.Struct):
     live: int = 0
     rows: int = 0
     tail: tuple[int, int, int] = (0, 0, _EMPTY)
+    raw: bool = False
 
 
-def entry(value: bytes | None, sink: SinkSpec) -> Entry | None:
+class MadeMeta(msgspec.Struct):
+    """How far the pipelines are.
+
+    Attributes:
+        at: Offset in the file of raw items up to which they became rows.
+        length, live, rows, tail: Of FILE.partial, as in `SinkMeta`.
+        is_stale: Whether raw items were replaced that had entered the pipelines.
+        is_closed: Whether the pipelines were closed behind all raw items up to `at`.
+    """
+
+    at: int = 0
+    length: int = 0
+    live: int = 0
+    rows: int = 0
+    tail: tuple[int, int, int] = (0, 0, _EMPTY)
+    is_stale: bool = False
+    is_closed: bool = False
+
+
+def entry(value: bytes | None, sink: SinkSpec, *, raw: bool = False) -> Entry | None:
     """The rows of a record; None when the sink leaves the record out.
 
-    Raises: ValueError: not an item record, or an item is not a JSON object.
+    Args:
+        raw: Whether the sink keeps raw items.
+
+    Raises: ValueError: not an item record, or an item is not a JSON object. RawItems: of raw items, for other sinks.
     """
     record = items.decode(value)
     if not all(0 <= number < 1 << bits for number, bits in zip(record.page, (32, 64), strict=True)):
         raise ValueError(f"no such page: {record.page}")
     if not sink.wants(record.job, record.epoch, record.page):
         return None
-    block = lines(record.items)
+    if record.raw and not raw:
+        raise RawItems
+    mark = b"" if not raw else TAGGED if record.raw else PLAIN
+    block = lines(record.items, mark)
     return Entry(_key(record), record.page, block, xxhash.xxh3_64_intdigest(block), len(record.items))
 
 
@@ -94,8 +131,8 @@ def _key(record: items.ItemsRecord) -> bytes:
     return items.key("", record.url, record.id)[1:]
 
 
-def lines(rows: list[msgspec.Raw]) -> bytes:
-    """The rows, one on each line. Raises: ValueError: a row is not a JSON object."""
+def lines(rows: list[msgspec.Raw], mark: bytes = b"") -> bytes:
+    """The rows, one on each line, behind a mark. Raises: ValueError: a row is not a JSON object."""
     block = bytearray()
     for row in rows:
         line = bytes(row)
@@ -103,13 +140,15 @@ def lines(rows: list[msgspec.Raw]) -> bytes:
             raise ValueError(f"an item is not a JSON object: {line[:80]!r}")
         if b"\n" in line or b"\r" in line:
             line = msgspec.json.format(line, indent=-1)  # only between its parts: in a text it is \n
-        block += one_line(line)
-        block += b"\n"
+        block += mark + one_line(line) + b"\n"
     return bytes(block)
 
 
 class SinkBatch:
     """The changes that several records make in a state; nothing is written here."""
+
+    made: MadeMeta | None = None
+    """How far pipelines are after the batch."""
 
     def __init__(self, db: Rocks, meta: SinkMeta) -> None:
         self.meta = msgspec.structs.replace(meta, offsets=dict(meta.offsets))
@@ -118,6 +157,7 @@ class SinkBatch:
         self.written = 0
         self._db = db
         self._known: dict[bytes, Block] = {}
+        self._source = (0, 0)
 
     def take(self, partition: int, offset: int, found: Entry | None) -> None:
         """Take one record; a record below the state's offset changes nothing."""
@@ -126,16 +166,20 @@ class SinkBatch:
         self.meta.offsets[partition] = offset + 1
         if found is None:
             return
+        self._source = (partition, offset)
         stored = self._stored(found.key)
         if stored is None:
             self._put(found, self._append(found))
         elif found.page < (stored.partition, stored.offset):
             return
-        elif (found.digest, len(found.block)) == (stored.digest, stored.length):
+        elif self._is_same(found, stored):
             self._put(found, stored)
         else:
             self._drop(stored)
             self._put(found, self._append(found))
+
+    def _is_same(self, found: Entry, stored: Block) -> bool:
+        return (found.digest, len(found.block)) == (stored.digest, stored.length)
 
     def _stored(self, key: bytes) -> Block | None:
         if key in self._known:
@@ -152,13 +196,17 @@ class SinkBatch:
         start, length = self.meta.length, len(found.block)
         if length:
             self.blocks.append(found.block)
-            self.changes.put(b"s" + START.pack(start), LENGTH.pack(length))
+            self.changes.put(b"s" + START.pack(start), LENGTH.pack(length) + self._origin(found))
             self.meta.tail = (start, length, found.digest)
         self.meta.length += length
         self.meta.live += length
         self.meta.rows += found.rows
         self.written += found.rows
         return Block(0, 0, start, length, found.digest, found.rows)
+
+    def _origin(self, found: Entry) -> bytes:  # noqa: ARG002  # sinks of raw items use it
+        """What a state of raw items notes of a block's record."""
+        return b""
 
     def _drop(self, stored: Block) -> None:
         if stored.length:

@@ -10,6 +10,7 @@ from crawlog.streams.errors import CrawlError, SinkBehind
 from crawlog.streams.log import SinkSpec
 
 from .base import ResultRows, Sink
+from .made import MadeRows
 from .registry import failed, sink_class, sink_for
 from .state import SinkState, final_of
 
@@ -33,12 +34,14 @@ def finalise(data: Path, spec: SinkSpec, ends: Mapping[int, int], out: BinaryIO)
         behind = {at: end for at, end in ends.items() if results.meta.offsets.get(at, 0) < end}
         if behind:
             raise SinkBehind(f"the sink has not passed {behind} yet, it is at {results.meta.offsets}")
-        sink = sink_for(spec)
+        if results.made and not results.made.is_done:
+            raise SinkBehind("the job's pipelines have not made all rows yet, or were not closed")
+        sink, source = sink_for(spec), results.made or results
         if spec.is_file:
-            _make(results, sink, Path(spec.output))
+            _make(results, source, sink, Path(spec.output))
         else:
-            _write(results, sink, out)
-        return results.meta.rows
+            _write(source, sink, out)
+        return source.rows
 
 
 def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> bool:
@@ -51,15 +54,15 @@ def is_complete(data: Path, spec: SinkSpec, ends: Mapping[int, int]) -> bool:
     return all(final.offsets.get(at, 0) >= end for at, end in ends.items())
 
 
-def _make(results: SinkState, sink: Sink, path: Path) -> None:
-    if sink.as_kept and results.meta.live == results.meta.length:
-        results.sync()
-        _replace(results, results.path, path)
+def _make(results: SinkState, source: SinkState | MadeRows, sink: Sink, path: Path) -> None:
+    if sink.as_kept and source.is_whole:
+        source.sync()
+        _replace(results, source.path, path)
         return
     made = path.with_name(f"{path.name}.new.partial")
     try:
         with made.open("wb") as file:
-            _write(results, sink, file)
+            _write(source, sink, file)
             file.flush()
             os.fsync(file.fileno())
     except CrawlError:
@@ -70,12 +73,12 @@ def _make(results: SinkState, sink: Sink, path: Path) -> None:
         then = "nothing is lost, and the same command makes it once it can be written"
         raise OSError(error.errno, f"{error.strerror}; {then}", str(path)) from error
     _replace(results, made, path)
-    results.path.unlink()
+    source.path.unlink()
 
 
-def _write(results: SinkState, sink: Sink, out: BinaryIO) -> None:
+def _write(source: SinkState | MadeRows, sink: Sink, out: BinaryIO) -> None:
     try:
-        sink.write(ResultRows(results.chunks), out)
+        sink.write(ResultRows(source.chunks), out)
     except (CrawlError, OSError):
         raise
     except Exception as error:

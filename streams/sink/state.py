@@ -5,7 +5,8 @@ the file does not have. Rows are written first; then one batch writes their plac
 length. At the start the file is cut to that length. If that is impossible (the file is shorter, missing, or of another
 log), the state is emptied and filled again from offset 0: crawl.items is kept.
 
-Superseded rows stay in the partial file; `finalise` leaves them out.
+Superseded rows stay in the partial file; `finalise` leaves them out. Where the job's items pass pipelines, the file of
+this fold is `items.partial` in the data folder, with items as scraped, and `made.py` has the rows.
 
     b"m"                  JSON of `SinkMeta`: the log, the offsets, the length of the file
     b"k" URL [ID]         its newest items: page partition, page offset, start, length, digest, rows
@@ -29,7 +30,10 @@ from crawlog.streams.errors import Misconfigured, RetryLater, Unusable
 from crawlog.streams.log import SINK_FILE, LogIdentity, SinkSpec, known_sinks
 from crawlog.streams.state import Rocks, set_aside
 
-from .batch import LENGTH, START, VERSION, Entry, SinkBatch, SinkMeta
+from .batch import LENGTH, RAW_VERSION, START, VERSION, Entry, MadeMeta, SinkBatch, SinkMeta
+from .closing import CLOSE, CLOSED, ITEMS
+from .made import MadeRows, RawBatch, made_length
+from .rows_file import joined, pieces, write_at
 
 FINAL = "final.json"
 """File with `Final`, in the folder of the sink's state."""
@@ -40,7 +44,6 @@ LOCK_S = 1.0
 OPEN_S = 1.0
 """Pause before opening a state again after the machine failed, such as on a full disk, seconds."""
 
-READ_BYTES = 1 << 20
 MEMORY_BYTES = 4 << 20
 """Of each of RocksDB's two write buffers and of its cache: a row is 100 bytes."""
 
@@ -69,6 +72,10 @@ class Final(msgspec.Struct, frozen=True):
 class SinkState:
     """The open state of one sink; a lock keeps other processes out.
 
+    Attributes:
+        meta: Its position.
+        made: The rows that pipelines make; None where rows are written as they come.
+
     Args:
         log: The crawl.items that it must be a fold of: a state of another log is emptied. None accepts any.
 
@@ -79,7 +86,8 @@ class SinkState:
     def __init__(self, data: Path, sink: SinkSpec, log: LogIdentity | None) -> None:
         self.sink = sink
         self._folder = sink.folder(data)
-        self.path = sink.partial(data)
+        self._rows = sink.partial(data)
+        self.made: MadeRows | None = None
         files.own(self._folder.parent)
         files.own(self._folder)
         self._lock = _locked(self._folder / "lock")
@@ -91,7 +99,10 @@ class SinkState:
             raise
         try:
             self.meta = self._checked(log)
+            if sink.pipelines and not self.meta.raw:
+                self._forgotten(self.meta.log, raw=True)
             self._file = self._fitted()
+            self._open_made()
         except BaseException:
             self._db.close()
             os.close(self._lock)
@@ -103,8 +114,35 @@ class SinkState:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def path(self) -> Path:
+        """The file that this fold appends to."""
+        return self._folder / ITEMS if self.meta.raw else self._rows
+
+    @property
+    def close_note(self) -> Path:
+        """The run's order to close the pipelines."""
+        return self._folder / CLOSE
+
+    @property
+    def closed_note(self) -> Path:
+        """Where the run hears that they are closed."""
+        return self._folder / CLOSED
+
+    @property
+    def rows(self) -> int:
+        """Rows that count."""
+        return self.meta.rows
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file has only rows that count."""
+        return self.meta.live == self.meta.length
+
     def close(self) -> None:
-        """Close the file and the database, then let go of the lock."""
+        """Close the files and the database, then let go of the lock."""
+        if self.made:
+            self.made.close()
         os.close(self._file)
         self._db.close()
         os.close(self._lock)
@@ -119,16 +157,16 @@ class SinkState:
 
         Returns: The number of rows written.
         """
-        batch = SinkBatch(self._db, self.meta)
+        batch = self._batch()
         for partition, offset, found in records:
             batch.take(partition, offset, found)
         blocks = b"".join(batch.blocks)
         if blocks:
             crash_points.point("sink.rows.writing")
-            _write_at(self._file, blocks, self.meta.length)
+            write_at(self._file, blocks, self.meta.length)
             crash_points.point("sink.rows.written")
         if batch.meta != self.meta:
-            self._write(batch.changes, batch.meta)
+            self._write(batch.changes, batch.meta, batch.made)
         return batch.written
 
     def live(self) -> Iterator[tuple[int, int]]:
@@ -136,16 +174,9 @@ class SinkState:
 
         Raises: Unusable: the state is damaged.
         """
-        start = end = 0
-        for key, value in self._db.scan(b"s"):
-            at, length = START.unpack_from(key, 1)[0], LENGTH.unpack(value)[0]
-            if at != end:
-                if end > start:
-                    yield start, end - start
-                start = at
-            end = at + length
-        if end > start:
-            yield start, end - start
+        return joined(
+            (START.unpack_from(key, 1)[0], LENGTH.unpack_from(value)[0]) for key, value in self._db.scan(b"s")
+        )
 
     def chunks(self) -> Iterator[bytes]:
         """The newest rows, JSON lines, in pieces that end with a row.
@@ -158,7 +189,7 @@ class SinkState:
             self._db.condemn(f"it has {live} bytes of rows, and should have {self.meta.live}")
         rows = 0
         for start, length in self.live():
-            for piece in _pieces(self._file, start, length):
+            for piece in pieces(self._file, start, length):
                 rows += piece.count(b"\n")
                 yield piece
         if rows != self.meta.rows:
@@ -167,13 +198,24 @@ class SinkState:
     def note_final(self, made: Path) -> None:
         """Note the file that becomes FILE next."""
         there = made.stat()
-        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, self.meta.rows, self.sink.formulas)
+        rows = self.made.rows if self.made else self.meta.rows
+        final = Final(there.st_size, there.st_mtime_ns, self.meta.offsets, rows, self.sink.formulas)
         _replace(self._folder / FINAL, msgspec.json.encode(final))
 
-    def begin_again(self) -> None:
-        """Remove all rows; crawl.items is then read from offset 0."""
-        self._forgotten(self.meta.log)
+    def begin_again(self, *, raw: bool = False) -> None:
+        """Remove all rows; crawl.items is then read from offset 0.
+
+        Args:
+            raw: Items are kept as scraped from now on, for pipelines.
+        """
+        if self.made:
+            self.made.close()
+            self.made = None
+        os.close(self._file)
+        self._forgotten(self.meta.log, raw=raw or self.meta.raw)
+        self._file = self._opened()
         os.ftruncate(self._file, 0)
+        self._open_made()
 
     def move(self, offsets: Mapping[int, int]) -> None:
         """Read on from other offsets. The rows stay; a record that is read twice changes nothing."""
@@ -209,9 +251,9 @@ class SinkState:
             meta = msgspec.json.decode(raw or b"", type=SinkMeta)
         except msgspec.DecodeError as error:
             raise Unusable(f"of another version: {error}") from None
-        if meta.version != VERSION:
+        if meta.version != (RAW_VERSION if meta.raw else VERSION):
             raise Unusable(f"of another version: {meta.version}, and this crawlog reads {VERSION}")
-        return meta if log is None or meta.log == log else self._forgotten(log)
+        return meta if log is None or meta.log == log else self._forgotten(log, raw=meta.raw)
 
     def _fitted(self) -> int:
         """The partial file, cut to where the state is; or all begins again."""
@@ -221,36 +263,53 @@ class SinkState:
             os.fstat(file).st_size < self.meta.length
             or xxhash.xxh3_64_intdigest(os.pread(file, length, start)) != digest
         ):
-            self.meta = self._forgotten(self.meta.log)
+            self._forgotten(self.meta.log, raw=self.meta.raw)
         os.ftruncate(file, self.meta.length)
         return file
 
-    def _opened(self) -> int:
+    def _open_made(self) -> None:
+        """Open the rows that pipelines make."""
+        if self.meta.raw:
+            self.made = MadeRows(self._db, self._rows, self._opened(made=True), self._file)
+
+    def _batch(self) -> SinkBatch:
+        if self.made is None:
+            return SinkBatch(self._db, self.meta)
+        return RawBatch(self._db, self.meta, self.made)
+
+    def _opened(self, *, made: bool = False) -> int:
+        """The file of this fold, or of the rows that pipelines made; FILE may have been it: then a copy."""
+        path = self._rows if made else self.path
         output, final = Path(self.sink.output), final_of(self._folder)
         try:
-            if final and final.size_bytes == self.meta.length and final.is_at(output) and not self.path.exists():
-                shutil.copyfile(output, self.path)  # FILE was the partial file: go on from a copy
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            if path == self._rows and final and not path.exists() and final.is_at(output):
+                length = made_length(self._db) if made else self.meta.length
+                if length == final.size_bytes:
+                    shutil.copyfile(output, path)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise Misconfigured(f"cannot write {self.path}: {error.strerror}") from None
+            raise Misconfigured(f"cannot write {path}: {error.strerror}") from None
         try:
-            _lock(file, f"{self.path} is being written by another job")
+            _lock(file, f"{path} is being written by another job")
         except RetryLater:
             os.close(file)
             raise
         return file
 
-    def _forgotten(self, log: LogIdentity) -> SinkMeta:
+    def _forgotten(self, log: LogIdentity, *, raw: bool) -> SinkMeta:
         """Begin again from offset 0."""
         self._db.close()
         shutil.rmtree(state_of(self._folder))
         self._db = self._open()
-        self._write(WriteBatch(raw_mode=True), SinkMeta(log))
+        self._write(WriteBatch(raw_mode=True), SinkMeta(log, RAW_VERSION if raw else VERSION, raw=raw))
         return self.meta
 
-    def _write(self, changes: WriteBatch, meta: SinkMeta) -> None:
+    def _write(self, changes: WriteBatch, meta: SinkMeta, made: MadeMeta | None = None) -> None:
         changes.put(b"m", msgspec.json.encode(meta))
-        self._db.apply(changes)
+        if self.made and made:
+            self.made.write(changes, made)
+        else:
+            self._db.apply(changes)
         crash_points.point("sink.state.written")
         self.meta = meta
 
@@ -325,23 +384,3 @@ def _lock(file: int, held: str) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RetryLater(held, LOCK_S) from None
-
-
-def _write_at(file: int, content: bytes, at: int) -> None:
-    view = memoryview(content)
-    while view:
-        done = os.pwrite(file, view, at)
-        view, at = view[done:], at + done
-
-
-def _pieces(file: int, start: int, length: int) -> Iterator[bytes]:
-    """Rows in pieces of about READ_BYTES that end with a row; in a damaged file the last piece may not."""
-    rest = b""
-    for at in range(start, start + length, READ_BYTES):
-        piece = rest + os.pread(file, min(READ_BYTES, start + length - at), at)
-        cut = piece.rfind(b"\n") + 1
-        rest = piece[cut:]
-        if cut:
-            yield piece[:cut]
-    if rest:
-        yield rest

@@ -16,6 +16,7 @@ from .identity import request_id, unfiltered_id
 from .loading import file_of
 from .own_outputs import Bounds, TooMuch
 from .page import NOTHING, SOFT_404, Parse, Parsed, is_followed, is_html, is_redirect
+from .pipelines import DropItem, MadeItem, MadeItems, Pipelines
 from .response import Response
 from .runners import Loaded, load_runner, load_spider
 from .spider import Spider
@@ -30,10 +31,14 @@ __all__ = [
     "Bounds",
     "CallResult",
     "Carrier",
+    "DropItem",
     "Loaded",
+    "MadeItem",
+    "MadeItems",
     "PageCall",
     "Parse",
     "Parsed",
+    "Pipelines",
     "Request",
     "RequestOut",
     "Response",

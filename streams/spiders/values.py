@@ -30,10 +30,12 @@ from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, 
 from typing import Any
 from uuid import UUID
 
+from crawlog.schemas.requests import MAX_NESTING
+
 from .item_classes import shape_of
 
-MAX_NESTING = 100
-"""Levels of lists and objects in the JSON of one value, at most."""
+_DEEPEST = MAX_NESTING - 4
+"""A value deeper than this is refused: its tag adds up to four levels to what `RequestRecord.check` counts."""
 
 _MIN_INT, _MAX_INT = -(1 << 63), (1 << 64) - 1
 """What msgpack holds: the state has queue rows in msgpack."""
@@ -105,8 +107,8 @@ class Values:
             return value
         if kind is int:
             return value if _MIN_INT <= value <= _MAX_INT else {"$int": hex(value)}
-        if level > MAX_NESTING:
-            raise Untravelled(f"{place:.300}: nested more than {MAX_NESTING} levels deep, or it holds itself")
+        if level > _DEEPEST:
+            raise Untravelled(f"{place:.300}: nested more than {_DEEPEST} levels deep, or it holds itself")
         simple = _SIMPLE.get(kind)
         if simple is not None:
             return simple(value)
@@ -260,6 +262,21 @@ def _with_offset(value: datetime) -> datetime:
     return value if value.tzinfo is None or offset is None else value.replace(tzinfo=timezone(offset))
 
 
+def _datetime(value: datetime) -> Any:
+    value = _with_offset(value)
+    offset = value.utcoffset()
+    if offset is not None and offset.microseconds:  # Python does not read these again
+        return {"$datetime": [value.replace(tzinfo=None).isoformat(), offset // timedelta(microseconds=1)]}
+    return {"$datetime": value.isoformat()}
+
+
+def _undatetime(content: Any) -> datetime:
+    if isinstance(content, str):
+        return datetime.fromisoformat(content)
+    text, offset_us = _a_list(content)
+    return datetime.fromisoformat(text).replace(tzinfo=timezone(timedelta(microseconds=offset_us)))
+
+
 def _a_list(value: Any) -> list[Any]:
     if type(value) is not list:
         raise ValueError("a tag whose content is no list")
@@ -269,7 +286,7 @@ def _a_list(value: Any) -> list[Any]:
 _SIMPLE: dict[type, Callable[[Any], Any]] = {
     float: _float,
     bytes: lambda value: {"$bytes": _base64(value)},
-    datetime: lambda value: {"$datetime": _with_offset(value).isoformat()},
+    datetime: _datetime,
     date: lambda value: {"$date": value.isoformat()},
     time: lambda value: {"$time": value.isoformat()},
     timedelta: lambda value: {"$timedelta": [value.days, value.seconds, value.microseconds]},
@@ -286,7 +303,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "$int": lambda content: int(content, 16),
     "$float": lambda content: {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[content],
     "$bytes": _unbase64,
-    "$datetime": datetime.fromisoformat,
+    "$datetime": _undatetime,
     "$date": date.fromisoformat,
     "$time": time.fromisoformat,
     "$timedelta": lambda content: timedelta(*content),

@@ -24,6 +24,7 @@ from crawlog.agents.frontier import frontier_agent, restoring
 from crawlog.agents.frontier.frontier_agent import Stage
 from crawlog.schemas import pages as pg
 from crawlog.schemas import urls as u
+from crawlog.schemas.requests import RequestRecord
 from crawlog.streams.http.answer import Answer
 from crawlog.streams.http.validators import of_headers
 from crawlog.streams.log.client import LogIdentity
@@ -136,6 +137,10 @@ class Web:
     most: int = 0
     addresses: Addresses = field(init=False)
 
+    def as_client(self, *_: Any) -> Any:
+        """What the fetcher has for a client."""
+        return self
+
     async def get(self, request: HttpRequest) -> Answer:
         """An HTML page, or the robots.txt."""
         url, within_s = request.url, request.within_s
@@ -216,6 +221,10 @@ class World:
         spec = u.JobSpec(rev=rev, **({"scope": u.ScopeSpec(kind="any")} | changes))
         self.log.send(URLS, u.encode(u.UrlsRecord(job=name, spec=spec)))
 
+    def ask(self, url: str, request: RequestRecord, id: int, job: str = "j") -> None:  # noqa: A002  # as the field
+        """A found with a request."""
+        self.log.send(URLS, u.encode(u.founds(job, 0, [u.FoundUrl(url, id=id, request=request)])))
+
     def find(self, *urls: str, job: str = "j", epoch: int = 0) -> None:
         """Founds."""
         self.log.send(URLS, u.encode(u.UrlsRecord(job=job, epoch=epoch, urls=[u.FoundUrl(url) for url in urls])))
@@ -277,7 +286,7 @@ async def running(
     for module in (frontier_agent, restoring):
         monkeypatch.setattr(module, "Producer", Log)
     web.addresses = Addresses(app.crawl.politeness, web.addresses_of)
-    monkeypatch.setattr(fetch_agent, "Client", lambda *_: web)
+    monkeypatch.setattr(fetch_agent, "Client", web.as_client)
     stage = Stage(app)  # type: ignore[arg-type]  # as much of an app as a stage needs
     log: Log = stage.producer  # type: ignore[assignment]  # patched above
     fetcher = Fetcher(stage, wrap)

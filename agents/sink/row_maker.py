@@ -1,0 +1,276 @@
+"""Makes rows of raw items: gives them to the job's pipelines, in a child process, and keeps what these give.
+
+    raw items of the state ─► child: pipelines ─► dead letters ─► rows in FILE.partial ─► state
+      └ the child died, or items that it had were replaced: a fresh child, rows from the first item on
+
+`pipelines.resume=continue` goes on behind the last row instead. An item that ends the child twice is left out.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from crawlog.schemas import items
+from crawlog.schemas.dead import DeadLetter
+from crawlog.streams import crash_points
+from crawlog.streams.errors import Misconfigured, SpiderDied
+from crawlog.streams.sink import CloseNote, MadeRows, RawBlock, SinkState, lines, read_note, write_note
+from crawlog.streams.spiders import MadeItem, MadeItems
+
+log = structlog.get_logger()
+
+LOOK_S = 0.2
+"""Time between two looks for new items, and for the end of the job."""
+
+AGAIN_S = 5.0
+"""Pause before pipelines that cannot be opened are tried again, seconds."""
+
+DEATHS = 2
+"""Deaths of the child at one item, after which the item is left out."""
+
+MOST_REST_S = 60.0
+"""Longest pause before rows are made anew because items were replaced, seconds."""
+
+DIED = "spider_died"
+
+_decode = msgspec.json.Decoder(MadeItems).decode
+
+Bury = Callable[[list[DeadLetter]], Awaitable[None]]
+
+
+class PipelinesProcess(Protocol):
+    """The child with the pipelines of one job."""
+
+    async def call(self, name: str, argument: bytes = b"") -> bytes:
+        """The answer of a call. Raises: SpiderDied: the child ended. Misconfigured: the user's code failed."""
+
+    def close(self) -> None:
+        """End the child."""
+
+
+class RowMaker:
+    """The rows of one sink of raw items; does nothing for other sinks.
+
+    Args:
+        start: Starts a child. Raises: Misconfigured: the job has no spider.
+        bury: Sends dead letters, and waits for their acknowledgement.
+        topic: crawl.items.
+
+    Attributes:
+        goes_on: Whether a fresh child goes on behind the last row; else the rows are made anew.
+        trouble: Why no row is made; empty if all is well.
+        stats: Of the pipelines, summed.
+    """
+
+    def __init__(
+        self,
+        results: SinkState,
+        start: Callable[[], Awaitable[PipelinesProcess]],
+        bury: Bury,
+        topic: str,
+    ) -> None:
+        self.goes_on = False
+        self.trouble = ""
+        self.stats: dict[str, float] = {}
+        self._results = results
+        self._start = start
+        self._bury = bury
+        self._topic = topic
+        self._child: PipelinesProcess | None = None
+        self._made: MadeRows | None = None
+        self._began_s = self._rests_until_s = 0.0
+        self._careful = (0, 0)
+        self._deaths: dict[tuple[int, int], int] = {}
+
+    async def run(self) -> None:
+        """Make rows until cancelled."""
+        try:
+            while True:
+                pause_s = await self._pause_s()
+                await asyncio.sleep(pause_s)
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
+
+    async def _pause_s(self) -> float:
+        try:
+            has_worked = await self.step()
+        except SpiderDied as error:
+            log.warning("pipelines_died", reason=str(error))
+            self._die()
+            return LOOK_S
+        except Misconfigured as error:
+            self.trouble = f"pipelines: {error}"
+            log.warning("pipelines_failed", error=str(error))
+            self._die()
+            return AGAIN_S
+        return 0.0 if has_worked else LOOK_S
+
+    def _die(self) -> None:
+        if self._made is not None:
+            self._made.untake()
+        self.drop()
+
+    async def step(self) -> bool:
+        """Make the rows of some items, or close; whether there was something to do.
+
+        Raises: SpiderDied, Misconfigured: the next step begins with a fresh child.
+        """
+        made = self._results.made
+        if made is None:
+            return False
+        if self.goes_on:
+            made.go_on()
+        if self._rests(made):
+            return False
+        note = self._note()
+        if made.is_done and note is not None:
+            self._say_closed(note)
+        if made.is_done or not (made.has_more or note is not None):
+            return False
+        await self._opened(made)
+        if blocks := made.blocks():
+            await self._make(made, blocks)
+        elif note is not None:
+            await self._close(made, note)
+        return True
+
+    def _rests(self, made: MadeRows) -> bool:
+        """End the child whose items were replaced; whether to wait before rows are made anew."""
+        if self._child is not None and (made.meta.is_stale or made is not self._made):
+            log.info("rows_anew", reason="items were replaced that the pipelines had")
+            now = time.monotonic()
+            self._rests_until_s = now + min(now - self._began_s, MOST_REST_S)
+            self.drop()
+        return made.meta.is_stale and self._note() is None and time.monotonic() < self._rests_until_s
+
+    def _note(self) -> CloseNote | None:
+        """The order to close, once everything before is in the state."""
+        note = read_note(self._results.close_note)
+        at = CloseNote(self._results.meta.offsets)
+        return note if note is not None and at.reaches(note.offsets) else None
+
+    async def _opened(self, made: MadeRows) -> None:
+        if self._child is not None:
+            return
+        if not self.goes_on and (made.meta.at or made.meta.is_stale):
+            made.begin_again()
+        self._made, self._began_s = made, time.monotonic()
+        self._child = await self._start()
+        await self._call("open")
+        self.trouble = ""
+
+    async def _call(self, name: str, argument: bytes = b"") -> list[MadeItem]:
+        assert self._child is not None
+        answer = _decode(await self._child.call(name, argument))
+        for stat, change in answer.stats.items():
+            self.stats[stat] = self.stats.get(stat, 0) + change
+        return answer.items
+
+    async def _make(self, made: MadeRows, blocks: list[RawBlock]) -> None:
+        """Rows of these blocks; after a death of the child at them, item by item."""
+        first, last = self._careful
+        if first <= blocks[0].start < last:
+            for block in blocks:
+                found = [await self._one(made, block, number) for number in range(len(block.lines))]
+                await self._keep(made, [block], found)
+            return
+        try:
+            found = await self._call("rows", b"\n".join(line for block in blocks for line in block.lines))
+        except SpiderDied:
+            self._careful = blocks[0].start, blocks[-1].start + 1
+            raise
+        await self._keep(made, blocks, found)
+
+    async def _one(self, made: MadeRows, block: RawBlock, number: int) -> MadeItem:
+        """What becomes of one item of a block. It is left out if it ended the child several times."""
+        if (error := made.failed(block).get(number, "")).startswith(DIED):
+            return MadeItem(error=error)
+        try:
+            [item] = await self._call("rows", block.lines[number])
+        except SpiderDied as error:
+            deaths = self._deaths[block.start, number] = self._deaths.get((block.start, number), 0) + 1
+            if deaths < DEATHS:
+                raise
+            told = str(error) if str(error).startswith(DIED) else f"{DIED}: {error}"
+            await self._fail(made, block, {number: MadeItem(error=told)})
+            raise
+        return item
+
+    async def _keep(self, made: MadeRows, blocks: list[RawBlock], found: list[MadeItem]) -> None:
+        """Say which items failed, then keep the rows."""
+        rows: list[tuple[RawBlock, list[bytes]]] = []
+        items_left = iter(found)
+        for block in blocks:
+            of_block = [next(items_left) for _ in block.lines]
+            texts, errors = _sorted(of_block)
+            if errors:
+                await self._fail(made, block, errors)
+            rows.append((block, texts))
+        if self._results.made is not made:
+            return  # the state began again meanwhile
+        made.take(rows)
+
+    async def _fail(self, made: MadeRows, block: RawBlock, errors: dict[int, MadeItem]) -> None:
+        known = made.failed(block)
+        new = {number: item for number, item in errors.items() if number not in known}
+        if not new:
+            return
+        await self._bury([self._letter(block, number, item) for number, item in new.items()])
+        if self._results.made is made:
+            made.fail(block, known | {number: item.error for number, item in new.items()})
+
+    def _letter(self, block: RawBlock, number: int, item: MadeItem) -> DeadLetter:
+        job = self._results.sink.job
+        return DeadLetter(
+            topic=self._topic,
+            partition=block.partition,
+            offset=block.offset,
+            stage="sink",
+            job=job,
+            error=f"{item.error} (item {number + 1} of {len(block.lines)} in the pipelines)",
+            key=items.key(job, "") + block.key,
+            traceback=item.trace,
+        )
+
+    async def _close(self, made: MadeRows, note: CloseNote) -> None:
+        try:
+            await self._call("close", note.reason.encode())
+        except Misconfigured as error:
+            log.warning("pipelines_close_failed", error=str(error))  # as in Scrapy: the rows stay
+        crash_points.point("pipelines.closed")
+        if self._results.made is made and not made.has_more and not made.meta.is_stale:
+            made.closed()
+            self._say_closed(note)
+        self.drop()
+
+    def _say_closed(self, note: CloseNote) -> None:
+        path = self._results.closed_note
+        with contextlib.suppress(OSError):
+            if read_note(path) != note:
+                write_note(path, note)
+
+
+def _sorted(found: list[MadeItem]) -> tuple[list[bytes], dict[int, MadeItem]]:
+    """The rows, and the items that failed, by number."""
+    texts: list[bytes] = []
+    errors: dict[int, MadeItem] = {}
+    for number, item in enumerate(found):
+        if item.error:
+            errors[number] = item
+        elif bytes(item.row) != b"null":
+            try:
+                texts.append(lines([item.row])[:-1])
+            except ValueError as error:
+                errors[number] = MadeItem(error=f"ValueError: {error}")
+    return texts, errors
