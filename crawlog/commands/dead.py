@@ -7,12 +7,14 @@ items replace themselves.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawlog.schemas import dead, pages
+from crawlog.schemas import dead, pages, urls
 from crawlog.streams.errors import EngineError, Misconfigured
+from crawlog.streams.http import shown_found, shown_page
 from crawlog.streams.log import (
     Letter,
     LetterChoice,
@@ -157,8 +159,28 @@ def opened(settings: "Settings", offset: int) -> Opened:
     record = dead_letters.record(offset)
     headers = _headers(record)
     said = dead.from_headers(dict(headers), record.key(), record.value())
-    own = {name: value.decode("utf-8", "replace") for name, value in dead.own_headers(headers)}
-    return Opened(dead_letters.all[offset], said.key, record.value(), own, said.traceback)
+    own = {name: _shown(name, value) for name, value in dead.own_headers(headers)}
+    return Opened(dead_letters.all[offset], said.key, _without_secrets(record.value()), own, said.traceback)
+
+
+def _shown(name: str, value: bytes) -> str:
+    """A header of a record as text; that of a page without the secrets of its request."""
+    if name == pages.HEADER:
+        with suppress(ValueError):
+            meta = pages.decode(value)
+            if meta.request is not None or meta.headers:
+                value = msgspec.json.encode(shown_page(meta))
+    return value.decode("utf-8", "replace")
+
+
+def _without_secrets(value: bytes | None) -> bytes | None:
+    """A value; that of founds without the secrets of their requests."""
+    with suppress(ValueError):
+        record = urls.decode(value)
+        if any(found.request is not None for found in record.urls or ()):
+            told = msgspec.to_builtins(msgspec.structs.replace(record, urls=None))
+            return msgspec.json.encode({**told, "urls": [shown_found(found) for found in record.urls or ()]})
+    return value
 
 
 def redriven(settings: "Settings", choice: LetterChoice, *, execute: bool, report: Report) -> Redriving:

@@ -21,7 +21,7 @@ from crawlog.schemas.urls import UrlsRecord
 from crawlog.streams.errors import DamagedLog, Misconfigured
 from crawlog.streams.fold import Event, History, Offer, Spelling, UrlState, in_order
 from crawlog.streams.frontier import FREE, Commands, Orders
-from crawlog.streams.http import RobotsRules
+from crawlog.streams.http import RobotsRules, named_request, shown_page
 from crawlog.streams.log import (
     CLUSTER_TIMEOUT_S,
     REPORTS_READ,
@@ -224,14 +224,15 @@ class Inquiry:
             meta = pages.decode(dict(record.headers() or ()).get(pages.HEADER))  # type: ignore[arg-type]  # bytes or None
         except ValueError as error:
             return Event(_timestamp(record), "pages", partition, offset, "page", f"a page that cannot be read: {error}")
-        what = _told(meta, len(body))
+        request = named_request(meta.id, meta.request)
+        what = f"{request}: {_told(meta, len(body))}" if request else _told(meta, len(body))
         if meta.rendered:
             what += f", rendered ({meta.rendered})"
         if meta.render_error:
             what += f", the browser: {meta.render_error}"
         if self._at is None and not self._is_parsed(partition, offset):
             what += "; not parsed yet, or not committed"
-        detail = {"bytes": len(body), "meta": msgspec.to_builtins(meta)}
+        detail = {"bytes": len(body), "meta": shown_page(meta)}
         return Event(_timestamp(record), "pages", partition, offset, "page", what, meta.job, meta.epoch, detail)
 
     def _items(self, history: History, of_pages: list[Event]) -> Iterator[Event]:

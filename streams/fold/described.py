@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from crawlog.streams.http import shown_found
 from crawlog.streams.printable import HIDDEN
 
 from . import rows as r
@@ -48,6 +49,7 @@ _HASHES = frozenset({"domain", "fingerprint", "host", "path"})
 _VALUES: dict[str, Callable[[bytes], Any]] = {
     "page": lambda value: {"count": len(value) // 8},
     "filter": lambda value: {"count": int.from_bytes(value[:4], "big"), "filter_bytes": len(value) - 4},
+    "parked": lambda value: shown_found(r.read_parked(value)),
     "cookie jar": lambda value: {
         "cookies": [{**cookie._asdict(), "value": HIDDEN} for cookie in r.read_jar(value).cookies]
     },

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from crawlog.schemas import urls as u
+from crawlog.streams.http import named_request
 from crawlog.streams.printable import HIDDEN
 from crawlog.streams.url import Canonicaliser, Place
 
@@ -15,17 +16,20 @@ def in_epoch(epoch: int) -> str:
 
 
 def found_by(found: u.FoundUrl) -> str:
-    """Where a URL was found."""
+    """Where a URL was found, and by which request it is asked for."""
+    request = named_request(found.id, found.request)
+    asked = f" ({request})" if request else ""
     if found.source == "seed":
-        return "as a seed"
+        return f"as a seed{asked}"
     where = f" on {found.parent}" if found.source == "link" else f" from {found.parent}"
     hops = f" ({found.hops} in a row)" if found.hops > 1 else ""
-    return f"by {found.source}{hops}{where}"
+    return f"by {found.source}{hops}{where}{asked}"
 
 
 def attempted(result: u.Result) -> str:
     """An attempt and what came of it."""
-    parts = [f"attempt {result.attempt}: {result.status}"]
+    request = f" of id {result.id:016x}" if result.id else ""
+    parts = [f"attempt {result.attempt}{request}: {result.status}"]
     if result.http is not None:
         parts.append(f"HTTP {result.http}")
     if result.rule:

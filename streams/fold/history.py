@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from crawlog.schemas import urls as u
+from crawlog.streams.http import shown_found
 from crawlog.streams.url import Places, plain, serialise
 
 from . import rows as r
@@ -196,7 +197,7 @@ class History:
         said = explained(verdict, reason, job.spec, found, self.place)
         spelled = "" if found.url == url else f", spelled {found.url}"
         what = f"found {found_by(found)}, depth {found.depth}{spelled} → {said}"
-        detail = {"verdict": verdict, "rule": reason, "found": msgspec.to_builtins(found)}
+        detail = {"verdict": verdict, "rule": reason, "found": shown_found(found)}
         self._add(self._event("found", what, offset, at, job, **detail))
         if verdict == "queued" or job.name not in self._last:
             self._last[job.name] = UrlState(job.name, url, verdict, reason)
@@ -221,7 +222,7 @@ class History:
         """A found of a job that is not known yet."""
         name = u.decode(value).job or ""
         what = f"found {found_by(found)}, depth {found.depth} → kept until the record of job {name} comes"
-        detail = {"verdict": "parked", "rule": "", "found": msgspec.to_builtins(found)}
+        detail = {"verdict": "parked", "rule": "", "found": shown_found(found)}
         self._add(Event(at, "urls", self.place.partition, offset, "found", what, name, 0, detail))
         self._last.setdefault(name, UrlState(name, self._fold.wanted(None), "parked"))
 

@@ -34,7 +34,6 @@ Placed = tuple[str, Place, int]
 """A found URL: canonical, where it belongs, and its fingerprint."""
 
 _depth_row = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
-_parked = msgspec.msgpack.Decoder(u.FoundUrl).decode
 _default_canonical = Canonicaliser(u.CanonicalRules()).canonical
 
 
@@ -96,7 +95,7 @@ class Offers:
             if key[9:] == job.name.encode():
                 self._rows.delete(key)
                 self._parked -= 1
-                found = _parked(value)
+                found = r.read_parked(value)
                 self.offer(job, found, self.place(job, found), int.from_bytes(key[1:9], "big"))
 
     def flush(self) -> None:

@@ -35,7 +35,7 @@ from struct import Struct as Layout
 import msgspec
 
 from crawlog.schemas.progress import JobCounts
-from crawlog.schemas.urls import JobSpec
+from crawlog.schemas.urls import FoundUrl, JobSpec
 from crawlog.streams.http import StoredCookie
 
 FORMAT = 5
@@ -201,6 +201,7 @@ read_counts = msgspec.msgpack.Decoder(JobCounts).decode
 read_domain = msgspec.msgpack.Decoder(DomainRow).decode
 read_host_queue = msgspec.msgpack.Decoder(HostQueueRow).decode
 read_host = msgspec.msgpack.Decoder(HostRow).decode
+read_parked = msgspec.msgpack.Decoder(FoundUrl).decode
 read_queued = msgspec.msgpack.Decoder(QueueRow).decode
 read_jar = msgspec.msgpack.Decoder(JarRow).decode
 

@@ -28,6 +28,7 @@ from .codings import BadCoding, TooLarge, decoder
 from .cookie_walls import CookieWalls
 from .cookies import CookieJar, StoredCookie
 from .egress import address_refusal, literal_refusal, port_refusal
+from .hidden import named_request, shown_found, shown_page, shown_request
 from .login import Form, Posted, Session, Shown, Step, Unsent, Visited, no_login, read_form
 from .request import (
     REACHED_NOT,
@@ -117,6 +118,7 @@ __all__ = [
     "manner_for",
     "manner_of",
     "method_refusal",
+    "named_request",
     "no_login",
     "note",
     "of_headers",
@@ -127,6 +129,9 @@ __all__ = [
     "read_login",
     "read_proxy",
     "read_user_agent",
+    "shown_found",
+    "shown_page",
+    "shown_request",
     "validators",
     "within",
     "without_login",

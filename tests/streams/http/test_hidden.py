@@ -1,0 +1,97 @@
+"""What people are shown of requests: never a secret, whatever shows it."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawlog.commands.dead import _shown, _without_secrets
+from crawlog.schemas import pages, urls
+from crawlog.schemas.pages import RequestPageMeta
+from crawlog.schemas.requests import CookieGiven, RequestRecord, packed
+from crawlog.schemas.urls import FoundUrl, JobSpec, ScopeSpec
+from crawlog.streams.fold import rows
+from crawlog.streams.fold.described import decoded
+from crawlog.streams.fold.history import History
+from crawlog.streams.http.hidden import named_request, shown_found, shown_page, shown_request
+from crawlog.streams.url.place import Places
+
+SECRET = "s3cret"  # of nobody
+RECORD = RequestRecord(
+    "POST",
+    url=f"http://ann:{SECRET}@a.com/x",
+    headers=(("Authorization", f"Basic {SECRET}"), ("cookie", f"a={SECRET}"), ("X-Shown", "1")),
+    body=f"password={SECRET}".encode(),
+    cookies=(CookieGiven("sid", SECRET),),
+    proxy=f"http://ann:{SECRET}@proxy.com:8080",
+    callback="two",
+    meta={"proxy": f"http://ann:{SECRET}@proxy.com:8080", "n": [{"deep": f"socks5://:{SECRET}@p"}], "price": 1},
+)
+FOUND = FoundUrl("http://a.com/x", id=0xAB, request=RECORD)
+PAGE = RequestPageMeta(
+    "http://a.com/x", "j", id=0xAB, request=RECORD, headers=(("Set-Cookie", f"a={SECRET}"), ("Date", "today"))
+)
+
+
+def is_hidden(told: Any) -> bool:
+    """Whether no secret is in it, as JSON or base64."""
+    text = json.dumps(told, default=str)
+    return SECRET not in text and "czNjcmV0" not in text and "cGFzc3dvcmQ" not in text
+
+
+def test_a_request_is_shown_without_its_secrets() -> None:
+    """Names and all else stay."""
+    told = shown_request(RECORD)
+    assert is_hidden(told)
+    assert told["headers"] == [["Authorization", "********"], ["cookie", "********"], ["X-Shown", "1"]]
+    assert told["cookies"] == [{"name": "sid", "value": "********"}]
+    assert (told["method"], told["callback"], told["meta"]["price"]) == ("POST", "two", 1)
+    assert (told["body"], told["proxy"]) == ("******** (15 bytes)", "http://********@proxy.com:8080")
+
+
+def test_founds_pages_and_rows_are_shown_so() -> None:
+    """In the history of a URL, in the rows that differ, in a dead letter."""
+    assert is_hidden(shown_found(FOUND))
+    assert is_hidden(shown_page(PAGE))
+    row = rows.QueueRow("http://a.com/x", id=0xAB, request=packed(RECORD))
+    assert is_hidden(decoded(rows.queue_key(0, 1, 0, 1, lifo=False), rows.pack(row)))
+    assert is_hidden(decoded(rows.parked_key(1, "j"), rows.pack(FOUND)))
+    assert is_hidden(_shown(pages.HEADER, pages.encode(PAGE)))
+    value = urls.encode(urls.founds("j", 0, [FOUND]))
+    assert is_hidden((_without_secrets(value) or b"").decode())
+
+
+@pytest.mark.parametrize("value", [b"<html>", b"", None, b'{"v":1,"job":"j","urls":[{"url":"http://a.com/"}]}'])
+def test_other_records_are_shown_as_they_are(value: bytes | None) -> None:
+    """To the byte."""
+    assert _without_secrets(value) == value
+    plain = pages.encode(pages.PageMeta("http://a.com/", "j"))
+    assert _shown(pages.HEADER, plain) == plain.decode()
+
+
+def test_the_history_of_a_url_names_its_requests() -> None:
+    """By method, callback and id."""
+    history = History(FOUND.url, Places(1))
+    history.take(urls.encode(urls.UrlsRecord(job="j", spec=JobSpec(scope=ScopeSpec(kind="any")))), 0, 1.0)
+    both = [FOUND, FoundUrl("http://a.com/x")]
+    history.take(urls.encode(urls.founds("j", 0, both)), 1, 2.0)
+    posted, plain = history.events[1:]
+    assert posted.what == "found as a seed (POST for two, id 00000000000000ab), depth 0 → queued"
+    assert plain.what == "found as a seed, depth 0 → queued"
+    assert is_hidden([msgspec.to_builtins(event) for event in history.events])
+
+
+@pytest.mark.parametrize(
+    ("request_id", "record", "text"),
+    [
+        (0, None, ""),
+        (0, RequestRecord(), ""),
+        (0, RequestRecord(callback="two"), "GET for two"),
+        (1, None, "GET, id 0000000000000001"),
+        (1, RequestRecord("PUT"), "PUT, id 0000000000000001"),
+    ],
+)
+def test_a_plain_get_needs_no_name(request_id: int, record: RequestRecord | None, text: str) -> None:
+    """Its URL is enough."""
+    assert named_request(request_id, record) == text
